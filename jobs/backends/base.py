@@ -1,0 +1,107 @@
+"""The seam between a job's attempt and what runs it: local processes or Kubernetes.
+
+Every call may come twice, late, after a restart of the portal, or for an attempt that is gone. "Gone" is a value.
+No call may be made inside a database transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class AttemptRef:
+    """Names one attempt of one job. ``attempt_id`` is the database key in text form, ``number`` counts from 1."""
+
+    job_id: str
+    attempt_id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class ReplicaPlan:
+    """One process to start. ``name`` is ``<role>-<index>``; memory in bytes, cpu in cores, cpu_seconds as a total."""
+
+    name: str
+    role: str
+    index: int
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    cpu: float
+    memory: int
+    gpu: int = 0
+    processes: int = 256
+    cpu_seconds: int = 0
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """All that a backend needs to run one attempt. Made by ``jobs.planner``, pure."""
+
+    ref: AttemptRef
+    namespace: str
+    bundle: Path
+    replicas: tuple[ReplicaPlan, ...]
+    grace: timedelta
+    log_cap: int
+    # Given to the agents alone, never to user code.
+    ingest_token: str = field(repr=False, default="")
+
+
+class Phase(StrEnum):
+    """What a backend knows of one replica."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"  # its process is gone and left no word of how it ended
+
+
+@dataclass(frozen=True)
+class ReplicaView:
+    """What is seen of one replica. ``code`` is the exit code; ``signal`` the number of the signal that ended it."""
+
+    name: str
+    phase: Phase
+    code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class AttemptView:
+    """What is seen of an attempt. ``gone``: the backend knows nothing of it (never launched, or cleaned up)."""
+
+    gone: bool
+    replicas: tuple[ReplicaView, ...] = ()
+
+
+class ClusterBackend(Protocol):
+    """Runs the replicas of attempts."""
+
+    def launch(self, plan: LaunchPlan) -> None:
+        """Start what of the plan is not running and has not run. Raises LaunchFailed with a sentence for the user."""
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        """What is there now. Never raises for an attempt that is gone."""
+
+    def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
+        """Change the number of processes of a role."""
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""
+
+
+class LaunchFailed(Exception):
+    """The backend could not start the attempt. ``retryable`` where another try may go better."""
+
+    def __init__(self, why: str, *, retryable: bool = False) -> None:
+        super().__init__(why)
+        self.why = why
+        self.retryable = retryable

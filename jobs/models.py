@@ -1,0 +1,150 @@
+"""A job and all that is known of it. ``Job.state`` has one writer: ``jobs.reconciler.apply``."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import models
+
+from jobs.lifecycle import JobState
+from jobs.streams import models as _stream_models  # noqa: F401  registers the tables of the streams with this app
+from rbac.models import Namespace, User
+
+
+class CodeSnapshot(models.Model):
+    """The files of a submission, by the hash of their content. Kept in the storage as one archive."""
+
+    digest = models.CharField(max_length=64, primary_key=True)
+    size = models.PositiveBigIntegerField()
+    created = models.DateTimeField(auto_now_add=True)
+
+
+class Job(models.Model):
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="jobs")
+    owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=63)
+    # The resolved specification (jobs.spec.JobSpec.to_json), without the files; it never changes.
+    spec = models.JSONField()
+    snapshot = models.ForeignKey(CodeSnapshot, on_delete=models.PROTECT, related_name="+")
+    state = models.CharField(max_length=16, choices=[(state, state) for state in JobState], default=JobState.QUEUED)
+    # jobs.reasons.Reason while stopping and after the end, else empty.
+    reason = models.CharField(max_length=32, blank=True)
+    # The sentence that the user reads beside the state.
+    why = models.TextField(blank=True)
+    # The number of the present attempt, 0 before the first.
+    attempt = models.PositiveIntegerField(default=0)
+    # Raised by every write of the reconciler; the guard of its compare-and-set.
+    revision = models.PositiveBigIntegerField(default=0)
+    created = models.DateTimeField()
+    # When the state last changed, when training began for the first time, and when all ended.
+    changed = models.DateTimeField()
+    started = models.DateTimeField(null=True, blank=True)
+    finished = models.DateTimeField(null=True, blank=True)
+    # The wish to cancel; a fact that the reconciler reads.
+    cancel_requested = models.DateTimeField(null=True, blank=True)
+    cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    # Set by the client; a second POST with the same key gives the first job again.
+    idempotency_key = models.CharField(max_length=100, null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=models.Q(state__in=[str(state) for state in JobState]), name="known_state"),
+            models.UniqueConstraint(fields=["namespace", "owner", "idempotency_key"], name="one_job_per_idempotency_key"),
+        ]
+        indexes = [
+            models.Index(fields=["namespace", "-created"]),
+            models.Index(fields=["state", "created"]),
+        ]
+
+
+class Attempt(models.Model):
+    """One try of a job."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    # SHA-256 of the token that its agents hold.
+    token_digest = models.CharField(max_length=64)
+    created = models.DateTimeField()
+    finished = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "number"], name="one_attempt_per_number")]
+
+
+class ReplicaState(models.TextChoices):
+    WAITING = "waiting"
+    STARTING = "starting"
+    REGISTERED = "registered"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class Replica(models.Model):
+    """One process of an attempt, as last reported or observed."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="replicas")
+    name = models.CharField(max_length=63)
+    role = models.CharField(max_length=16)
+    index = models.PositiveIntegerField()
+    state = models.CharField(max_length=16, choices=ReplicaState.choices, default=ReplicaState.WAITING)
+    why = models.TextField(blank=True)
+    code = models.IntegerField(null=True, blank=True)
+    signal = models.IntegerField(null=True, blank=True)
+    out_of_memory = models.BooleanField(default=False)
+    heartbeat = models.DateTimeField(null=True, blank=True)
+    started = models.DateTimeField(null=True, blank=True)
+    finished = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="one_replica_per_name")]
+
+
+class Transition(models.Model):
+    """One change of a job's state: history, and the source of the event timeline."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="transitions")
+    attempt = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    old = models.CharField(max_length=16, blank=True)
+    state = models.CharField(max_length=16)
+    reason = models.CharField(max_length=32, blank=True)
+    why = models.TextField(blank=True)
+    # Who caused it; empty for the platform.
+    actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"])]
+
+
+class JobEvent(models.Model):
+    """Something that happened to a job or replica and is no change of state (joined, left, killed, task handed on)."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="happenings")
+    attempt = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    replica = models.CharField(max_length=63, blank=True)
+    kind = models.CharField(max_length=32)
+    text = models.TextField()
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"])]
+
+
+class Artifact(models.Model):
+    """A file that an attempt left: the trained model and what else it wrote to its output directory."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="artifacts")
+    attempt = models.PositiveIntegerField()
+    replica = models.CharField(max_length=63)
+    name = models.CharField(max_length=200)
+    size = models.PositiveBigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    # Where the storage keeps it.
+    key = models.CharField(max_length=300)
+    created = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "attempt", "name"], name="one_artifact_per_name")]

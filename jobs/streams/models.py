@@ -1,0 +1,54 @@
+"""Tables of the streams: heads, blocks of lines and points, roll-ups."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class StreamKind(models.TextChoices):
+    LOGS = "logs"
+    METRICS = "metrics"
+
+
+class StreamHead(models.Model):
+    """The last sequence number given in one stream of one job. Locked while a batch is taken in."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=16, choices=StreamKind.choices)
+    last = models.PositiveBigIntegerField(default=0)
+    # Set when no more will come: the job has ended and its agents have flushed.
+    closed = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "jobs"
+        constraints = [models.UniqueConstraint(fields=["job", "kind"], name="one_head_per_stream")]
+
+
+class Source(models.Model):
+    """How far one replica's own numbering of one kind has been taken in: what makes a repeated batch harmless."""
+
+    attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="+")
+    replica = models.CharField(max_length=63)
+    kind = models.CharField(max_length=16)
+    last = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        app_label = "jobs"
+        constraints = [models.UniqueConstraint(fields=["attempt", "replica", "kind"], name="one_source_per_replica")]
+
+
+class Block(models.Model):
+    """Consecutive entries of a stream, packed. ``lo`` and ``hi`` are the first and last sequence number in it."""
+
+    job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=16, choices=StreamKind.choices)
+    lo = models.PositiveBigIntegerField()
+    hi = models.PositiveBigIntegerField()
+    attempt = models.PositiveIntegerField()
+    replica = models.CharField(max_length=63)
+    payload = models.BinaryField()
+
+    class Meta:
+        app_label = "jobs"
+        constraints = [models.UniqueConstraint(fields=["job", "kind", "lo"], name="one_block_per_lo")]
+        indexes = [models.Index(fields=["job", "kind", "hi"])]

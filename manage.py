@@ -1,0 +1,21 @@
+#!/usr/bin/env python
+"""Django's command line, with the portal's settings."""
+
+import os
+import sys
+
+MINIMUM_PYTHON = (3, 11)
+
+
+def main() -> None:
+    if sys.version_info < MINIMUM_PYTHON:
+        wanted = ".".join(map(str, MINIMUM_PYTHON))
+        sys.exit(f"Regatta needs Python {wanted} or newer; this is {sys.version.split()[0]} ({sys.executable}).")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The Celery application. A task is a hint: losing one costs latency, never correctness."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from django.conf import settings
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+app = Celery("regatta")
+
+
+def configure() -> None:
+    """Point the application at the broker of the settings, making the folders of the file-system broker."""
+    options: dict[str, object] = {}
+    if settings.BROKER_URL.startswith("filesystem://"):
+        folders = {"data_folder_in": "messages", "data_folder_out": "messages", "control_folder": "control"}
+        for folder in set(folders.values()):
+            (settings.BROKER_DIR / folder).mkdir(parents=True, exist_ok=True)
+        options = {option: str(settings.BROKER_DIR / folder) for option, folder in folders.items()}
+        options["polling_interval"] = 0.05
+    app.conf.update(
+        broker_url=settings.BROKER_URL,
+        broker_transport_options=options,
+        task_ignore_result=True,
+        task_serializer="json",
+        accept_content=["json"],
+        worker_hijack_root_logger=False,
+        worker_send_task_events=False,
+        broker_connection_retry_on_startup=True,
+    )
+
+
+configure()
+app.autodiscover_tasks()

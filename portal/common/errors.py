@@ -1,0 +1,74 @@
+"""The errors that a person may see, as one tree. Each has a stable code and an HTTP status; ``portal.common.http`` maps them.
+
+    RegattaError
+    ├── ValidationFailed   422  validation_failed   fields and what is wrong with each
+    ├── NotSignedIn        401  not_signed_in
+    ├── Forbidden          403  forbidden           the role is too small for something the actor may see
+    ├── NotFound           404  not_found           also for everything that belongs to somebody else
+    ├── Conflict           409  conflict            the thing's state does not allow it now
+    │   ├── QuotaExceeded  409  quota_exceeded      can never fit; with the numbers
+    │   └── StaleAttempt   409  stale_attempt       a report from an attempt that has been replaced
+    └── TooLarge           413  too_large
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class RegattaError(Exception):
+    """Something that the caller should be told. ``detail`` is a sentence that says what to do next."""
+
+    code = "error"
+    status = 400
+
+    def __init__(self, detail: str, **extra: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.extra = extra
+
+
+class ValidationFailed(RegattaError):
+    """The input was refused. ``errors`` maps a field's path (``roles.trainer.memory``) to its sentences."""
+
+    code = "validation_failed"
+    status = 422
+
+    def __init__(self, errors: Mapping[str, Sequence[str]], detail: str = "") -> None:
+        first = next((f"{field}: {sentences[0]}" for field, sentences in errors.items()), "The input was refused.")
+        super().__init__(detail or first)
+        self.errors = {field: list(sentences) for field, sentences in errors.items()}
+
+
+class NotSignedIn(RegattaError):
+    code = "not_signed_in"
+    status = 401
+
+
+class Forbidden(RegattaError):
+    code = "forbidden"
+    status = 403
+
+
+class NotFound(RegattaError):
+    code = "not_found"
+    status = 404
+
+
+class Conflict(RegattaError):
+    code = "conflict"
+    status = 409
+
+
+class QuotaExceeded(Conflict):
+    code = "quota_exceeded"
+
+
+class StaleAttempt(Conflict):
+    code = "stale_attempt"
+
+
+class TooLarge(RegattaError):
+    code = "too_large"
+    status = 413

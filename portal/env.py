@@ -1,0 +1,100 @@
+"""Every environment variable that the portal reads, each with its type, default and meaning.
+
+A value that cannot be read is refused at start with a sentence that names the variable: a portal that starts with a
+misread setting is worse than one that does not start.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"0", "false", "no", "off", ""}
+
+
+def text(name: str, default: str) -> str:
+    """The variable as it stands, or the default."""
+    return os.environ.get(name, default)
+
+
+def flag(name: str, default: bool) -> bool:
+    """A yes or no. Raises ImproperlyConfigured for anything else."""
+    raw = os.environ.get(name)
+    if raw is None:
+        return default
+    lowered = raw.strip().lower()
+    if lowered in _TRUE:
+        return True
+    if lowered in _FALSE:
+        return False
+    raise ImproperlyConfigured(f"{name} is {raw!r}; write 1 or 0.")
+
+
+def number(name: str, default: float, *, minimum: float = 0.0) -> float:
+    """A number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
+    raw = os.environ.get(name)
+    if raw is None:
+        return default
+    try:
+        value = float(raw)
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {raw!r}; write a number.") from None
+    if not value >= minimum:
+        raise ImproperlyConfigured(f"{name} is {raw}; it must be at least {minimum:g}.")
+    return value
+
+
+def integer(name: str, default: int, *, minimum: int = 0) -> int:
+    """A whole number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
+    value = number(name, default, minimum=minimum)
+    if value != int(value):
+        raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
+    return int(value)
+
+
+def words(name: str, default: list[str]) -> list[str]:
+    """A list, separated by commas; blanks around an item do not count."""
+    raw = os.environ.get(name)
+    if raw is None:
+        return default
+    return [item.strip() for item in raw.split(",") if item.strip()]
+
+
+def directory(name: str, default: Path) -> Path:
+    """An absolute path. It is not made here: reading settings changes nothing."""
+    return Path(os.environ.get(name) or default).expanduser().resolve()
+
+
+def secret_key(path: Path) -> str:
+    """The signing key: REGATTA_SECRET_KEY, else one kept in the data directory, made at the first start."""
+    from_environment = os.environ.get("REGATTA_SECRET_KEY")
+    if from_environment:
+        return from_environment
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ImproperlyConfigured(f"The signing key {path} cannot be read: {error.strerror}.") from None
+    return _make_secret_key(path)
+
+
+def _make_secret_key(path: Path) -> str:
+    key = secrets.token_urlsafe(48)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise ImproperlyConfigured(
+            f"The data directory {path.parent} cannot be written: {error.strerror}. "
+            "Set REGATTA_DATA_DIR to a directory that you own."
+        ) from None
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(key)
+    return key

@@ -1,0 +1,203 @@
+"""The portal's settings. One file; everything that an operator may change is read through ``portal.env``."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from portal import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+# --- Where state lives -----------------------------------------------------------------------------------------------
+DATA_DIR = env.directory("REGATTA_DATA_DIR", BASE_DIR / "data")
+SECRET_KEY = env.secret_key(DATA_DIR / "secret-key")
+
+# --- Who may reach the portal ----------------------------------------------------------------------------------------
+DEBUG = env.flag("REGATTA_DEBUG", False)
+HOST = env.text("REGATTA_HOST", "127.0.0.1")
+PORT = env.integer("PORT", 8000, minimum=1)
+ALLOWED_HOSTS = env.words("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
+# Set when a proxy in front of the portal speaks HTTPS: cookies then become Secure and carry the __Host- prefix.
+HTTPS = env.flag("REGATTA_HTTPS", False)
+# The address at which agents beside the training processes reach the portal.
+INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{PORT}")
+
+# --- Applications ----------------------------------------------------------------------------------------------------
+INSTALLED_APPS = [
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "channels",
+    "django_htmx",
+    "rest_framework",
+    "drf_spectacular",
+    "social_django",
+    "rbac",
+    "quota",
+    "datasets",
+    "jobs",
+    "portal",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "portal.common.http.SecurityHeadersMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "portal.urls"
+ASGI_APPLICATION = "portal.asgi.application"
+APPEND_SLASH = False
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "portal.common.http.page_context",
+            ],
+        },
+    },
+]
+
+# --- Database --------------------------------------------------------------------------------------------------------
+# Deferred SQLite transactions upgrade their lock in the middle and then fail under concurrency; IMMEDIATE ones queue.
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": DATA_DIR / "regatta.sqlite3",
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;",
+        },
+    },
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Sign-in ---------------------------------------------------------------------------------------------------------
+AUTH_USER_MODEL = "rbac.User"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "regatta-session"
+SESSION_COOKIE_AGE = int(timedelta(days=7).total_seconds())
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = HTTPS
+CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "regatta-csrf"
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = HTTPS
+CSRF_FAILURE_VIEW = "portal.common.http.csrf_failure"
+SECURE_SSL_REDIRECT = False
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds()) if HTTPS else 0
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+# --- HTTP API --------------------------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "rbac.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "portal.common.http.problem_from_exception",
+    "DEFAULT_THROTTLE_RATES": {"sign-in": env.text("REGATTA_SIGN_IN_RATE", "20/min")},
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Regatta",
+    "DESCRIPTION": "A cloud training portal.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+}
+DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024
+
+# --- Background work -------------------------------------------------------------------------------------------------
+# The database is the truth; a message is a hint. The file-system broker needs no server.
+BROKER_URL = env.text("REGATTA_BROKER_URL", "filesystem://")
+BROKER_DIR = DATA_DIR / "broker"
+SWEEP_SECONDS = env.number("REGATTA_SWEEP_SECONDS", 1.0, minimum=0.05)
+
+# --- Doorbell --------------------------------------------------------------------------------------------------------
+# Where it is empty, a local datagram socket in the run directory rings; else a Redis channel layer.
+REDIS_URL = env.text("REGATTA_REDIS_URL", "")
+CHANNEL_LAYERS = (
+    {"default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000}}}
+    if REDIS_URL
+    else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+)
+
+# --- Training --------------------------------------------------------------------------------------------------------
+CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
+ATTEMPTS_DIR = DATA_DIR / "attempts"
+STORAGE_DIR = DATA_DIR / "storage"
+# How long a replica may take until it registers before its attempt is ended with a reason.
+REGISTRATION_SECONDS = env.number("REGATTA_REGISTRATION_SECONDS", 60.0, minimum=1.0)
+# How long a replica is given between SIGTERM and SIGKILL.
+STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
+# What one replica may print in one attempt; the rest is counted and dropped.
+LOG_CAP_BYTES = env.integer("REGATTA_LOG_CAP_BYTES", 64 * 1024 * 1024, minimum=1024)
+# A personal namespace starts with this much.
+DEFAULT_QUOTA = {
+    "cpu": env.number("REGATTA_QUOTA_CPU", 16),
+    "memory": env.integer("REGATTA_QUOTA_MEMORY", 16 * 1024**3),
+    "gpu": env.integer("REGATTA_QUOTA_GPU", 0),
+    "jobs": env.integer("REGATTA_QUOTA_JOBS", 8),
+    "storage": env.integer("REGATTA_QUOTA_STORAGE", 20 * 1024**3),
+}
+
+# --- Static files ----------------------------------------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATICFILES_DIRS: list[Path] = []
+# Served straight from the application directories: a user's machine needs no collectstatic step.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+
+# --- Language and time -----------------------------------------------------------------------------------------------
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+LOCALE_PATHS = [BASE_DIR / "portal" / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = "UTC"
+
+# --- Logging ---------------------------------------------------------------------------------------------------------
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.text("REGATTA_LOG_LEVEL", "INFO")},
+    "loggers": {"django.request": {"level": "ERROR"}, "httpx": {"level": "WARNING"}},
+}

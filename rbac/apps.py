@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class RbacConfig(AppConfig):
+    name = "rbac"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,73 @@
+"""People, their rooms (namespaces), what they may do there, their tokens, and the trail of what was done."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+
+
+class User(AbstractUser):
+    """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin."""
+
+    email = models.EmailField(blank=True)
+    is_staff = None  # type: ignore[assignment]
+
+    @property
+    def is_admin(self) -> bool:
+        return bool(self.is_superuser)
+
+
+class Role(models.TextChoices):
+    """A member's role in one namespace, from little to much."""
+
+    VIEWER = "viewer"
+    DEVELOPER = "developer"
+    OWNER = "owner"
+
+
+class Namespace(models.Model):
+    """A team's room. The name is a DNS label: it is also the name of the Kubernetes namespace."""
+
+    name = models.CharField(max_length=63, unique=True)
+    personal_of = models.OneToOneField(User, null=True, blank=True, on_delete=models.PROTECT, related_name="personal_namespace")
+    created = models.DateTimeField(auto_now_add=True)
+    members = models.ManyToManyField(User, through="Membership", related_name="namespaces")
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Membership(models.Model):
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "user"], name="one_membership_per_user")]
+
+
+class ApiToken(models.Model):
+    """A personal token. Only its SHA-256 is kept; the token itself (``rgt_...``) is shown once."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
+    name = models.CharField(max_length=100)
+    digest = models.CharField(max_length=64, unique=True)
+    created = models.DateTimeField(auto_now_add=True)
+    expires = models.DateTimeField(null=True, blank=True)
+    last_used = models.DateTimeField(null=True, blank=True)
+    revoked = models.DateTimeField(null=True, blank=True)
+
+
+class AuditEntry(models.Model):
+    """Who did what to which thing, when, from where. Written in the transaction of the deed; never changed."""
+
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    namespace = models.ForeignKey(Namespace, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    action = models.CharField(max_length=64)
+    target = models.CharField(max_length=200)
+    detail = models.JSONField(default=dict)
+    address = models.GenericIPAddressField(null=True, blank=True)

@@ -1,0 +1,182 @@
+"""The contract between the portal and what runs beside and inside a training process.
+
+Every environment variable, path, exit code and message of the contract is here and nowhere else. ``jobs.planner`` and
+the backends write it, ``runtime.agent``, ``runtime.master``, ``runtime.pserver`` and ``runtime.dist`` read it. Standard
+library only: the agent must start quickly.
+
+Who sees what. The agent is the parent of the role's process. It alone holds the ingest token and, for trainers, the
+coordination store; it removes both from the environment before it starts user code, and passes membership on over an
+inherited socket (``AGENT_FD``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# --- Roles -----------------------------------------------------------------------------------------------------------
+MASTER, PSERVER, TRAINER = "master", "pserver", "trainer"
+ROLES = (MASTER, PSERVER, TRAINER)
+
+# --- Names of the variables ------------------------------------------------------------------------------------------
+JOB_ID = "REGATTA_JOB_ID"  # the job's id
+ATTEMPT_ID = "REGATTA_ATTEMPT_ID"  # the attempt's id, part of the ingest address
+ATTEMPT = "REGATTA_ATTEMPT"  # the attempt's number, from 1; fences late writers
+ROLE = "REGATTA_ROLE"  # master | pserver | trainer
+REPLICA = "REGATTA_REPLICA"  # "<role>-<index>"
+INDEX = "REGATTA_INDEX"  # the replica's index in its role, from 0
+TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
+MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
+PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
+MODE = "REGATTA_MODE"  # sync | async
+PASSES = "REGATTA_PASSES"  # passes through the data set
+DATASET = "REGATTA_DATASET"  # data set of the job, by name
+SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
+DATA_PATH = "REGATTA_DATA_PATH"  # directories that hold data sets by name, separated like PATH
+OUTPUT_DIR = "REGATTA_OUTPUT_DIR"  # what is written here is collected as artifacts
+AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
+COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
+INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user code
+INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
+REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
+WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
+GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
+LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
+LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
+LIMIT_PROCESSES = "REGATTA_LIMIT_PROCESSES"  # processes and threads of one replica together; 0: none
+LIMIT_CPU_SECONDS = "REGATTA_LIMIT_CPU_SECONDS"  # CPU time of one process; 0: none
+
+# Read by the agent and taken out before user code starts.
+AGENT_ONLY = (INGEST_URL, INGEST_TOKEN, REPLICA_DIR, LOG_CAP, GRACE_SECONDS, LIMIT_MEMORY, LIMIT_PROCESSES, LIMIT_CPU_SECONDS)
+# Kept from trainers, given to the platform's own roles.
+PLATFORM_ONLY = (COORDINATION,)
+
+# --- Exit codes of a role's process ----------------------------------------------------------------------------------
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_RESTART = 75  # EX_TEMPFAIL: lost its lease or was asked to leave; try again
+
+# --- Limits of the contract ------------------------------------------------------------------------------------------
+LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and said so
+BATCH_BYTES = 64 * 1024  # the agent sends a batch when it is this big ...
+BATCH_SECONDS = 0.2  # ... or this old
+LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
+HEARTBEAT_SECONDS = 2.0
+
+# --- Files in the replica's directory --------------------------------------------------------------------------------
+STATE_FILE = "state.json"  # ReplicaState, replaced atomically
+LOCK_FILE = "lock"  # flock-ed by the agent while it lives
+STOP_FILE = "stop.json"  # {"grace": seconds}, written before SIGTERM
+
+
+@dataclass(frozen=True)
+class Member:
+    """One live process of the attempt. ``address`` is ``host:port`` for master and parameter servers, else empty."""
+
+    role: str
+    index: int
+    incarnation: int
+    address: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.index}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"role": self.role, "index": self.index, "incarnation": self.incarnation, "address": self.address}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Member:
+        return cls(str(body["role"]), int(body["index"]), int(body["incarnation"]), str(body.get("address", "")))
+
+
+# --- Coordination keys -----------------------------------------------------------------------------------------------
+def attempt_prefix(job_id: str, attempt: int) -> str:
+    """All keys of an attempt start with this."""
+    return f"/regatta/{job_id}/{attempt}/"
+
+
+def member_key(job_id: str, attempt: int, role: str, index: int) -> str:
+    """A live process's registration; held by a lease. The value is ``Member.to_json()`` without the incarnation."""
+    return f"{attempt_prefix(job_id, attempt)}members/{role}/{index}"
+
+
+# --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------
+# child -> agent
+HELLO = "hello"  # {"op": "hello", "address": "127.0.0.1:4567" | ""}: registered; sent by dist.init, master and pserver
+METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
+EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
+# agent -> child
+MEMBERS = "members"  # {"op": "members", "revision": n, "members": [Member.to_json(), ...]}: all of them, at every change
+FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop writing and exit with EXIT_RESTART
+
+# --- Ingest: what the agent sends to the portal ----------------------------------------------------------------------
+# Every call is POST with "Authorization: Bearer <attempt token>" below /ingest/v1/attempts/<attempt id>/.
+#   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"system", text], ...]} -> {"last": n}
+#   metrics    {"replica", "first": n, "points": [[unix time, step, key, value], ...]}              -> {"last": n}
+#   report     {"replica", "phase": "starting"|"registered"|"exited", "code", "signal", "out_of_memory", "why"} -> {}
+#   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
+#   heartbeat  {"replica"}                                                                          -> {}
+#   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                                  -> {"name", "size", "sha256"}
+# Lines, points and events are numbered by the agent, each kind from 1 for the whole life of the replica in the attempt;
+# what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
+# with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
+# been replaced or removed; the agent stops its process and sends no more. Any other failure is retried.
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The variables that user code and the platform's roles read, with their types."""
+
+    job_id: str
+    attempt: int
+    role: str
+    index: int
+    trainers: int
+    min_trainers: int
+    pservers: int
+    mode: str
+    passes: int
+    dataset: str
+    seed: int
+    data_path: tuple[str, ...]
+    output_dir: str
+    agent_fd: int | None
+    coordination: str
+
+    @property
+    def replica(self) -> str:
+        return f"{self.role}-{self.index}"
+
+    @property
+    def alone(self) -> bool:
+        """No agent beside this process: everything runs inside it."""
+        return self.agent_fd is None
+
+
+def read(environ: Mapping[str, str] = os.environ) -> Environment:
+    """Read the contract. Without any variable: one trainer, alone."""
+    fd = environ.get(AGENT_FD)
+    return Environment(
+        job_id=environ.get(JOB_ID, "local"),
+        attempt=int(environ.get(ATTEMPT, "1")),
+        role=environ.get(ROLE, TRAINER),
+        index=int(environ.get(INDEX, "0")),
+        trainers=int(environ.get(TRAINERS, "1")),
+        min_trainers=int(environ.get(MIN_TRAINERS, "1")),
+        pservers=int(environ.get(PSERVERS, "1")),
+        mode=environ.get(MODE, "sync"),
+        passes=int(environ.get(PASSES, "1")),
+        dataset=environ.get(DATASET, ""),
+        seed=int(environ.get(SEED, "0")),
+        data_path=tuple(_paths(environ.get(DATA_PATH, ""))),
+        output_dir=environ.get(OUTPUT_DIR, "."),
+        agent_fd=int(fd) if fd else None,
+        coordination=environ.get(COORDINATION, ""),
+    )
+
+
+def _paths(value: str) -> Iterator[str]:
+    return (part for part in value.split(os.pathsep) if part)
