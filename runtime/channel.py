@@ -1,0 +1,244 @@
+"""The child's side of the link to the agent beside it: newline-delimited JSON over an inherited socket.
+
+One thread sends, one receives; neither the training loop nor a callback ever waits for the other. The messages are
+listed in ``runtime.contract``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import math
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from runtime import contract
+from runtime.contract import Member
+
+# One measured value: (unix time, step, key, value).
+Point = tuple[float, int, str, float]
+Members = tuple[Member, ...]
+
+# Past this many points a caller waits until some are sent: memory stays bounded and nothing is lost. The agent only
+# appends to a file, so that a training loop does not come here.
+WAITING_POINTS = 100_000
+POINTS_PER_MESSAGE = 1000
+FLUSH_SECONDS = 5.0
+
+
+class Channel:
+    """The link to the agent. Threads start with the object; ``close`` (also run at exit) sends what still waits."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._state = threading.Condition()
+        self._messages: deque[Mapping[str, Any]] = deque()
+        self._points: deque[Point] = deque()
+        self._sending = False
+        self._closing = False
+        self._gone = ""  # why nothing can be sent or received any more
+        self._revision = -1
+        self._members: Members | None = None
+        self._fenced: str | None = None
+        self._on_members: list[Callable[[Members], object]] = []
+        self._on_fenced: list[Callable[[str], object]] = []
+        for duty in (self._send_all, self._receive_all):
+            threading.Thread(target=duty, name=f"channel{duty.__name__}", daemon=True).start()
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+        atexit.register(self.close)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Channel:
+        """Open the socket that the agent passed on. Raises LookupError in a process that has no agent beside it."""
+        number = contract.read(environ).agent_fd
+        if number is None:
+            raise LookupError(f"{contract.AGENT_FD} is not set: no agent runs beside this process.")
+        os.set_inheritable(number, False)
+        return cls(socket.socket(fileno=number))
+
+    # --- What the child says -----------------------------------------------------------------------------------------
+    def hello(self, address: str = "") -> None:
+        """Ask to be registered. ``address`` is ``host:port`` for the roles that serve."""
+        self._post({"op": contract.HELLO, "address": address})
+
+    def event(self, kind: str, text: str) -> None:
+        """Put a line on the job's timeline."""
+        self._post({"op": contract.EVENT, "kind": kind, "text": text})
+
+    def metrics(self, points: Iterable[Point]) -> None:
+        """Hand over points of (unix time, step, key, value). Returns at once unless 100,000 points wait."""
+        with self._state:
+            self._state.wait_for(lambda: len(self._points) < WAITING_POINTS or bool(self._gone))
+            if not self._gone:
+                self._points.extend(points)
+            self._state.notify_all()
+
+    def flush(self, timeout: float = FLUSH_SECONDS) -> bool:
+        """Wait until all that was said is with the agent. False where the time did not suffice."""
+        with self._state:
+            return self._state.wait_for(lambda: self._idle() or bool(self._gone), timeout) and not self._gone
+
+    def close(self) -> None:
+        """Flush and end. May be called twice."""
+        atexit.unregister(self.close)
+        with self._state:
+            if self._closing:
+                return
+            self._closing = True
+            self._state.notify_all()
+        self.flush()
+        self._end("the channel was closed")
+        with contextlib.suppress(OSError):
+            self._link.shutdown(socket.SHUT_RDWR)
+        self._link.close()
+
+    # --- What the child learns ---------------------------------------------------------------------------------------
+    def members(self) -> Members:
+        """The live processes of the attempt, as last told; empty before the first word."""
+        with self._state:
+            return self._members or ()
+
+    def wait_for_members(self, predicate: Callable[[Members], bool], timeout: float) -> Members:
+        """Wait until the members satisfy the predicate. Raises TimeoutError; ConnectionError when the link is gone."""
+        deadline = time.monotonic() + timeout
+        with self._state:
+            while not (self._members is not None and predicate(self._members)):
+                if self._gone:
+                    raise ConnectionError(f"The other processes of this job are out of sight: {self._gone}.")
+                if not self._state.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
+                    raise TimeoutError(_waited_for_nothing(timeout, self._members or ()))
+            return self._members
+
+    def on_members(self, callback: Callable[[Members], object]) -> None:
+        """Call back with the members at every change, and now if they are known. Runs on the receiving thread."""
+        with self._state:
+            self._on_members.append(callback)
+            known = self._members
+        if known is not None:
+            callback(known)
+
+    def on_fenced(self, callback: Callable[[str], object]) -> None:
+        """Call back with the reason when this process must stop writing and exit with ``contract.EXIT_RESTART``.
+
+        A link that breaks counts as fenced too: without an agent nobody holds the lease.
+        """
+        with self._state:
+            self._on_fenced.append(callback)
+            why = self._fenced
+        if why is not None:
+            callback(why)
+
+    # --- Sending -----------------------------------------------------------------------------------------------------
+    def _post(self, message: Mapping[str, Any]) -> None:
+        with self._state:
+            if not self._gone:
+                self._messages.append(message)
+            self._state.notify_all()
+
+    def _idle(self) -> bool:
+        return not (self._messages or self._points or self._sending)
+
+    def _send_all(self) -> None:
+        while (batch := self._next_batch()) is not None:
+            try:
+                self._link.sendall(batch)
+            except OSError as error:
+                self._end(f"the link to the agent broke ({error.strerror or error})")
+
+    def _next_batch(self) -> bytes | None:
+        """Wait for something to send; None when there will be nothing more."""
+        with self._state:
+            self._sending = False
+            self._state.notify_all()
+            self._state.wait_for(lambda: self._messages or self._points or self._closing or self._gone)
+            if self._gone or self._idle():
+                return None
+            self._sending = True
+            messages = [self._messages.popleft() for _ in range(len(self._messages))]
+            points = [self._points.popleft() for _ in range(min(len(self._points), POINTS_PER_MESSAGE))]
+            self._state.notify_all()
+        if points:
+            messages.append({"op": contract.METRICS, "points": [_plain(point) for point in points]})
+        return b"".join(_encode(message) for message in messages)
+
+    # --- Receiving ---------------------------------------------------------------------------------------------------
+    def _receive_all(self) -> None:
+        why = "the agent beside this process is gone"
+        try:
+            with self._link.makefile("rb") as lines:
+                for line in lines:
+                    self._take(json.loads(line))
+        except (OSError, ValueError) as error:
+            why = f"the link to the agent broke ({error})"
+        self._end(why)
+        if not self._closing:
+            self._fence(why)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if message["op"] == contract.MEMBERS:
+            self._take_members(int(message["revision"]), tuple(Member.from_json(body) for body in message["members"]))
+        elif message["op"] == contract.FENCED:
+            self._fence(str(message["why"]))
+
+    def _take_members(self, revision: int, members: Members) -> None:
+        with self._state:
+            if revision <= self._revision:
+                return
+            self._revision, self._members = revision, members
+            callbacks = list(self._on_members)
+            self._state.notify_all()
+        for callback in callbacks:
+            callback(members)
+
+    def _fence(self, why: str) -> None:
+        with self._state:
+            if self._fenced is not None:
+                return
+            self._fenced = why
+            callbacks = list(self._on_fenced)
+        for callback in callbacks:
+            callback(why)
+
+    # --- Ending ------------------------------------------------------------------------------------------------------
+    def _end(self, why: str) -> None:
+        with self._state:
+            self._gone = self._gone or why
+            self._messages.clear()
+            self._points.clear()
+            self._sending = False
+            self._state.notify_all()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked copy: threads do not survive a fork, and the link belongs to the parent."""
+        self._gone, self._closing, self._state = (
+            "this process is a copy of the registered one",
+            True,
+            threading.Condition(),
+        )
+        with contextlib.suppress(OSError):
+            os.close(self._link.detach())
+
+
+def _waited_for_nothing(timeout: float, members: Members) -> str:
+    there = ", ".join(member.name for member in members) or "nobody"
+    return f"The processes that this one needs were not all there within {timeout:g} s; there are: {there}."
+
+
+def _plain(point: Point) -> list[Any]:
+    at, step, key, value = point
+    number = float(value)
+    return [float(at), int(step), str(key), number if math.isfinite(number) else _NON_FINITE[str(number)]]
+
+
+# JSON has no numbers for these.
+_NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _encode(message: Mapping[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
