@@ -1,0 +1,161 @@
+"""The storage in a local directory: one file a key, beside it nothing but a temporary file while it is written.
+
+The hash is asked for more often than the content is written, so it is kept: in ``.sums/<key>`` beside the size and the
+modification time for which it holds. Losing that file costs one reading of the content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from datasets.storage.base import KeyNotFound, Stat, StorageError, StorageFull, normalise
+
+_CHUNK = 1 << 20
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_SUMS = ".sums"
+
+
+class LocalStorage:
+    """Keeps files below ``root``, which is made when the first is put."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def put(self, key: str, stream: BinaryIO) -> Stat:
+        key = normalise(key)
+        path = self.root / key
+        with _in_words(key, "written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            size, digest, modified = _write_whole(path, stream)
+            stat = Stat(key, size, digest)
+            self._remember(stat, modified)
+        return stat
+
+    def open(self, key: str, offset: int = 0) -> BinaryIO:
+        key = normalise(key)
+        with _in_words(key, "read"):
+            file = (self.root / key).open("rb")
+        file.seek(offset)
+        return file
+
+    def stat(self, key: str) -> Stat:
+        key = normalise(key)
+        with _in_words(key, "read"):
+            return self._remembered(key) or self._measure(key)
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        start = self.root / normalise(prefix) if prefix.strip("/") else self.root
+        keys = [path.relative_to(self.root).as_posix() for path in start.rglob("*") if path.is_file()]
+        for key in sorted(key for key in keys if not _hidden(key)):
+            # Deleted while we walk: it is simply not in the list.
+            with contextlib.suppress(KeyNotFound):
+                yield self.stat(key)
+
+    def delete(self, key: str) -> None:
+        key = normalise(key)
+        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+            (self.root / key).unlink()
+        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+            (self.root / _SUMS / key).unlink()
+
+    def signed_url(self, key: str, expires: timedelta) -> str | None:
+        normalise(key)
+        return None
+
+    def _remember(self, stat: Stat, modified: int) -> None:
+        note = self.root / _SUMS / stat.key
+        note.parent.mkdir(parents=True, exist_ok=True)
+        body = json.dumps({"size": stat.size, "sha256": stat.sha256, "modified": modified}).encode()
+        _replace(note, body)
+
+    def _remembered(self, key: str) -> Stat | None:
+        found = (self.root / key).stat()
+        try:
+            note: dict[str, Any] = json.loads((self.root / _SUMS / key).read_bytes())
+            if (note["size"], note["modified"]) == (found.st_size, found.st_mtime_ns):
+                return Stat(key, found.st_size, note["sha256"])
+        except (FileNotFoundError, ValueError, KeyError):
+            return None
+        return None
+
+    def _measure(self, key: str) -> Stat:
+        with (self.root / key).open("rb") as file:
+            modified = os.fstat(file.fileno()).st_mtime_ns
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            stat = Stat(key, file.tell(), digest)
+        self._remember(stat, modified)
+        return stat
+
+
+def _hidden(key: str) -> bool:
+    return key.startswith(".") or "/." in key
+
+
+@contextlib.contextmanager
+def _in_words(key: str, verb: str) -> Iterator[None]:
+    """Turn what the file system says into the storage's errors."""
+    try:
+        yield
+    except _MISSING as error:
+        if verb == "read":
+            raise KeyNotFound(key) from None
+        raise StorageError(f"{key!r} could not be {verb}: {error.strerror}.") from error
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StorageFull(f"{key!r} could not be {verb}: the disk is full. Delete what you can spare.") from error
+        why = error.strerror or error
+        raise StorageError(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
+
+
+def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
+    """Write the stream to a temporary file and put it in place. Returns size, SHA-256 and time of modification (ns)."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            size, digest = _copy(stream, cast(BinaryIO, file))
+            file.flush()
+            os.fsync(file.fileno())
+            modified = os.fstat(file.fileno()).st_mtime_ns
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+    return size, digest, modified
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
+    digest = hashlib.sha256()
+    size = 0
+    while chunk := source.read(_CHUNK):
+        target.write(chunk)
+        digest.update(chunk)
+        size += len(chunk)
+    return size, digest.hexdigest()
+
+
+def _replace(path: Path, body: bytes) -> None:
+    """Put a small file in place whole. It may be lost in a power cut: it can be made again."""
+    descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(body)
+    Path(temporary).replace(path)
+
+
+def _sync_directory(path: Path) -> None:
+    """A rename is only safe from a power cut when its directory has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,122 @@
+"""What every storage must do, whatever lies beneath it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from datasets.storage.base import BadKey, KeyNotFound, Stat, Storage, StorageError
+
+
+class BrokenStream(io.RawIOBase):
+    """Gives some bytes and then fails, as a connection does that is cut in the middle."""
+
+    def __init__(self) -> None:
+        self.given = False
+
+    def read(self, size: int = -1) -> bytes:
+        if self.given:
+            raise ConnectionResetError("cut")
+        self.given = True
+        return b"half"
+
+
+class StorageContract:
+    """Derive, and provide the fixture ``storage``: an empty one."""
+
+    storage: Any
+
+    @staticmethod
+    def put(storage: Storage, key: str, content: bytes) -> Stat:
+        return storage.put(key, io.BytesIO(content))
+
+    @staticmethod
+    def read(storage: Storage, key: str, offset: int = 0) -> bytes:
+        with storage.open(key, offset) as file:
+            return file.read()
+
+    def test_what_is_put_is_read(self, storage: Storage) -> None:
+        self.put(storage, "a/b.bin", b"\x00\xff" * 9)
+        assert self.read(storage, "a/b.bin") == b"\x00\xff" * 9
+
+    def test_put_tells_size_and_hash(self, storage: Storage) -> None:
+        assert self.put(storage, "a", b"abc") == Stat("a", 3, hashlib.sha256(b"abc").hexdigest())
+
+    def test_stat_tells_what_put_told(self, storage: Storage) -> None:
+        assert self.put(storage, "a", b"abc") == storage.stat("a")
+
+    def test_an_empty_file_is_a_file(self, storage: Storage) -> None:
+        assert self.put(storage, "empty", b"").size == 0
+        assert self.read(storage, "empty") == b""
+
+    def test_put_replaces_what_was_there(self, storage: Storage) -> None:
+        self.put(storage, "a", b"long content")
+        self.put(storage, "a", b"new")
+        assert self.read(storage, "a") == b"new"
+        assert storage.stat("a").sha256 == hashlib.sha256(b"new").hexdigest()
+
+    def test_a_reader_of_the_old_content_goes_on_with_it(self, storage: Storage) -> None:
+        self.put(storage, "a", b"old")
+        with storage.open("a") as reader:
+            self.put(storage, "a", b"new")
+            assert reader.read() == b"old"
+
+    def test_a_failed_put_changes_nothing(self, storage: Storage) -> None:
+        self.put(storage, "a", b"old")
+        with pytest.raises((ConnectionResetError, StorageError)):
+            storage.put("a", BrokenStream())  # type: ignore[arg-type]
+        assert self.read(storage, "a") == b"old"
+        assert [stat.key for stat in storage.list()] == ["a"]
+
+    @pytest.mark.parametrize(("offset", "rest"), [(0, b"hello"), (3, b"lo"), (5, b""), (99, b"")])
+    def test_open_starts_at_the_offset(self, storage: Storage, offset: int, rest: bytes) -> None:
+        self.put(storage, "a", b"hello")
+        assert self.read(storage, "a", offset) == rest
+
+    def test_list_is_by_key_and_below_the_prefix_only(self, storage: Storage) -> None:
+        for key in ("jobs/2/log", "jobs/1/log", "jobs-old/1", "other"):
+            self.put(storage, key, b"x")
+        assert [stat.key for stat in storage.list("jobs")] == ["jobs/1/log", "jobs/2/log"]
+        assert [stat.key for stat in storage.list()] == ["jobs-old/1", "jobs/1/log", "jobs/2/log", "other"]
+
+    def test_list_of_nothing_is_empty(self, storage: Storage) -> None:
+        assert list(storage.list("nowhere")) == []
+
+    def test_what_is_deleted_is_gone(self, storage: Storage) -> None:
+        self.put(storage, "a", b"x")
+        storage.delete("a")
+        with pytest.raises(KeyNotFound, match="'a'"):
+            storage.stat("a")
+
+    def test_delete_may_come_twice(self, storage: Storage) -> None:
+        storage.delete("never/there")
+
+    def test_open_of_nothing_says_so(self, storage: Storage) -> None:
+        with pytest.raises(KeyNotFound, match="holds nothing under 'a/b'"):
+            storage.open("a/b")
+
+    def test_a_directory_is_no_file(self, storage: Storage) -> None:
+        self.put(storage, "a/b", b"x")
+        with pytest.raises(KeyNotFound):
+            storage.open("a")
+
+    @pytest.mark.parametrize(
+        "key", ["", "/", "/etc/passwd", "..", "a/../../b", "a/..", ".sums/a", "a\\b", "a\x00b", "x" * 301]
+    )
+    def test_a_bad_key_is_refused(self, storage: Storage, key: str) -> None:
+        for call in (storage.stat, storage.open, storage.delete, lambda key: self.put(storage, key, b"x")):
+            with pytest.raises(BadKey, match="cannot be a key"):
+                call(key)
+
+    def test_one_key_has_one_spelling(self, storage: Storage) -> None:
+        self.put(storage, "a//./b", b"x")
+        assert storage.stat("a/b").key == "a/b"
+
+    def test_a_signed_url_is_an_address_or_nothing(self, storage: Storage) -> None:
+        self.put(storage, "a", b"x")
+        url = storage.signed_url("a", timedelta(minutes=5))
+        assert url is None or url.startswith(("http://", "https://"))

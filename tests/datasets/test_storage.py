@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError, StorageFull
+from datasets.storage.local import LocalStorage
+from tests.contracts.storage_contract import StorageContract
+
+
+class TestLocalStorage(StorageContract):
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> LocalStorage:
+        return LocalStorage(tmp_path / "storage")
+
+
+class FullDisk(io.BytesIO):
+    """A stream whose copying fails as writing to a full disk does."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+def test_a_full_disk_is_told_in_a_sentence(storage: LocalStorage) -> None:
+    with pytest.raises(StorageFull, match="the disk is full"):
+        storage.put("a/model.npz", FullDisk())
+
+
+def test_a_failed_put_leaves_no_temporary_file(storage: LocalStorage) -> None:
+    with pytest.raises(StorageFull):
+        storage.put("a/model.npz", FullDisk())
+    assert [path.name for path in storage.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_where_a_directory_is_needed_is_told(storage: LocalStorage) -> None:
+    storage.put("a", io.BytesIO(b"x"))
+    with pytest.raises(StorageError, match="could not be written"):
+        storage.put("a/b", io.BytesIO(b"x"))
+
+
+def test_the_hash_is_taken_anew_when_the_file_was_changed_behind_our_back(storage: LocalStorage) -> None:
+    before = storage.put("a", io.BytesIO(b"one"))
+    (storage.root / "a").write_bytes(b"other")
+    assert storage.stat("a").sha256 != before.sha256
+
+
+def test_losing_the_kept_hash_costs_nothing_but_time(storage: LocalStorage) -> None:
+    before = storage.put("a", io.BytesIO(b"one"))
+    (storage.root / ".sums" / "a").unlink()
+    assert storage.stat("a") == before
+
+
+def test_the_default_storage_lies_where_the_settings_say(settings, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    settings.STORAGE_DIR = tmp_path / "elsewhere"
+    default_storage().put("a", io.BytesIO(b"x"))
+    assert (tmp_path / "elsewhere" / "a").read_bytes() == b"x"
