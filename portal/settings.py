@@ -72,7 +72,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "portal.common.http.page_context",
+                "portal.context.page_context",
             ],
         },
     },
@@ -153,7 +153,12 @@ SWEEP_SECONDS = env.number("REGATTA_SWEEP_SECONDS", 1.0, minimum=0.05)
 # Where it is empty, a local datagram socket in the run directory rings; else a Redis channel layer.
 REDIS_URL = env.text("REGATTA_REDIS_URL", "")
 CHANNEL_LAYERS = (
-    {"default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000}}}
+    {
+        "default": {
+            "BACKEND": "channels_redis.core.RedisChannelLayer",
+            "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000},
+        }
+    }
     if REDIS_URL
     else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 )

@@ -1,14 +1,15 @@
 """The errors that a person may see, as one tree. Each has a stable code and an HTTP status; ``portal.common.http`` maps them.
 
-    RegattaError
-    ├── ValidationFailed   422  validation_failed   fields and what is wrong with each
-    ├── NotSignedIn        401  not_signed_in
-    ├── Forbidden          403  forbidden           the role is too small for something the actor may see
-    ├── NotFound           404  not_found           also for everything that belongs to somebody else
-    ├── Conflict           409  conflict            the thing's state does not allow it now
-    │   ├── QuotaExceeded  409  quota_exceeded      can never fit; with the numbers
-    │   └── StaleAttempt   409  stale_attempt       a report from an attempt that has been replaced
-    └── TooLarge           413  too_large
+RegattaError
+├── ValidationFailed   422  validation_failed   fields and what is wrong with each
+├── NotSignedIn        401  not_signed_in
+├── Forbidden          403  forbidden           the role is too small for something the actor may see
+├── NotFound           404  not_found           also for everything that belongs to somebody else
+├── Conflict           409  conflict            the thing's state does not allow it now
+│   ├── QuotaExceeded  409  quota_exceeded      can never fit; with the numbers
+│   └── StaleAttempt   409  stale_attempt       a report from an attempt that has been replaced
+├── TooLarge           413  too_large
+└── TooManyRequests    429  throttled           with retry_after in seconds
 """
 
 from __future__ import annotations
@@ -72,3 +73,11 @@ class StaleAttempt(Conflict):
 class TooLarge(RegattaError):
     code = "too_large"
     status = 413
+
+
+class TooManyRequests(RegattaError):
+    code = "throttled"
+    status = 429
+
+    def __init__(self, detail: str, *, retry_after: float) -> None:
+        super().__init__(detail, retry_after=retry_after)

@@ -1,0 +1,46 @@
+"""What every page's template may use. Each value is worked out only when a template asks for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.utils.functional import SimpleLazyObject
+
+from quota.selectors import quota_of
+from rbac.models import Namespace
+from rbac.selectors import namespaces_of
+
+_SESSION_KEY = "namespace"
+# What the line in the header shows.
+_HEADER_RESOURCES = ("cpu", "jobs")
+
+
+def page_context(request: HttpRequest) -> dict[str, Any]:
+    """``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
+    {"cpu": {"used", "limit"}, "jobs": {...}} of the current namespace, empty without one (limit None: no limit)."""
+    namespaces = SimpleLazyObject(lambda: namespaces_of(request.user))
+    current = SimpleLazyObject(lambda: _current(request, list(namespaces)))
+    return {
+        "csp_nonce": getattr(request, "csp_nonce", ""),
+        "namespaces": namespaces,
+        "current_namespace": current,
+        "quota_line": SimpleLazyObject(lambda: _quota_line(_current(request, list(namespaces)))),
+    }
+
+
+def _current(request: HttpRequest, namespaces: list[Namespace]) -> Namespace | None:
+    """The namespace of the address, else the one last looked at, else the personal one, else the first."""
+    match = request.resolver_match
+    wanted = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
+    wanted = wanted or request.session.get(_SESSION_KEY)
+    by_name = {namespace.name: namespace for namespace in namespaces}
+    own = next((namespace for namespace in namespaces if namespace.personal_of_id == request.user.pk), None)
+    return by_name.get(str(wanted)) or own or next(iter(namespaces), None)
+
+
+def _quota_line(namespace: Namespace | None) -> dict[str, dict[str, float | None]]:
+    if namespace is None:
+        return {}
+    quota = quota_of(namespace)
+    return {name: {"used": quota["used"][name], "limit": quota["limits"][name]} for name in _HEADER_RESOURCES}

@@ -1,0 +1,24 @@
+"""Whether the portal lives (``/healthz``) and can serve (``/readyz``). For supervisors and load balancers; no sign-in."""
+
+from __future__ import annotations
+
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.http import require_safe
+
+
+@require_safe
+def alive(request: HttpRequest) -> JsonResponse:
+    """The process answers."""
+    return JsonResponse({"status": "ok"})
+
+
+@require_safe
+def ready(request: HttpRequest) -> JsonResponse:
+    """The process answers and reaches its database."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError as error:
+        return JsonResponse({"status": "unready", "why": f"The database does not answer: {error}."}, status=503)
+    return JsonResponse({"status": "ok"})

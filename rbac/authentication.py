@@ -1,0 +1,46 @@
+"""Who calls the API: a personal token in the Authorization header. Sessions of browsers are the REST framework's own."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from portal.common.time import now as wall_clock
+from rbac.models import ApiToken, User
+from rbac.selectors import token_behind
+
+TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
+# ``last_used`` is written at most this often: reading must not cost a write.
+_LAST_USED_GRAIN = timedelta(minutes=1)
+
+
+class TokenAuthentication(BaseAuthentication):
+    """``Authorization: Bearer rgt_...``."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """The account and its token; None where no token is shown. Raises AuthenticationFailed for one that is not valid."""
+        scheme, _, secret = get_authorization_header(request).partition(b" ")
+        if scheme.lower() != b"bearer":
+            return None
+        now = wall_clock()
+        token = token_behind(secret.strip().decode("latin-1"), now)
+        if token is None:
+            raise AuthenticationFailed(
+                "This token is not valid: it was revoked, has expired, or is mistyped. Make a new one."
+            )
+        _note_use(token, now)
+        return token.user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Makes the answer to a caller without credentials 401 and not 403."""
+        return 'Bearer realm="regatta"'
+
+
+def _note_use(token: ApiToken, now: datetime) -> None:
+    stale = Q(last_used=None) | Q(last_used__lt=now - _LAST_USED_GRAIN)
+    if token.last_used is None or token.last_used < now - _LAST_USED_GRAIN:
+        ApiToken.objects.filter(stale, pk=token.pk).update(last_used=now)

@@ -1,0 +1,60 @@
+"""Reading accounts, namespaces, members and tokens."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from django.db.models import Q, QuerySet
+
+from portal.common.errors import NotFound
+from rbac.access import Actor
+from rbac.models import ApiToken, Membership, Namespace, Role, User
+
+
+def namespaces_of(actor: Actor) -> list[Namespace]:
+    """The namespaces that the actor belongs to, by name, each with ``role``. An admin sees the others by asking for them."""
+    if not isinstance(actor, User):
+        return []
+    memberships = Membership.objects.filter(user=actor).select_related("namespace").order_by("namespace__name")
+    return [_with_role(membership) for membership in memberships]
+
+
+def _with_role(membership: Membership) -> Namespace:
+    namespace = membership.namespace
+    namespace.role = membership.role  # type: ignore[attr-defined]
+    return namespace
+
+
+def members_of(namespace: Namespace) -> QuerySet[Membership]:
+    """Everybody in the namespace, by name of account."""
+    return namespace.memberships.select_related("user").order_by("user__username")
+
+
+def owners_of(namespace: Namespace) -> QuerySet[Membership]:
+    """Those who can change the namespace: active accounts with the role of owner."""
+    return namespace.memberships.filter(role=Role.OWNER, user__is_active=True)
+
+
+def user_named(username: str) -> User:
+    """The active account of that name. Raises NotFound."""
+    user = User.objects.filter(username=username, is_active=True).first()
+    if user is None:
+        raise NotFound(f"There is no account {username!r}. An admin can open one.")
+    return user
+
+
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    """The user's tokens that have not been revoked, newest first."""
+    return ApiToken.objects.filter(user=user, revoked=None).order_by("-created", "-id")
+
+
+def digest_of(token: str) -> str:
+    """What is kept of a token: it has 256 random bits, so a plain SHA-256 cannot be searched."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def token_behind(secret: str, now: datetime) -> ApiToken | None:
+    """The token that a caller shows, if it is valid now and its account is active."""
+    valid = Q(revoked=None) & (Q(expires=None) | Q(expires__gt=now)) & Q(user__is_active=True)
+    return ApiToken.objects.filter(valid, digest=digest_of(secret)).select_related("user").first()

@@ -1,0 +1,50 @@
+"""The people whom every view is tried as, all around one namespace, ``team``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AnonymousUser
+from django.test import Client
+
+from rbac.models import Namespace, Role, User
+from tests.factories import make_member, make_namespace, make_user
+
+# Those who belong to the namespace, from much to little; then those who do not.
+MEMBERS = ("owner", "developer", "viewer")
+OUTSIDERS = ("stranger", "nobody")
+EVERYBODY = ("admin", *MEMBERS, *OUTSIDERS)
+
+
+@dataclass(frozen=True)
+class Personas:
+    """``stranger`` has an account and a namespace of their own, but is no member of ``team``; ``nobody`` is not signed in."""
+
+    namespace: Namespace
+    admin: User
+    owner: User
+    developer: User
+    viewer: User
+    stranger: User
+    nobody: AnonymousUser
+
+    def user(self, name: str) -> User | AnonymousUser:
+        found: User | AnonymousUser = getattr(self, name)
+        return found
+
+    def client(self, name: str) -> Client:
+        """A browser in which that person is signed in (``nobody``: is not). It checks CSRF tokens no more than Django's own does."""
+        client = Client()
+        user = self.user(name)
+        if isinstance(user, User):
+            client.force_login(user)
+        return client
+
+
+def make_personas() -> Personas:
+    people = {name: make_user(name) for name in (*MEMBERS, "stranger")}
+    namespace = make_namespace("team")
+    for name in MEMBERS:
+        make_member(namespace, people[name], Role(name))
+    make_namespace("elsewhere", owner=people["stranger"])
+    return Personas(namespace=namespace, admin=make_user("root", admin=True), nobody=AnonymousUser(), **people)
