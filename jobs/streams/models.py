@@ -18,10 +18,14 @@ class StreamHead(models.Model):
     last = models.PositiveBigIntegerField(default=0)
     # Set when no more will come: the job has ended and its agents have flushed.
     closed = models.BooleanField(default=False)
+    # Entries up to here lie in merged blocks; ``unsealed`` counts the blocks after it, so that a sweep finds work at once.
+    sealed = models.PositiveBigIntegerField(default=0)
+    unsealed = models.PositiveIntegerField(default=0)
 
     class Meta:
         app_label = "jobs"
         constraints = [models.UniqueConstraint(fields=["job", "kind"], name="one_head_per_stream")]
+        indexes = [models.Index(fields=["closed", "unsealed"])]
 
 
 class Source(models.Model):
@@ -38,14 +42,15 @@ class Source(models.Model):
 
 
 class Block(models.Model):
-    """Consecutive entries of a stream, packed. ``lo`` and ``hi`` are the first and last sequence number in it."""
+    """Consecutive entries of a stream, packed. ``lo`` and ``hi`` are the first and last sequence number in it.
+
+    Who wrote each entry stands in the payload: a merged block holds entries of many replicas and attempts.
+    """
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="+")
     kind = models.CharField(max_length=16, choices=StreamKind.choices)
     lo = models.PositiveBigIntegerField()
     hi = models.PositiveBigIntegerField()
-    attempt = models.PositiveIntegerField()
-    replica = models.CharField(max_length=63)
     payload = models.BinaryField()
 
     class Meta:
