@@ -1,0 +1,134 @@
+"""Asks a server and waits for the reply. A request whose reply was lost is sent again with the same number."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runtime.errors import Leaving, Lost, Refused, WireError
+from runtime.protocol.connection import (
+    Allocate,
+    Block,
+    Closed,
+    Connection,
+    DeadlinePassed,
+    Message,
+    refuse_blocks,
+)
+from runtime.protocol.frames import Header, Op
+
+# Without a word from the server for this long it counts as lost. A server that needs longer says WAIT.
+DEADLINE_SECONDS = 15.0
+BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+class Client:
+    """One connection to one server, opened when needed. Not for two threads at once.
+
+    ``name`` is what error sentences call the server ("parameter server 1"). Requests carry ``incarnation`` (the
+    sender's) and rising numbers, so that the server applies each of them once however often it comes.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        name: str = "server",
+        job: int = 0,
+        shard: int = 0,
+        incarnation: int = 0,
+        expected: int = 0,
+        deadline: float = DEADLINE_SECONDS,
+        leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        host, _colon, port = address.rpartition(":")
+        self._address = (host, int(port))
+        self._name = name
+        self._head = Header(Op.HELLO, job=job, shard=shard, incarnation=incarnation, expected=expected)
+        self._numbers = itertools.count(1)
+        self._deadline = deadline
+        self._leaving = leaving
+        self._connection: Connection | None = None
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def call(self, op: Op, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Ask with a JSON body and give the reply's. Raises Refused, Lost, Leaving, WireError."""
+        return dict(self.request(op, body).body)
+
+    def request(
+        self,
+        op: Op,
+        body: Mapping[str, Any] | None = None,
+        blocks: Sequence[Block] = (),
+        allocate: Allocate = refuse_blocks,
+        version: int = 0,
+    ) -> Message:
+        """Send one message and wait for its reply, again after a broken connection, until the deadline."""
+        message = self.prepare(op, body, blocks, version)
+        self.send(message)
+        return self.reply(message, allocate)
+
+    # --- The two halves of a request, for callers that ask several servers at once -----------------------------------
+    def prepare(
+        self, op: Op, body: Mapping[str, Any] | None = None, blocks: Sequence[Block] = (), version: int = 0
+    ) -> Message:
+        """Number a request. ``version`` is what the sender last saw of the shard."""
+        head = self._head._replace(op=op, seq=next(self._numbers), version=version)
+        return Message(head, body or {}, blocks)
+
+    def send(self, message: Message) -> None:
+        """Send a request; a failure shows in ``reply``, which tries again."""
+        with contextlib.suppress(Closed, DeadlinePassed, ConnectionError):
+            self._connect().send(message, time.monotonic() + self._deadline)
+            return
+        self.close()
+
+    def reply(self, message: Message, allocate: Allocate = refuse_blocks) -> Message:
+        """Wait for the reply to ``message``, which ``send`` has sent."""
+        give_up = time.monotonic() + self._deadline
+        for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
+            why: Exception
+            try:
+                if self._connection is None:
+                    self._connect().send(message, give_up)
+                return self._receive(message, allocate)
+            except (Closed, ConnectionError) as error:
+                why = error
+            except DeadlinePassed as error:
+                self.close()
+                raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
+            self.close()
+            if time.monotonic() + pause > give_up:
+                raise Lost(f"The {self._name} is gone ({why}); this process has to start again.") from why
+            self._pause(pause)
+        raise AssertionError("the back-off never ends")
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            link = socket.create_connection(self._address, timeout=self._deadline)
+            self._connection = Connection(link, self._leaving)
+        return self._connection
+
+    def _receive(self, message: Message, allocate: Allocate) -> Message:
+        while True:
+            answer = self._connect().receive(time.monotonic() + self._deadline, allocate)
+            if answer.head.op is Op.WAIT:
+                continue
+            if answer.head.error:
+                raise Refused(str(answer.body.get("code")), str(answer.body.get("why")))
+            if answer.head.seq != message.head.seq:
+                raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
+            return answer
+
+    def _pause(self, seconds: float) -> None:
+        if self._leaving():
+            raise Leaving(f"This process was asked to end while it looked for the {self._name}.")
+        time.sleep(seconds)

@@ -1,0 +1,170 @@
+"""Frames: a fixed header of 64 little-endian bytes and a payload of at most 1 MiB.
+
+The payload is either UTF-8 JSON (head frames) or raw little-endian numbers (``Op.BLOCK``). The checksum covers the
+first 60 bytes of the header and the payload. Pure: nothing here touches a socket.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from enum import IntEnum, IntFlag
+from typing import Any, NamedTuple
+
+from runtime.errors import WireError
+
+MAGIC = b"DPS1"
+VERSION = 1
+HEADER_BYTES = 64
+MAX_PAYLOAD = 1 << 20
+
+Buffer = bytes | bytearray | memoryview
+
+# magic, version, op, flags, job crc, shard, incarnation, expected, seq, shard version, tensor, offset, payload, crc
+_LAYOUT = struct.Struct("<4sBBHIIQQQQIIII")
+_UNSIGNED = struct.Struct("<I")
+_CRC_AT = HEADER_BYTES - _UNSIGNED.size
+
+
+class Op(IntEnum):
+    """What a frame asks for. A reply carries the op of its request."""
+
+    HELLO = 1
+    DECLARE = 2
+    INIT = 3
+    PUSH = 5
+    PUSH_PULL = 6
+    PULL = 7
+    BLOCK = 8  # numbers of one block, after a head frame
+    BEGIN_PASS = 9
+    END_PASS = 10
+    STATUS = 11
+    BYE = 12
+    TASK_GET = 16
+    TASK_DONE = 17
+    TASK_FAIL = 18
+    TASK_RELEASE = 19
+    TASK_EXTEND = 20
+    SAVE_REQUEST = 21
+    EVENTS = 22
+    WAIT = 31  # a reply only: the answer takes longer, the server lives
+
+
+class Flag(IntFlag):
+    """Low bits of the header's flags."""
+
+    NONE = 0
+    REPLY = 1
+    ERROR = 2
+    LAST = 4  # no further frame belongs to this message
+
+
+class DType(IntEnum):
+    """Type of the numbers of a block, bits 3 to 5 of the flags."""
+
+    NONE = 0
+    F32 = 1
+    F64 = 2
+    F16 = 3
+    BF16 = 4
+    I8 = 5
+    I32 = 6
+    I64 = 7
+
+
+_DTYPE_SHIFT = 3
+_DTYPE_MASK = 0b111
+_FLAG_MASK = 0b111
+
+
+class Header(NamedTuple):
+    """The fixed part of a frame. ``offset`` counts blocks within the tensor; ``version`` is the shard's."""
+
+    op: Op
+    flags: Flag = Flag.NONE
+    dtype: DType = DType.NONE
+    job: int = 0
+    shard: int = 0
+    incarnation: int = 0
+    expected: int = 0
+    seq: int = 0
+    version: int = 0
+    tensor: int = 0
+    offset: int = 0
+    size: int = 0
+    crc: int = 0
+
+    @property
+    def last(self) -> bool:
+        return bool(self.flags & Flag.LAST)
+
+    @property
+    def error(self) -> bool:
+        return bool(self.flags & Flag.ERROR)
+
+
+def job_crc(job_id: str, attempt: int) -> int:
+    """Names the attempt in every frame, so that a process of another attempt is refused."""
+    return zlib.crc32(f"{job_id}/{attempt}".encode())
+
+
+def pack(header: Header, payload: Buffer = b"") -> bytes:
+    """The 64 bytes that go before ``payload``; size and checksum of ``header`` are filled in here."""
+    size = memoryview(payload).nbytes
+    if size > MAX_PAYLOAD:
+        raise WireError(f"A frame holds at most {MAX_PAYLOAD} bytes, this one has {size}; split it into blocks.")
+    flags = header.flags | header.dtype << _DTYPE_SHIFT
+    numbers = (header.job, header.shard, header.incarnation, header.expected, header.seq, header.version)
+    packed = _LAYOUT.pack(MAGIC, VERSION, header.op, flags, *numbers, header.tensor, header.offset, size, 0)
+    crc = zlib.crc32(payload, zlib.crc32(packed[:_CRC_AT]))
+    return packed[:_CRC_AT] + _UNSIGNED.pack(crc)
+
+
+def unpack(data: Buffer) -> Header:
+    """Read a header. Raises WireError for foreign bytes, another version, an unknown op and an oversized payload."""
+    if len(data) != HEADER_BYTES:
+        raise WireError(f"A header has {HEADER_BYTES} bytes, {len(data)} came.")
+    magic, version, op, flags, *numbers = _LAYOUT.unpack(data)
+    if magic != MAGIC:
+        raise WireError(f"These bytes are no frame: they begin with {magic.hex()} where {MAGIC.hex()} is due.")
+    if version != VERSION:
+        raise WireError(f"The peer speaks version {version} of the protocol, this process version {VERSION}.")
+    dtype = flags >> _DTYPE_SHIFT & _DTYPE_MASK
+    header = Header(_op(op), Flag(flags & _FLAG_MASK), DType(dtype), *numbers)
+    if header.size > MAX_PAYLOAD:
+        raise WireError(f"The peer announces {header.size} bytes; a frame holds at most {MAX_PAYLOAD}.")
+    return header
+
+
+def _op(number: int) -> Op:
+    try:
+        return Op(number)
+    except ValueError:
+        raise WireError(f"The peer asks for operation {number}, which this version does not know.") from None
+
+
+def verify(data: Buffer, header: Header, payload: Buffer) -> None:
+    """Check the checksum of a frame that was read as ``data`` (64 bytes) and ``payload``."""
+    crc = zlib.crc32(payload, zlib.crc32(memoryview(data)[:_CRC_AT]))
+    if crc != header.crc:
+        raise WireError(f"A frame was damaged on its way: checksum {crc:08x} instead of {header.crc:08x}.")
+
+
+def to_json(body: Mapping[str, Any]) -> bytes:
+    """A control body. An empty one takes no bytes."""
+    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode() if body else b""
+
+
+def from_json(payload: Buffer) -> dict[str, Any]:
+    """Read a control body; raises WireError when it is no JSON object."""
+    if not len(payload):
+        return {}
+    try:
+        body = json.loads(bytes(payload))
+    except ValueError as error:
+        raise WireError(f"A control body is no JSON: {error}.") from None
+    if not isinstance(body, dict):
+        raise WireError(f"A control body is a JSON {type(body).__name__}; an object is due.")
+    return body

@@ -1,0 +1,158 @@
+"""Accepts connections and answers messages: one thread a connection, until the peer or the server closes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from runtime.errors import Refused, WireError
+from runtime.protocol import frames
+from runtime.protocol.connection import Closed, Connection, DeadlinePassed, Message, refuse_blocks
+from runtime.protocol.frames import Flag, Header
+
+SEND_SECONDS = 30.0
+# A quiet peer is no fault: its process's death closes the connection.
+QUIET_SECONDS = 365 * 86400.0
+
+
+class Session(Protocol):
+    """What answers one connection; all calls come from that connection's thread."""
+
+    def allocate(self, header: Header) -> memoryview:
+        """Memory for the payload of a block frame."""
+
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+        """The reply. May block, and then calls ``waiting`` every few seconds. ``Refused`` becomes a typed reply."""
+
+    def closed(self) -> None:
+        """The connection is gone."""
+
+
+def reply(request: Message, body: Mapping[str, Any] | None = None) -> Message:
+    """A reply without blocks."""
+    return Message(reply_head(request.head), body or {})
+
+
+def reply_head(head: Header, version: int = 0) -> Header:
+    return Header(head.op, Flag.REPLY, job=head.job, shard=head.shard, seq=head.seq, version=version)
+
+
+class JsonSession:
+    """A session of plain requests: ``function(head, body)`` gives the reply's body."""
+
+    def __init__(self, function: Callable[[Header, Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        self._function = function
+
+    def allocate(self, header: Header) -> memoryview:
+        return refuse_blocks(header)
+
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+        return reply(request, self._function(request.head, request.body))
+
+    def closed(self) -> None:
+        """Nothing is kept for a connection."""
+
+
+class Server:
+    """Listens on 127.0.0.1 from the moment it is made; ``start`` begins to accept.
+
+    ``open_session`` is called once a connection. ``job`` and ``incarnation`` (0: not checked) fence requests that were
+    meant for another attempt or for an earlier process.
+    """
+
+    def __init__(self, open_session: Callable[[], Session], job: int = 0, incarnation: int = 0) -> None:
+        self._open_session = open_session
+        self._job = job
+        self.incarnation = incarnation
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._lock = threading.Lock()
+        self._connections: dict[Connection, threading.Thread] = {}
+        self._closing = False
+        self._acceptor = threading.Thread(target=self._accept, name="server-accept", daemon=True)
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    def start(self) -> None:
+        self._acceptor.start()
+
+    def close(self) -> None:
+        """Stop accepting, break every connection, wait for their threads. May be called twice."""
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            connections = dict(self._connections)
+        for connection in connections:
+            connection.abort()
+        for thread in connections.values():
+            if thread is not threading.current_thread():
+                thread.join(5.0)
+
+    def _accept(self) -> None:
+        while not self._closing:
+            try:
+                link, _peer = self._listener.accept()
+            except OSError:
+                return
+            connection = Connection(link, leaving=lambda: self._closing)
+            thread = threading.Thread(target=self._serve, args=(connection,), name="server-connection", daemon=True)
+            with self._lock:
+                self._connections[connection] = thread
+            thread.start()
+
+    def _serve(self, connection: Connection) -> None:
+        session = self._open_session()
+        try:
+            while not self._closing:
+                request = connection.receive(time.monotonic() + QUIET_SECONDS, session.allocate)
+                self._answer(connection, session, request)
+        except (Closed, DeadlinePassed):
+            pass
+        except WireError as error:
+            _say_goodbye(connection, error)
+        except Exception:
+            if not self._closing:
+                raise
+        finally:
+            session.closed()
+            connection.close()
+            with self._lock:
+                self._connections.pop(connection, None)
+
+    def _answer(self, connection: Connection, session: Session, request: Message) -> None:
+        def waiting() -> None:
+            head = reply_head(request.head)._replace(op=frames.Op.WAIT)
+            connection.send(Message(head), time.monotonic() + SEND_SECONDS)
+
+        try:
+            self._check(request.head)
+            answer = session.answer(request, waiting)
+        except Refused as refused:
+            answer = _error(request.head, refused)
+        connection.send(answer, time.monotonic() + SEND_SECONDS)
+
+    def _check(self, head: Header) -> None:
+        if self._job and head.job != self._job:
+            raise Refused("other_job", "This request belongs to another attempt of a job; its sender should end.")
+        if self.incarnation and head.expected and head.expected != self.incarnation:
+            raise Refused("not_owner", "This request was meant for a process that has been replaced; register again.")
+
+
+def _error(head: Header, refused: Refused) -> Message:
+    header = reply_head(head)._replace(flags=Flag.REPLY | Flag.ERROR)
+    return Message(header, {"code": refused.code, "why": refused.why})
+
+
+def _say_goodbye(connection: Connection, error: WireError) -> None:
+    """Tell a peer whose bytes made no sense why it is cut off."""
+    head = Header(frames.Op.BYE)
+    with contextlib.suppress(WireError):
+        connection.send(_error(head, Refused("bad_frame", str(error))), time.monotonic() + 1.0)
