@@ -6,9 +6,21 @@ import uuid
 
 from django.db import models
 
-from jobs.lifecycle import JobState
+from jobs.states import JobState, ReplicaState
 from jobs.streams import models as _stream_models  # noqa: F401  registers the tables of the streams with this app
 from rbac.models import Namespace, User
+
+__all__ = [
+    "Artifact",
+    "Attempt",
+    "CodeSnapshot",
+    "Job",
+    "JobEvent",
+    "JobState",
+    "Replica",
+    "ReplicaState",
+    "Transition",
+]
 
 
 class CodeSnapshot(models.Model):
@@ -32,8 +44,10 @@ class Job(models.Model):
     reason = models.CharField(max_length=32, blank=True)
     # The sentence that the user reads beside the state.
     why = models.TextField(blank=True)
-    # The number of the present attempt, 0 before the first.
-    attempt = models.PositiveIntegerField(default=0)
+    # The number of the attempt that waits or runs, or was the last.
+    attempt = models.PositiveIntegerField(default=1)
+    # How many attempts were made again, by reason, since a person last set the job going.
+    requeues = models.JSONField(default=dict)
     # Raised by every write of the reconciler; the guard of its compare-and-set.
     revision = models.PositiveBigIntegerField(default=0)
     created = models.DateTimeField()
@@ -44,14 +58,17 @@ class Job(models.Model):
     # The wish to cancel; a fact that the reconciler reads.
     cancel_requested = models.DateTimeField(null=True, blank=True)
     cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     # Set by the client; a second POST with the same key gives the first job again.
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=models.Q(state__in=[str(state) for state in JobState]), name="known_state"),
-            models.UniqueConstraint(fields=["namespace", "owner", "idempotency_key"], name="one_job_per_idempotency_key"),
+            models.CheckConstraint(
+                condition=models.Q(state__in=[str(state) for state in JobState]), name="known_state"
+            ),
+            models.UniqueConstraint(
+                fields=["namespace", "owner", "idempotency_key"], name="one_job_per_idempotency_key"
+            ),
         ]
         indexes = [
             models.Index(fields=["namespace", "-created"]),
@@ -67,19 +84,12 @@ class Attempt(models.Model):
     number = models.PositiveIntegerField()
     # SHA-256 of the token that its agents hold.
     token_digest = models.CharField(max_length=64)
+    # When it was admitted; the job's timeout counts from here.
     created = models.DateTimeField()
     finished = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="one_attempt_per_number")]
-
-
-class ReplicaState(models.TextChoices):
-    WAITING = "waiting"
-    STARTING = "starting"
-    REGISTERED = "registered"
-    EXITED = "exited"
-    LOST = "lost"
 
 
 class Replica(models.Model):
@@ -89,13 +99,19 @@ class Replica(models.Model):
     name = models.CharField(max_length=63)
     role = models.CharField(max_length=16)
     index = models.PositiveIntegerField()
-    state = models.CharField(max_length=16, choices=ReplicaState.choices, default=ReplicaState.WAITING)
+    state = models.CharField(
+        max_length=16, choices=[(state, state) for state in ReplicaState], default=ReplicaState.WAITING
+    )
     why = models.TextField(blank=True)
     code = models.IntegerField(null=True, blank=True)
     signal = models.IntegerField(null=True, blank=True)
     out_of_memory = models.BooleanField(default=False)
     heartbeat = models.DateTimeField(null=True, blank=True)
+    # Its agent told of the end, after the last of its output.
+    flushed = models.BooleanField(default=False)
+    # When its process was started, when it first registered, and when it ended.
     started = models.DateTimeField(null=True, blank=True)
+    registered = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
 
     class Meta:

@@ -1,0 +1,271 @@
+"""From what is known of an attempt to the events of its job. Pure.
+
+Two witnesses tell of a replica: its agent reports through ingest, and the backend is asked what it sees. ``merge`` puts
+the two together, ``verdict`` says whether the attempt is over and why, ``events_from`` turns it all into events.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from jobs.backends.base import AttemptView, Phase, ReplicaView
+from jobs.lifecycle import (
+    AllRegistered,
+    AttemptEnded,
+    BuildStarted,
+    CancelRequested,
+    Drained,
+    Event,
+    JobView,
+    Weakened,
+)
+from jobs.reasons import Reason
+from jobs.states import ENDED, TERMINAL, JobState, ReplicaState
+from runtime import contract
+
+_STARTED = (JobState.REGISTERING, JobState.RUNNING)
+
+
+@dataclass(frozen=True)
+class ReplicaFact:
+    """One replica. ``registered``: it has registered at some time; ``flushed``: its agent told of the end itself,
+    which it does after the last of its output."""
+
+    name: str
+    role: str
+    state: ReplicaState
+    code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    why: str = ""
+    registered: bool = False
+    flushed: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def succeeded(self) -> bool:
+        return self.state is ReplicaState.EXITED and self.code == contract.EXIT_OK
+
+    @property
+    def left_without_blame(self) -> bool:
+        """Killed from outside, gone, or asked to be started again: not the script's own failure."""
+        if self.state is ReplicaState.LOST:
+            return True
+        return self.state is ReplicaState.EXITED and (self.signal is not None or self.code == contract.EXIT_RESTART)
+
+    @property
+    def failed(self) -> bool:
+        """The script itself ended with an error."""
+        return self.ended and not self.succeeded and not self.left_without_blame
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a job beside its row. ``view`` is None where the backend was not asked or did not answer."""
+
+    cancelled_by: str = ""
+    replicas: tuple[ReplicaFact, ...] = ()
+    view: AttemptView | None = None
+
+
+@dataclass(frozen=True)
+class Policy:
+    """``registration``: how long replicas may take to register. ``drain``: how long the end of an attempt waits for
+    the last words of agents whose processes have ended."""
+
+    registration: timedelta = timedelta(seconds=60)
+    drain: timedelta = timedelta(seconds=10)
+
+
+# --- Facts to events -------------------------------------------------------------------------------------------------
+def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> Iterator[Event]:
+    """The events that the facts ask for, the most urgent first. None in a state that only waits."""
+    if job.state in TERMINAL:
+        return
+    merged = merge(facts.replicas, facts.view)
+    if job.state is JobState.STOPPING:
+        if _drained(job, merged, facts.view, now, policy):
+            yield Drained(job.attempt)
+        return
+    if facts.cancelled_by:
+        yield CancelRequested(job.attempt, f"Cancelled by {facts.cancelled_by}.")
+    if job.admitted is not None and job.state is not JobState.QUEUED and now >= job.admitted + job.timeout:
+        yield AttemptEnded(job.attempt, f"The job's timeout of {in_words(job.timeout)} has passed.", Reason.DEADLINE)
+    if job.state is JobState.ADMITTED:
+        yield BuildStarted(job.attempt)
+    if job.state in _STARTED:
+        yield from _events_of_training(job, merged, now, policy)
+
+
+def _events_of_training(
+    job: JobView, replicas: Sequence[ReplicaFact], now: datetime, policy: Policy
+) -> Iterator[Event]:
+    if job.state is JobState.REGISTERING and _all_registered(replicas):
+        yield AllRegistered(job.attempt, _strength(replicas))
+    decided = verdict(job, replicas)
+    if decided:
+        yield decided
+    elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
+        yield _registration_overdue(job, replicas, policy)
+    elif job.state is JobState.RUNNING and any(replica.left_without_blame for replica in replicas):
+        yield Weakened(job.attempt, _strength(replicas))
+
+
+def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:
+    """The reports completed by what the backend sees. A report of an end stands; it knows more."""
+    if view is None:
+        return tuple(replicas)
+    seen = {replica.name: replica for replica in view.replicas}
+    return tuple(_with_view(fact, seen.get(fact.name), view.gone) for fact in replicas)
+
+
+def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> ReplicaFact:
+    if fact.ended:
+        return fact
+    if gone:
+        return replace(fact, state=ReplicaState.LOST, why="the backend knows nothing of it any more")
+    if seen is None or seen.phase not in _ENDINGS:
+        return fact
+    return replace(
+        fact,
+        state=_ENDINGS[seen.phase],
+        code=seen.code,
+        signal=seen.signal,
+        out_of_memory=seen.out_of_memory,
+        why=seen.why,
+    )
+
+
+_ENDINGS: Mapping[Phase, ReplicaState] = {Phase.EXITED: ReplicaState.EXITED, Phase.LOST: ReplicaState.LOST}
+
+
+def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
+    """Whether the attempt is over, and why. None while it goes on.
+
+    A trainer that is killed, lost, or leaves with EXIT_RESTART is missed only when fewer than ``min_trainers``
+    are left.
+    A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
+    """
+    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    platform = [replica for replica in replicas if replica.role != contract.TRAINER]
+    working = [replica for replica in trainers if not replica.ended]
+    failed = [replica for replica in trainers if replica.failed]
+    if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
+        return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
+    if not working and not failed and any(replica.succeeded for replica in trainers):
+        return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
+    for replica in (replica for replica in platform if replica.ended):
+        why = f"{ending(replica)}, before training was complete."
+        return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.REPLICA_LOST)
+    for replica in failed:
+        why = ending(replica) + "."
+        return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
+    return _too_few(job, trainers)
+
+
+def _too_few(job: JobView, trainers: Sequence[ReplicaFact]) -> AttemptEnded | None:
+    lost = [replica for replica in trainers if replica.left_without_blame]
+    left = len(trainers) - len(lost)
+    if not lost or left >= max(1, job.min_trainers):
+        return None
+    told = "; ".join(ending(replica) for replica in lost)
+    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {told}."
+    memory = any(replica.out_of_memory for replica in lost)
+    return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if memory else Reason.KILLED)
+
+
+def _completion(trainers: Sequence[ReplicaFact]) -> str:
+    lost = [replica for replica in trainers if not replica.succeeded]
+    if not any(replica.registered for replica in trainers if replica.succeeded):
+        return "The script ended without an error, but it never called dist.init(): the platform trained nothing."
+    if not lost:
+        return f"Trained with {count(len(trainers), 'trainer')}."
+    told = "; ".join(ending(replica) for replica in lost)
+    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
+
+
+def _strength(replicas: Sequence[ReplicaFact]) -> str:
+    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    lost = [replica for replica in trainers if replica.left_without_blame]
+    if not lost:
+        return f"Training with {count(len(trainers), 'trainer')}."
+    told = "; ".join(ending(replica) for replica in lost)
+    return f"Training goes on with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
+
+
+def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
+    return f"All {len(replicas)} processes of the attempt are gone and left no word of how they ended."
+
+
+def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
+    """Every replica has registered, or is a trainer that has ended; one trainer at least has registered."""
+    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    awaited = [replica for replica in replicas if not (replica.role == contract.TRAINER and replica.ended)]
+    return all(replica.registered for replica in awaited) and any(replica.registered for replica in trainers)
+
+
+def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy: Policy) -> AttemptEnded:
+    missing = [replica.name for replica in replicas if not replica.registered and not replica.ended]
+    why = f"After {in_words(policy.registration)} {', '.join(missing)} had not registered."
+    if any(name.startswith(contract.TRAINER) for name in missing):
+        why += " The script has to call dist.init() before anything that takes long."
+    return AttemptEnded(job.attempt, why, Reason.REGISTRATION_TIMEOUT)
+
+
+def _drained(
+    job: JobView, replicas: Sequence[ReplicaFact], view: AttemptView | None, now: datetime, policy: Policy
+) -> bool:
+    if view is None:
+        return False
+    if view.gone:
+        return True
+    alive = {replica.name for replica in view.replicas if replica.phase not in _ENDINGS}
+    if alive:
+        return False
+    silent = [replica for replica in replicas if replica.state is ReplicaState.EXITED and not replica.flushed]
+    return not silent or now >= job.changed + policy.drain
+
+
+# --- Words -----------------------------------------------------------------------------------------------------------
+def ending(replica: ReplicaFact) -> str:
+    """How a replica ended, as the start of a sentence."""
+    told = replica.why.strip().rstrip(".")
+    return f"{replica.name} {_manner(replica)}" + (f": {told}" if told else "")
+
+
+def _manner(replica: ReplicaFact) -> str:
+    if replica.out_of_memory:
+        return "ran out of memory"
+    if replica.signal is not None:
+        return f"was ended by {signal_name(replica.signal)}"
+    if replica.state is ReplicaState.LOST:
+        return "is gone"
+    return f"exited with code {replica.code}"
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def count(number: int, noun: str) -> str:
+    """``1 trainer``, ``2 trainers``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def in_words(span: timedelta) -> str:
+    """A length of time in its largest whole unit: ``1 hour``, ``90 seconds``."""
+    seconds = span.total_seconds()
+    for size, noun in ((3600, "hour"), (60, "minute")):
+        if seconds >= size and seconds % size == 0:
+            return count(int(seconds // size), noun)
+    return f"{seconds:g} second" + ("" if seconds == 1 else "s")
