@@ -1,0 +1,113 @@
+"""Finds lines. A regular expression of a user runs in a process of its own, which is killed when it takes too long.
+
+Python's expressions backtrack: ``(a+)+b`` on one line of a few dozen characters takes longer than a life, holds the interpreter's
+lock, and cannot be interrupted from outside. No look at the pattern tells the harmless from the explosive reliably; a deadline does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from jobs.streams.entries import LogLine
+from portal.common.errors import ValidationFailed
+
+PATTERN_LIMIT = 500  # characters
+
+_TOO_SLOW = "This pattern takes too long on these lines. Make it simpler: avoid nested repeats such as (a+)+."
+
+
+class BadPattern(ValidationFailed):
+    """The pattern is no regular expression, is too long, or takes too long."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__({"regex": [why]})
+
+
+class Matcher:
+    """Keeps every line; the base of those that choose. ``expired``: the time for the search is used up."""
+
+    def __init__(self, deadline: float = float("inf")) -> None:
+        self._deadline = deadline
+
+    @property
+    def expired(self) -> bool:
+        return time.monotonic() >= self._deadline
+
+    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+        return lines
+
+
+class _TextMatcher(Matcher):
+    def __init__(self, text: str, deadline: float) -> None:
+        super().__init__(deadline)
+        self._text = text.casefold()
+
+    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+        return [line for line in lines if self._text in line.text.casefold()]
+
+
+class _RegexMatcher(Matcher):
+    """Talks to the child: a JSON list of texts goes in, a JSON list of the places that match comes back."""
+
+    def __init__(self, child: subprocess.Popen[bytes], deadline: float) -> None:
+        super().__init__(deadline)
+        self._child = child
+
+    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+        if not lines:
+            return []
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(json.dumps([line.text for line in lines]).encode() + b"\n")
+        self._child.stdin.flush()
+        # Each request gets a second at least: a search that has just run out of time is not a slow pattern.
+        ready, _, _ = select.select([self._child.stdout], [], [], max(1.0, self._deadline - time.monotonic()))
+        answer = self._child.stdout.readline() if ready else b""
+        if not answer:
+            raise BadPattern(_TOO_SLOW)
+        return [lines[place] for place in json.loads(answer)]
+
+
+@contextlib.contextmanager
+def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[Matcher]:
+    """What keeps the lines that are looked for. Raises BadPattern."""
+    deadline = time.monotonic() + seconds
+    if regex:
+        with _child(regex) as child:
+            yield _RegexMatcher(child, deadline)
+    elif text:
+        yield _TextMatcher(text, deadline)
+    else:
+        yield Matcher()
+
+
+@contextlib.contextmanager
+def _child(pattern: str) -> Iterator[subprocess.Popen[bytes]]:
+    check_pattern(pattern)
+    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("matching.py")), pattern]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def check_pattern(pattern: str) -> None:
+    """Raises BadPattern with the place of the mistake."""
+    if "\0" in pattern:
+        raise BadPattern("A pattern cannot hold the character NUL; write \\x00.")
+    if len(pattern) > PATTERN_LIMIT:
+        raise BadPattern(f"This pattern has {len(pattern)} characters; the limit is {PATTERN_LIMIT}.")
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise BadPattern(f"This is not a regular expression: {error}.") from None

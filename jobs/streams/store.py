@@ -1,0 +1,286 @@
+"""Takes entries in and reads them back. The one writer of the streams' tables besides ``sealing``.
+
+Exactly once. A replica numbers its entries; ``Source.last`` says how far they were taken. In one transaction, under the lock of
+the stream's head, ``append_*`` drops what was taken before, gives the rest sequence numbers, writes them as one block, and moves
+Source and head on. Whatever is killed in between, numbering and data are committed together or not at all.
+
+Read strictly after a cursor: entries come by sequence number, without a gap while the transactions are taken under one lock.
+The statements of the append are written out: through the ORM it is four times slower than the database.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connection, transaction
+
+from jobs.models import Attempt
+from jobs.streams import search
+from jobs.streams.entries import Gap, LogLine, LogPage, Point
+from jobs.streams.models import Block, Source, StreamHead, StreamKind
+from jobs.streams.packing import STREAMS, Lines, Packed, Points, WriterId, pack_lines, pack_points, unpack_lines, unpack_points
+from portal.common.doorbell import ring
+
+JobId = uuid.UUID | str
+
+# Blocks that one query brings into memory: a sealed one unpacks to about half a MiB.
+_BLOCKS_A_QUERY = 16
+
+
+# --- Taking in -------------------------------------------------------------------------------------------------------
+def append_logs(
+    *, job_id: JobId, attempt: Attempt, replica: str, first: int, lines: Sequence[tuple[float, str, str]]
+) -> int:
+    """Take lines (unix time, stream, text) that the replica numbers from ``first`` on. Returns the last number taken.
+
+    Raises Gap where ``first`` lies beyond the one after the last number taken before.
+    """
+    packed = Lines.from_rows(lines, WriterId(attempt.number, replica))
+    return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines)
+
+
+def append_metrics(
+    *, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Sequence[tuple[float, float, str, float]]
+) -> int:
+    """Take points (unix time, step, key, value), as ``append_logs`` does lines."""
+    packed = Points.from_rows(points, WriterId(attempt.number, replica))
+    return append_points(job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed)
+
+
+def append_points(*, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Points) -> int:
+    """Take points that are columns already."""
+    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points)
+
+
+def _append(
+    job_id: JobId,
+    attempt: Attempt,
+    replica: str,
+    kind: StreamKind,
+    first: int,
+    packed: Packed,
+    pack: Callable[[Packed], bytes],
+) -> int:
+    # Packing is the long part: it is done before the lock is held, for the usual case that all is new.
+    payload = pack(packed)
+    with transaction.atomic():
+        head_id, head = _locked_head(job_id, kind)
+        source_id, taken = _source(attempt, replica, kind)
+        if first > taken + 1:
+            raise Gap(taken)
+        known = taken + 1 - first
+        if known >= len(packed):
+            return taken
+        if known:
+            payload = pack(packed.skip(known))
+        count = len(packed) - known
+        _write(job_id, kind, head + 1, head + count, payload)
+        _advance(head_id, head + count, source_id, taken + count)
+        ring(f"{kind}:{job_id}")
+    return taken + count
+
+
+def _locked_head(job_id: JobId, kind: str) -> tuple[int, int]:
+    sql = f"SELECT id, last FROM {_HEAD} WHERE job_id = %s AND kind = %s{_for_update()}"  # noqa: S608
+    found = _row(sql, [_key(job_id), kind])
+    if found is None:
+        StreamHead.objects.get_or_create(job_id=job_id, kind=kind)
+        found = _row(sql, [_key(job_id), kind])
+    assert found is not None
+    return found
+
+
+def _source(attempt: Attempt, replica: str, kind: str) -> tuple[int, int]:
+    found = _row(
+        f"SELECT id, last FROM {_SOURCE} WHERE attempt_id = %s AND replica = %s AND kind = %s",  # noqa: S608
+        [_key(attempt.pk), replica, kind],
+    )
+    return found or (Source.objects.create(attempt=attempt, replica=replica, kind=kind).pk, 0)
+
+
+def _write(job_id: JobId, kind: str, lo: int, hi: int, payload: bytes) -> None:
+    _run(
+        f"INSERT INTO {_BLOCK} (job_id, kind, lo, hi, payload) VALUES (%s, %s, %s, %s, %s)",  # noqa: S608
+        [_key(job_id), kind, lo, hi, payload],
+    )
+
+
+def _advance(head_id: int, head: int, source_id: int, taken: int) -> None:
+    _run(f"UPDATE {_HEAD} SET last = %s, unsealed = unsealed + 1 WHERE id = %s", [head, head_id])  # noqa: S608
+    _run(f"UPDATE {_SOURCE} SET last = %s WHERE id = %s", [taken, source_id])  # noqa: S608
+
+
+_HEAD, _SOURCE, _BLOCK = (model._meta.db_table for model in (StreamHead, Source, Block))
+
+
+def _key(value: JobId) -> Any:
+    return Attempt._meta.pk.get_db_prep_value(value, connection)
+
+
+def _for_update() -> str:
+    return " FOR UPDATE" if connection.features.has_select_for_update else ""
+
+
+def _row(sql: str, parameters: list[Any]) -> tuple[int, int] | None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        row: tuple[int, int] | None = cursor.fetchone()
+        return row
+
+
+def _run(sql: str, parameters: list[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+
+
+# --- Heads -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Head:
+    """The last sequence number given, and whether more will come."""
+
+    last: int
+    closed: bool
+
+
+def head(job_id: JobId, kind: str) -> Head:
+    """The head of a stream; a stream into which nothing came has 0."""
+    row = StreamHead.objects.filter(job_id=job_id, kind=kind).values_list("last", "closed").first()
+    return Head(*row) if row else Head(0, False)
+
+
+def close(job_id: JobId) -> None:
+    """Say that the job's streams are complete: its agents have flushed. Readers get the end once they have read all."""
+    for kind in StreamKind:
+        StreamHead.objects.update_or_create(job_id=job_id, kind=kind, defaults={"closed": True})
+        ring(f"{kind}:{job_id}")
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+def read_logs(
+    job_id: JobId,
+    *,
+    after: int = 0,
+    limit: int = 500,
+    before: int | None = None,
+    replica: str | None = None,
+    text: str | None = None,
+    regex: str | None = None,
+    seconds: float = 2.0,
+) -> LogPage:
+    """A page of lines with ``after < seq``, the first ``limit`` of them; with ``before``, the last ``limit`` that have ``seq < before``.
+
+    ``text`` (without regard to case) and ``regex`` keep the lines that hold it. A search stops after about ``seconds``:
+    the page then says ``more`` and how far it looked. Raises ``search.BadPattern`` for a pattern that cannot be used.
+    """
+    with search.matcher(text=text, regex=regex, seconds=seconds) as matcher:
+        keep = _Keeper(replica, matcher)
+        if before is None:
+            return _page_forwards(job_id, after, limit, keep)
+        return _page_backwards(job_id, after, before, limit, keep)
+
+
+@dataclass(frozen=True)
+class _Keeper:
+    replica: str | None
+    matcher: search.Matcher
+
+    def __call__(self, lines: Iterator[LogLine]) -> list[LogLine]:
+        return self.matcher.keep([line for line in lines if self.replica in (None, line.replica)])
+
+
+def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogPage:
+    found: list[LogLine] = []
+    cursor = after
+    for block in _blocks(job_id, StreamKind.LOGS, after):
+        found += keep(_lines_of(block, cursor, None))
+        cursor = block.hi
+        if len(found) > limit or keep.matcher.expired:
+            break
+    if len(found) > limit:
+        found = found[:limit]
+        cursor = found[-1].seq
+    return LogPage(found, after + 1, cursor, cursor < head(job_id, StreamKind.LOGS).last)
+
+
+def _page_backwards(job_id: JobId, after: int, before: int, limit: int, keep: _Keeper) -> LogPage:
+    pieces: list[list[LogLine]] = []
+    cursor = before
+    for block in _blocks_backwards(job_id, StreamKind.LOGS, after, before):
+        pieces.insert(0, keep(_lines_of(block, after, cursor)))
+        cursor = max(block.lo, after + 1)
+        if sum(map(len, pieces)) > limit or keep.matcher.expired:
+            break
+    found = [line for piece in pieces for line in piece]
+    if len(found) > limit:
+        found = found[-limit:]
+        cursor = found[0].seq
+    return LogPage(found, cursor, before - 1, cursor > after + 1)
+
+
+def read_points(job_id: JobId, *, after: int = 0, limit: int = 500) -> list[Point]:
+    """At most ``limit`` points with ``seq > after``, in order."""
+    found: list[Point] = []
+    for lo, points in read_point_columns(job_id, after=after):
+        cursor = found[-1].seq if found else after
+        found += _points_of(lo, points, cursor)[: limit - len(found)]
+        if len(found) >= limit:
+            break
+    return found
+
+
+def read_point_columns(job_id: JobId, *, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Points]]:
+    """Whole blocks of points as columns, with the sequence number of the first, from the block on that holds ``after + 1``."""
+    for block in _blocks(job_id, StreamKind.METRICS, after, upto):
+        yield block.lo, unpack_points(bytes(block.payload))
+
+
+def read_log_blocks(job_id: JobId, *, after: int = 0) -> Iterator[list[LogLine]]:
+    """All lines after a cursor, a list for each block, without ever holding more than a few blocks."""
+    for block in _blocks(job_id, StreamKind.LOGS, after):
+        yield list(_lines_of(block, after, None))
+        after = block.hi
+
+
+def _blocks(job_id: JobId, kind: str, after: int, upto: int | None = None) -> Iterator[Block]:
+    """Blocks with an entry after the cursor, in order.
+
+    Each query starts from the cursor, so a merge in between hides nothing; but the block that it gives may then begin with
+    entries that were in the one before. Whoever reads keeps a cursor of their own.
+    """
+    rows = Block.objects.filter(job_id=job_id, kind=kind).order_by("hi")
+    rows = rows if upto is None else rows.filter(lo__lte=upto)
+    while page := list(rows.filter(hi__gt=after)[:_BLOCKS_A_QUERY]):
+        for block in page:
+            yield block
+            after = block.hi
+
+
+def _blocks_backwards(job_id: JobId, kind: str, after: int, before: int) -> Iterator[Block]:
+    rows = Block.objects.filter(job_id=job_id, kind=kind, hi__gt=after).order_by("-lo")
+    while page := list(rows.filter(lo__lt=before)[:_BLOCKS_A_QUERY]):
+        for block in page:
+            yield block
+            before = block.lo
+
+
+def _lines_of(block: Block, after: int, before: int | None) -> Iterator[LogLine]:
+    lines = unpack_lines(bytes(block.payload))
+    start = max(0, after + 1 - block.lo)
+    stop = len(lines) if before is None else min(len(lines), before - block.lo)
+    sources, streams, times = lines.source.tolist(), lines.stream.tolist(), lines.times.tolist()
+    for place in range(start, stop):
+        replica = lines.sources[sources[place]].replica
+        yield LogLine(block.lo + place, times[place], replica, STREAMS[streams[place]], lines.texts[place])
+
+
+def _points_of(lo: int, points: Points, after: int) -> list[Point]:
+    columns = (points.times, points.source, points.steps, points.key, points.values)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    found = []
+    for seq, (time, source, step, key, value) in enumerate(rows, lo):
+        if seq > after:
+            found.append(Point(seq, time, *points.sources[source], step, points.keys[key], value))
+    return found

@@ -1,0 +1,250 @@
+"""The doorbell: tells readers in the web process that something which they wait for has changed.
+
+It is a hint and nothing else. A ring may be lost, doubled or late; a reader reads the database strictly after its cursor and
+polls slowly besides. ``ring`` may be called by any synchronous code in any process, never blocks and never raises; inside a
+transaction it rings after the commit.
+
+Two implementations. Without Redis every listening process binds a datagram socket of its own in the run directory, and a ring
+sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the channel layer.
+
+Topics: ``logs:<job>``, ``metrics:<job>``, ``status:<job>``, ``status:ns:<namespace>``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import secrets
+import socket
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.conf import settings
+from django.db import transaction
+
+_log = logging.getLogger(__name__)
+
+GROUP = "doorbell"
+# sun_path holds 108 bytes, the last of which is the zero; the name of a socket in the directory needs some of them.
+_PATH_BYTES = 107
+_NAME_BYTES = 32
+# With so many rings waiting at once the queue of the socket may have been full: some topic may have been dropped.
+_CROWD = 8
+_DATAGRAM_BYTES = 512
+
+
+def ring(topic: str) -> None:
+    """Wake whoever waits for the topic, after the present transaction has been committed."""
+    transaction.on_commit(lambda: _ring_now(topic), robust=True)
+
+
+def _ring_now(topic: str) -> None:
+    for doorbell in _local_doorbells():
+        doorbell.ring_here(topic)
+    try:
+        if settings.REDIS_URL:
+            _ring_layer(topic)
+        else:
+            _ring_sockets(topic)
+    except Exception:
+        _log.warning("The doorbell could not be rung for %s; readers will find out by polling.", topic, exc_info=True)
+
+
+# --- Listening -------------------------------------------------------------------------------------------------------
+class Bell:
+    """One reader's ear for one topic. Rings that come while nobody waits are kept (as one)."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def strike(self) -> None:
+        self._rung.set()
+
+    async def wait(self, timeout: float) -> bool:
+        """Wait for a ring, at most ``timeout`` seconds. False: there was none."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True
+
+
+class Doorbell:
+    """The listener of one event loop. Subscribe before reading, read, then wait: no ring falls between."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
+        self._ear: _SocketEar | _LayerEar = _LayerEar(self) if settings.REDIS_URL else _SocketEar(self)
+        with _doorbells_lock:
+            _doorbells.append(self)
+
+    @contextlib.contextmanager
+    def subscribe(self, topic: str) -> Iterator[Bell]:
+        """A bell that rings for the topic while the block runs."""
+        bell = Bell()
+        self._bells[topic].add(bell)
+        try:
+            yield bell
+        finally:
+            self._bells[topic].discard(bell)
+            if not self._bells[topic]:
+                del self._bells[topic]
+
+    async def wait(self, topic: str, timeout: float) -> bool:
+        """Wait once for a topic. For a loop use ``subscribe``: a ring between two calls of this is missed."""
+        with self.subscribe(topic) as bell:
+            return await bell.wait(timeout)
+
+    def strike(self, topic: str) -> None:
+        """Wake the waiting readers of a topic. In the loop's own thread only."""
+        for bell in self._bells.get(topic, ()):
+            bell.strike()
+
+    def strike_all(self) -> None:
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.strike()
+
+    def ring_here(self, topic: str) -> None:
+        """Strike from any thread of this process."""
+        with contextlib.suppress(RuntimeError):  # the loop has been closed
+            self._loop.call_soon_threadsafe(self.strike, topic)
+
+    def close(self) -> None:
+        with _doorbells_lock, contextlib.suppress(ValueError):
+            _doorbells.remove(self)
+        self._ear.close()
+
+
+# The doorbells of this process: one for each event loop that listens.
+_doorbells: list[Doorbell] = []
+_doorbells_lock = threading.Lock()
+
+
+def _local_doorbells() -> list[Doorbell]:
+    with _doorbells_lock:
+        return list(_doorbells)
+
+
+# --- Datagram sockets ------------------------------------------------------------------------------------------------
+class _SocketEar:
+    """Hears the rings of other processes on a datagram socket."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._loop = asyncio.get_running_loop()
+        self.path = run_directory() / f"{os.getpid()}-{secrets.token_hex(4)}.bell"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(str(self.path))
+        self.path.chmod(0o600)
+        self._loop.add_reader(self._socket, self._hear)
+
+    def _hear(self) -> None:
+        heard = 0
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._doorbell.strike(self._socket.recv(_DATAGRAM_BYTES).decode(errors="replace"))
+                heard += 1
+        if heard >= _CROWD:
+            self._doorbell.strike_all()
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.remove_reader(self._socket)
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+
+
+def run_directory() -> Path:
+    """Where the sockets are; made if it is missing, readable by its owner alone.
+
+    A data directory with a long path leaves no room for a socket's name: then a directory among the system's temporary ones,
+    named by a hash of the long path, takes its place.
+    """
+    directory = Path(settings.DATA_DIR) / "run" / "doorbell"
+    if len(os.fsencode(directory)) + 1 + _NAME_BYTES > _PATH_BYTES:
+        digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+        directory = Path(tempfile.gettempdir()) / f"regatta-{os.getuid()}-{digest}"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise PermissionError(f"{directory} belongs to somebody else; remove it or choose another REGATTA_DATA_DIR.")
+    return directory
+
+
+def _ring_sockets(topic: str) -> None:
+    own = {doorbell._ear.path.name for doorbell in _local_doorbells() if isinstance(doorbell._ear, _SocketEar)}
+    bells = [name for name in os.listdir(run_directory()) if name.endswith(".bell") and name not in own]
+    if not bells:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.setblocking(False)
+        for name in bells:
+            _send(sender, run_directory() / name, topic)
+
+
+def _send(sender: socket.socket, path: Path, topic: str) -> None:
+    try:
+        sender.sendto(topic.encode(), str(path))
+    except OSError as error:
+        # Nobody listens there any more: its process was killed and could not tidy up.
+        if error.errno == errno.ECONNREFUSED:
+            path.unlink(missing_ok=True)
+
+
+# --- Channel layer ---------------------------------------------------------------------------------------------------
+class _LayerEar:
+    """Hears the rings of all processes through the channel layer."""
+
+    # The layer forgets a member of a group after a day; joining again is harmless.
+    REJOIN_SECONDS = 3600.0
+    RETRY_SECONDS = 1.0
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._task = asyncio.get_running_loop().create_task(self._listen())
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear_for(self.REJOIN_SECONDS)
+            except Exception:
+                _log.warning("The channel layer cannot be reached; readers poll until it can.", exc_info=True)
+                await asyncio.sleep(self.RETRY_SECONDS)
+            # While it was away rings were lost.
+            self._doorbell.strike_all()
+
+    async def _hear_for(self, seconds: float) -> None:
+        layer: Any = get_channel_layer()
+        channel = await layer.new_channel()
+        await layer.group_add(GROUP, channel)
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._doorbell.strike((await layer.receive(channel))["topic"])
+        except TimeoutError:
+            return
+        finally:
+            await layer.group_discard(GROUP, channel)
+
+    def close(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has been closed, and the task with it
+            self._task.cancel()
+
+
+def _ring_layer(topic: str) -> None:
+    layer: Any = get_channel_layer()
+    async_to_sync(layer.group_send)(GROUP, {"type": "ring", "topic": topic})
