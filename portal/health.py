@@ -1,4 +1,4 @@
-"""Whether the portal lives (``/healthz``) and can serve (``/readyz``). For supervisors and load balancers; no sign-in."""
+"""Whether the portal lives (``/healthz``) and can serve (``/readyz``): for supervisors and load balancers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ urlpatterns = [
     path("api/v1/", include("jobs.api_urls")),
     path("api/v1/", include("jobs.stream_urls")),
     path("ingest/v1/", include("jobs.ingest_urls")),
-    path("api/schema/", SpectacularAPIView.as_view(), name="schema"),
+    path("api/schema", SpectacularAPIView.as_view(), name="schema"),
 ]
 
 handler400 = "portal.common.http.bad_request"

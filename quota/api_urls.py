@@ -1,5 +1,7 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from quota import api
+
+urlpatterns = [path("namespaces/<str:ns>/quota", api.QuotaView.as_view(), name="api-quota")]

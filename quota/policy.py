@@ -39,8 +39,8 @@ class Shortage:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``never``: would not fit if nothing else ran. ``why`` is a sentence, empty when admitted. ``numbers`` are per short
-    resource {"needed", "limit", "held", "free"}."""
+    """``never``: would not fit if nothing else ran. ``why`` is a sentence, empty when admitted. ``numbers`` maps each
+    resource that is short to {"needed", "limit", "held", "free"}."""
 
     admitted: bool
     never: bool = False
@@ -85,9 +85,12 @@ def _sentence(item: Shortage, namespace: str) -> str:
     needed, limit = amount_in_words(item.resource, item.needed), amount_in_words(item.resource, item.limit)
     where = f" in `{namespace}`" if namespace else ""
     if item.never:
-        return f"Needs {needed}; the limit{where} is {limit}, so it can never start. Ask for less, or ask an admin for more."
+        return (
+            f"Needs {needed}; the limit{where} is {limit}, so it can never start. Ask for less, or an admin for more."
+        )
     free, held = _bare(item.resource, item.free), _bare(item.resource, item.held)
-    return f"Needs {needed}; {free} of {_bare(item.resource, item.limit)} are free{where}: {held} are held by running jobs."
+    of = _bare(item.resource, item.limit)
+    return f"Needs {needed}; {free} of {of} are free{where}: {held} are held by running jobs."
 
 
 def amount_in_words(resource: str, amount: float) -> str:

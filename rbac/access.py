@@ -1,4 +1,4 @@
-"""Authorisation. Every list starts from ``restrict``; every single object is got through ``get_or_404``-like selectors on it.
+"""Authorisation. Every list starts from ``restrict``; every single object is got through selectors that start from it.
 
 An object of somebody else does not exist: the answer is NotFound. A role that is too small for an object that the
 actor may see is Forbidden.
@@ -20,7 +20,7 @@ Actor = User | AnonymousUser
 
 
 def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str = "namespace") -> QuerySet[Row]:
-    """Only the rows whose namespace (reached by ``path``) the actor holds ``scope`` in. Admins of the platform see all."""
+    """Only rows whose namespace (reached by ``path``) the actor holds ``scope`` in. Admins of the platform see all."""
     if not isinstance(actor, User) or not actor.is_active:
         return queryset.none()
     if actor.is_admin:

@@ -1,4 +1,4 @@
-"""Who calls the API: a personal token in the Authorization header. Sessions of browsers are the REST framework's own."""
+"""Who calls the API: a personal token in the Authorization header. Browsers' sessions are the REST framework's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from portal.common.time import now as wall_clock
 from rbac.models import ApiToken, User
 from rbac.selectors import token_behind
 
-TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
 # ``last_used`` is written at most this often: reading must not cost a write.
 _LAST_USED_GRAIN = timedelta(minutes=1)
 
@@ -22,7 +21,7 @@ class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer rgt_...``."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """The account and its token; None where no token is shown. Raises AuthenticationFailed for one that is not valid."""
+        """The account and its token; None where none is shown. Raises AuthenticationFailed for one that is not valid."""
         scheme, _, secret = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None

@@ -31,7 +31,9 @@ class Namespace(models.Model):
     """A team's room. The name is a DNS label: it is also the name of the Kubernetes namespace."""
 
     name = models.CharField(max_length=63, unique=True)
-    personal_of = models.OneToOneField(User, null=True, blank=True, on_delete=models.PROTECT, related_name="personal_namespace")
+    personal_of = models.OneToOneField(
+        User, null=True, blank=True, on_delete=models.PROTECT, related_name="personal_namespace"
+    )
     created = models.DateTimeField(auto_now_add=True)
     members = models.ManyToManyField(User, through="Membership", related_name="namespaces")
 

@@ -13,7 +13,7 @@ from rbac.models import ApiToken, Membership, Namespace, Role, User
 
 
 def namespaces_of(actor: Actor) -> list[Namespace]:
-    """The namespaces that the actor belongs to, by name, each with ``role``. An admin sees the others by asking for them."""
+    """The namespaces that the actor belongs to, by name, each with ``role``."""
     if not isinstance(actor, User):
         return []
     memberships = Membership.objects.filter(user=actor).select_related("namespace").order_by("namespace__name")

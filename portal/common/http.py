@@ -194,7 +194,7 @@ def content_security_policy(nonce: str, host: str) -> str:
 
 
 class SecurityHeadersMiddleware:
-    """Gives each request an id and a nonce, each answer the headers that keep browsers strict, each of our errors its form."""
+    """Gives each request an id and a nonce, each answer the headers that keep browsers strict, our errors their form."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -202,6 +202,7 @@ class SecurityHeadersMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
         request.request_id = _request_id(request)  # type: ignore[attr-defined]
+        _drop_last_slash(request)
         response = self._get_response(request)
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
@@ -218,6 +219,13 @@ class SecurityHeadersMiddleware:
             "Cross-Origin-Resource-Policy": "same-origin",
             "X-Request-ID": request.request_id,  # type: ignore[attr-defined]
         }
+
+
+def _drop_last_slash(request: HttpRequest) -> None:
+    """Routes for programs are written without a slash at their end and answer with one too; a redirect loses a POST."""
+    if wants_problem(request) and request.path_info.endswith("/"):
+        request.path_info = request.path_info.rstrip("/")
+        request.path = request.path.rstrip("/")
 
 
 def _request_id(request: HttpRequest) -> str:

@@ -1,0 +1,96 @@
+"""Lists by pages: ``{"results": [...], "next": cursor or null}``, the same for every list of the API.
+
+A cursor names the last row that was given by the values of its ordering, so rows that come or go in between neither
+double nor hide others. It is opaque to the caller: base64 of a JSON list.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypedDict, TypeVar
+
+from django.core.exceptions import FieldDoesNotExist
+from django.core.exceptions import ValidationError as FieldError
+from django.db.models import Model, Q, QuerySet
+
+from portal.common.errors import ValidationFailed
+
+Row = TypeVar("Row", bound=Model)
+DEFAULT_LIMIT = 50
+LARGEST_LIMIT = 500
+_BAD_CURSOR = "This is no cursor of this list. Leave it out to begin at the start."
+
+
+class Page(TypedDict):
+    results: list[Any]
+    next: str | None
+
+
+def paginate(
+    queryset: QuerySet[Row], query: Mapping[str, str], *, order: Sequence[str], render: Callable[[Row], Any]
+) -> Page:
+    """One page of a list.
+
+    ``query`` is the request's query string (``limit``, ``cursor``). ``order`` are field names, ``-`` for descending; the
+    last must be unique, none may be null. Raises ValidationFailed for a limit or cursor that is not one.
+    """
+    limit = _limit(query.get("limit"))
+    rows = queryset.order_by(*order)
+    if cursor := query.get("cursor"):
+        rows = _after(rows, order, _values_of(cursor, len(order)))
+    found = list(rows[: limit + 1])
+    shown = found[:limit]
+    more = len(found) > limit
+    return Page(results=[render(row) for row in shown], next=_cursor_of(shown[-1], order) if more else None)
+
+
+def _limit(raw: str | None) -> int:
+    if raw is None:
+        return DEFAULT_LIMIT
+    if not raw.isascii() or not raw.isdigit() or not 1 <= int(raw) <= LARGEST_LIMIT:
+        raise ValidationFailed({"limit": [f"Write a whole number from 1 to {LARGEST_LIMIT}."]})
+    return int(raw)
+
+
+def _after(rows: QuerySet[Row], order: Sequence[str], values: Sequence[Any]) -> QuerySet[Row]:
+    """The rows beyond the cursor: (a, b) > (x, y) is a > x, or a = x and b > y."""
+    beyond, equal = Q(), Q()
+    for key, value in zip(order, values, strict=True):
+        name, operator = key.lstrip("-"), "lt" if key.startswith("-") else "gt"
+        beyond |= equal & Q(**{f"{name}__{operator}": value})
+        equal &= Q(**{name: value})
+    try:
+        return rows.filter(beyond)
+    except (ValueError, TypeError, FieldError, FieldDoesNotExist):
+        raise ValidationFailed({"cursor": [_BAD_CURSOR]}) from None
+
+
+def _cursor_of(row: Model, order: Sequence[str]) -> str:
+    values = [_plain(_follow(row, key.lstrip("-"))) for key in order]
+    return base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+
+
+def _follow(row: Any, path: str) -> Any:
+    for part in path.split("__"):
+        row = getattr(row, part)
+    return row
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value if isinstance(value, int | float | str) else str(value)
+
+
+def _values_of(cursor: str, wanted: int) -> list[Any]:
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+    except (binascii.Error, ValueError):
+        values = None
+    if not isinstance(values, list) or len(values) != wanted or any(isinstance(v, dict | list) for v in values):
+        raise ValidationFailed({"cursor": [_BAD_CURSOR]})
+    return values
