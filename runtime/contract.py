@@ -11,9 +11,13 @@ inherited socket (``AGENT_FD``).
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
+import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 # --- Roles -----------------------------------------------------------------------------------------------------------
@@ -47,9 +51,26 @@ LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
 LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
 LIMIT_PROCESSES = "REGATTA_LIMIT_PROCESSES"  # processes and threads of one replica together; 0: none
 LIMIT_CPU_SECONDS = "REGATTA_LIMIT_CPU_SECONDS"  # CPU time of one process; 0: none
+LOCK_FD = (
+    "REGATTA_LOCK_FD"  # number of the inherited descriptor that holds LOCK_FILE; without it the agent takes the lock
+)
+USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the user's own, set for the process alone
+SANDBOX = "REGATTA_SANDBOX"  # landlock | none: whether a trainer sees only its own files
 
 # Read by the agent and taken out before user code starts.
-AGENT_ONLY = (INGEST_URL, INGEST_TOKEN, REPLICA_DIR, LOG_CAP, GRACE_SECONDS, LIMIT_MEMORY, LIMIT_PROCESSES, LIMIT_CPU_SECONDS)
+AGENT_ONLY = (
+    INGEST_URL,
+    INGEST_TOKEN,
+    REPLICA_DIR,
+    LOG_CAP,
+    GRACE_SECONDS,
+    LIMIT_MEMORY,
+    LIMIT_PROCESSES,
+    LIMIT_CPU_SECONDS,
+    LOCK_FD,
+    USER_ENVIRONMENT,
+    SANDBOX,
+)
 # Kept from trainers, given to the platform's own roles.
 PLATFORM_ONLY = (COORDINATION,)
 
@@ -67,8 +88,8 @@ HEARTBEAT_SECONDS = 2.0
 
 # --- Files in the replica's directory --------------------------------------------------------------------------------
 STATE_FILE = "state.json"  # ReplicaState, replaced atomically
-LOCK_FILE = "lock"  # flock-ed by the agent while it lives
-STOP_FILE = "stop.json"  # {"grace": seconds}, written before SIGTERM
+LOCK_FILE = "lock"  # locked by the agent while it lives: take_lock, is_locked
+STOP_FILE = "stop.json"  # {"grace": seconds, "asked": unix time}, written before SIGTERM
 
 
 @dataclass(frozen=True)
@@ -92,6 +113,70 @@ class Member:
         return cls(str(body["role"]), int(body["index"]), int(body["incarnation"]), str(body.get("address", "")))
 
 
+# --- The replica's state file and lock -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class ReplicaState:
+    """What an agent last wrote of its replica. ``ticks``: the kernel's start time of ``pid``, which may be reused."""
+
+    pid: int
+    ticks: int
+    phase: str  # starting | running | registered | exited
+    started: float  # unix times
+    registered: float | None = None
+    finished: float | None = None
+    code: int | None = None
+    signal: int | None = None
+    out_of_memory: bool = False
+    why: str = ""
+    # All output, points and artifacts and the last report have been taken by the portal.
+    delivered: bool = False
+
+    def write(self, directory: Path) -> None:
+        """Replace the state file atomically."""
+        fresh = directory / f"{STATE_FILE}.{self.pid}"
+        fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        fresh.replace(directory / STATE_FILE)
+
+    @classmethod
+    def load(cls, directory: Path) -> ReplicaState | None:
+        """The state of the replica; None before the agent's first word."""
+        try:
+            return cls(**json.loads((directory / STATE_FILE).read_text(encoding="utf-8")))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+
+def take_lock(directory: Path) -> int | None:
+    """Lock the replica's directory; the descriptor that holds the lock, or None if another process does.
+
+    The lock belongs to the open file, so a child that inherits the descriptor holds it on after its parent is gone.
+    """
+    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether an agent lives for the directory. Takes no lock, so that asking never gets in an agent's way."""
+    try:
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _WHOLE_FILE.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
+    finally:
+        os.close(descriptor)
+    return bool(_WHOLE_FILE.unpack(answer)[0] != fcntl.F_UNLCK)
+
+
+# The kernel's struct flock: type, whence, start, length, pid.
+_WHOLE_FILE = struct.Struct("hhqqi0q")
+
+
 # --- Coordination keys -----------------------------------------------------------------------------------------------
 def attempt_prefix(job_id: str, attempt: int) -> str:
     """All keys of an attempt start with this."""
@@ -109,7 +194,9 @@ HELLO = "hello"  # {"op": "hello", "address": "127.0.0.1:4567" | ""}: registered
 METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
 EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
 # agent -> child
-MEMBERS = "members"  # {"op": "members", "revision": n, "members": [Member.to_json(), ...]}: all of them, at every change
+MEMBERS = (
+    "members"  # {"op": "members", "revision": n, "members": [Member.to_json(), ...]}: all of them, at every change
+)
 FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop writing and exit with EXIT_RESTART
 
 # --- Ingest: what the agent sends to the portal ----------------------------------------------------------------------
@@ -119,7 +206,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   report     {"replica", "phase": "starting"|"registered"|"exited", "code", "signal", "out_of_memory", "why"} -> {}
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}
-#   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                                  -> {"name", "size", "sha256"}
+#   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}
 # Lines, points and events are numbered by the agent, each kind from 1 for the whole life of the replica in the attempt;
 # what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
 # with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
