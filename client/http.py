@@ -1,0 +1,131 @@
+"""Requests to the portal: retries where that is safe, and every failure as a typed error with a sentence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+
+from client.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
+
+TRIES = 6  # of one request, the first included
+BACKOFF_SECONDS = 0.25  # before the second try; doubles
+LONGEST_WAIT = 30.0  # whatever Retry-After says
+
+_RETRIED = frozenset({429, 500, 502, 503, 504})
+# The portal's own code decides first, then the status.
+_BY_CODE: Mapping[str, type[PortalError]] = {"quota_exceeded": QuotaExceeded}
+_BY_STATUS: Mapping[int, type[PortalError]] = {401: NotSignedIn, 404: Missing}
+
+
+class Http:
+    """One connection pool to one portal. ``sleep`` is what waits between tries."""
+
+    def __init__(
+        self,
+        server: str,
+        token: str = "",
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.server = server.rstrip("/")
+        self._sleep = sleep
+        headers = {"Accept": "application/json", "User-Agent": "regatta-client"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            self._client = httpx.Client(base_url=self.server, headers=headers, transport=transport, timeout=30.0)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise Unreachable(f"{server!r} is no address of a portal: {error}.") from None
+
+    def close(self) -> None:
+        self._client.close()
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The body of the answer. A query that is None is left out."""
+        return self._json("GET", path, params={key: value for key, value in query.items() if value is not None})
+
+    def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
+        """The body of the answer. Sent again only as often as that is safe: the portal takes every such call twice."""
+        return self._json("POST", path, json=body, headers=headers, params=query)
+
+    @contextmanager
+    def stream(self, path: str) -> Iterator[httpx.Response]:
+        """An answer whose body is read piece by piece."""
+        try:
+            with self._client.stream("GET", path) as response:
+                if response.is_error:
+                    response.read()
+                    raise error_of(response)
+                yield response
+        except httpx.HTTPError as error:
+            raise _unreachable(self.server, error) from error
+
+    def _json(self, method: str, path: str, **arguments: Any) -> Any:
+        response = self._answered(method, path, **arguments)
+        if response.is_error:
+            raise error_of(response)
+        try:
+            return response.json()
+        except ValueError:
+            raise Unreachable(f"What answers at {self.server} is not the portal: {path} gave no JSON.") from None
+
+    def _answered(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """The first answer that is worth no further try, or the last one."""
+        for attempt in range(TRIES):
+            last = attempt == TRIES - 1
+            try:
+                response = self._client.request(method, path, **arguments)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                if last or not isinstance(error, httpx.TransportError) or isinstance(error, httpx.UnsupportedProtocol):
+                    raise _unreachable(self.server, error) from error
+                self._sleep(BACKOFF_SECONDS * 2**attempt)
+                continue
+            if last or response.status_code not in _RETRIED:
+                return response
+            self._sleep(_wait_of(response, BACKOFF_SECONDS * 2**attempt))
+        raise AssertionError("unreachable: the last try returns or raises")
+
+
+def error_of(response: httpx.Response) -> PortalError:
+    """The typed error of an answer that reports one."""
+    body = _problem(response)
+    code, status = str(body.get("code", "")), response.status_code
+    detail = str(body.get("detail") or body.get("title") or f"The portal answered {status} {response.reason_phrase}.")
+    fallback = ServerFailed if status in _RETRIED or status >= 500 else Refused
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status, fallback)
+    return kind(detail, code=code, status=status, body=body)
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    try:
+        body = response.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _unreachable(server: str, error: Exception) -> Unreachable:
+    return Unreachable(f"The portal at {server} cannot be reached: {str(error) or type(error).__name__}.")
+
+
+def _wait_of(response: httpx.Response, otherwise: float) -> float:
+    """Seconds to wait: Retry-After as a number or a date, held to reason."""
+    raw = response.headers.get("Retry-After", "")
+    try:
+        wanted = float(raw)
+    except ValueError:
+        wanted = _seconds_until(raw) or otherwise
+    return min(max(wanted, 0.0), LONGEST_WAIT)
+
+
+def _seconds_until(date: str) -> float | None:
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except (TypeError, ValueError):
+        return None
