@@ -1,7 +1,7 @@
 """A job's file: YAML with the specification, and the code beside it.
 
-``files`` may hold the code itself (``{train.py: "..."}``), or name files beside it (``[train.py, net.py]``); where it is
-left out, the entrypoint alone is taken.
+``files`` may hold the code itself (``{train.py: "..."}``), or name files beside it (``[train.py, net.py]``); where it
+is left out, the entrypoint alone is taken.
 """
 
 from __future__ import annotations
