@@ -1,0 +1,157 @@
+"""Data sets by name.
+
+A data set is a folder with a ``dataset.json`` beside its RecordIO files; its name is the folder's path below one of the
+directories of the search path ("public/digits"). The data sets that are shipped with the project come last on every
+search path.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.data import recordio, records
+from runtime.data.records import Features, Record
+from runtime.errors import RegattaError, UsageError
+
+SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
+DESCRIPTION = "dataset.json"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class UnknownDataset(UsageError):
+    """There is no data set, or no split, of that name."""
+
+
+class BadDataset(RegattaError):
+    """A data set's own files are wrong."""
+
+
+class Chunk(NamedTuple):
+    """A piece of a file that can be read on its own. ``length`` in bytes, header included."""
+
+    path: str
+    offset: int
+    length: int
+    records: int
+
+
+class HasChunks(Protocol):
+    @property
+    def chunks(self) -> Sequence[Chunk]: ...
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What ``dataset.json`` says. ``features`` is the shape of one record's features; ``splits`` maps to file names."""
+
+    name: str
+    title: str
+    task: str
+    features: tuple[int, ...]
+    records: Mapping[str, int]
+    splits: Mapping[str, tuple[str, ...]]
+    source: str
+    licence: str
+    directory: Path
+
+
+def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
+    """Look a data set up. Raises UnknownDataset with the nearest names, BadDataset if its description is damaged."""
+    if _NAME.fullmatch(name):
+        for root in _roots(data_path):
+            description = root / name / DESCRIPTION
+            if description.is_file():
+                return _describe(name, description)
+    raise UnknownDataset(f"There is no data set {name!r}. {_suggest(name, names(data_path))}")
+
+
+def names(data_path: Sequence[str | Path] = ()) -> list[str]:
+    """The names of all data sets on the search path, at most two folders deep."""
+    found = {
+        description.parent.relative_to(root).as_posix()
+        for root in _roots(data_path)
+        for pattern in (f"*/{DESCRIPTION}", f"*/*/{DESCRIPTION}")
+        for description in root.glob(pattern)
+    }
+    return sorted(found)
+
+
+def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
+    """All chunks of a split, in order. Raises UnknownDataset for another split, RecordIOError for a damaged file."""
+    if split not in info.splits:
+        raise UnknownDataset(f"The data set {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
+    paths = [info.directory / file for file in info.splits[split]]
+    return tuple(Chunk(str(path), *span) for path in paths for span in _scan(path))
+
+
+def read_chunk(chunk: Chunk) -> Iterator[Record]:
+    """The records of one chunk, as (features, label)."""
+    return (records.decode(data) for data in recordio.read(Path(chunk.path), chunk.offset, chunk.length))
+
+
+def read_task(task: HasChunks) -> Iterator[Record]:
+    """The records of a task's chunks, in order."""
+    return (record for chunk in task.chunks for record in read_chunk(chunk))
+
+
+def load(info: DatasetInfo, split: str) -> tuple[Features, npt.NDArray[np.generic]]:
+    """A whole split as arrays: features (n, *shape) float32 and labels (n,) int64 or float32."""
+    return records.stack(record for chunk in chunks(info, split) for record in read_chunk(chunk))
+
+
+def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
+    yield from (Path(root) for root in data_path)
+    yield SHIPPED
+
+
+def _scan(path: Path) -> tuple[recordio.Span, ...]:
+    try:
+        return recordio.scan(path)
+    except OSError as error:
+        raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the data set again.") from error
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if near:
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Known are: {', '.join(known)}." if known else "None is installed."
+
+
+def _describe(name: str, description: Path) -> DatasetInfo:
+    try:
+        return _parse(name, description.parent, json.loads(description.read_bytes()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadDataset(f"{description} does not describe a data set ({error!r}). Upload it again.") from error
+
+
+def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
+    splits = body["splits"]
+    return DatasetInfo(
+        name=name,
+        title=str(body["title"]),
+        task=str(body["task"]),
+        features=tuple(int(size) for size in body["features"]["shape"]),
+        records={split: int(part["records"]) for split, part in splits.items()},
+        splits={split: tuple(_plain_name(file["path"]) for file in part["files"]) for split, part in splits.items()},
+        source=str(body["source"]),
+        licence=str(body["licence"]),
+        directory=directory,
+    )
+
+
+def _plain_name(path: str) -> str:
+    """A data set's files lie beside its description and nowhere else."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", path):
+        raise ValueError(f"{path!r} is no plain file name")
+    return path

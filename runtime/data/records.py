@@ -1,0 +1,66 @@
+"""One record: float32 features of any shape and a label, as bytes.
+
+Layout, little-endian: u8 version (1), u8 kind of label (0 integer, 1 real number), u16 number of dimensions, u32 each
+dimension, the features row by row as float32, the label as int64 or float64. Nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from runtime.errors import RegattaError
+
+Features = npt.NDArray[np.float32]
+Label = int | float
+Record = tuple[Features, Label]
+
+_VERSION = 1
+_HEAD = struct.Struct("<BBH")
+_FLOAT = np.dtype("<f4")
+_LABELS = {0: struct.Struct("<q"), 1: struct.Struct("<d")}
+_LABEL_DTYPES: dict[type, type[np.generic]] = {int: np.int64, float: np.float32}
+
+
+class RecordError(RegattaError):
+    """Bytes that are no record of this format."""
+
+
+def encode(features: npt.ArrayLike, label: Label) -> bytes:
+    """Pack one record; features are converted to float32."""
+    array = np.ascontiguousarray(features, _FLOAT)
+    kind = 0 if isinstance(label, int | np.integer) else 1
+    shape = struct.pack(f"<{array.ndim}I", *array.shape)
+    return _HEAD.pack(_VERSION, kind, array.ndim) + shape + array.tobytes() + _LABELS[kind].pack(label)
+
+
+def decode(data: bytes) -> Record:
+    """Unpack one record. The features are a read-only view of ``data``. Raises RecordError."""
+    if len(data) < _HEAD.size:
+        raise RecordError(f"A record is at least {_HEAD.size} bytes long, this one has {len(data)}.")
+    version, kind, dimensions = _HEAD.unpack_from(data)
+    if version != _VERSION or kind not in _LABELS:
+        raise RecordError(f"This is no record of features and label (version {version}, kind {kind}).")
+    begin = _HEAD.size + 4 * dimensions
+    if len(data) < begin:
+        raise RecordError("A record ends inside its shape.")
+    shape = struct.unpack_from(f"<{dimensions}I", data, _HEAD.size)
+    count = math.prod(shape)
+    end = begin + _FLOAT.itemsize * count
+    if len(data) != end + _LABELS[kind].size:
+        raise RecordError(f"A record of shape {shape} has {end + _LABELS[kind].size} bytes, this one {len(data)}.")
+    features = np.frombuffer(data, _FLOAT, count, begin).reshape(shape)
+    return features, _LABELS[kind].unpack_from(data, end)[0]
+
+
+def stack(records: Iterable[Record]) -> tuple[Features, npt.NDArray[np.generic]]:
+    """Records of one shape as arrays (n, *shape) float32 and (n,) int64 or float32. Raises RecordError for none."""
+    rows = list(records)
+    if not rows:
+        raise RecordError("There are no records to stack.")
+    features = np.stack([row for row, _label in rows])
+    return features, np.array([label for _row, label in rows], _LABEL_DTYPES[type(rows[0][1])])

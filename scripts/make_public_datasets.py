@@ -1,0 +1,139 @@
+"""Make the shipped data sets from the copies inside the scikit-learn wheel.
+
+    python scripts/make_public_datasets.py [directory]
+
+Writes ``<directory>/public/{digits,diabetes}`` (default: ``datasets`` of the project). The output depends on nothing
+but the source data, so running it again changes no byte. scikit-learn is needed here only, never to run the product.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sklearn
+from sklearn.datasets import load_diabetes, load_digits
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from runtime.data import recordio, records
+from runtime.data.catalogue import DESCRIPTION
+
+SEED = 20170801
+TRAIN_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set before it is written. ``chunk_records`` sets how many tasks a pass has."""
+
+    name: str
+    chunk_records: int
+    x: npt.NDArray[np.float32]
+    y: list[int] | list[float]
+    description: Mapping[str, Any] = field(default_factory=dict)
+
+
+def digits() -> Source:
+    bunch = load_digits()
+    return Source(
+        name="public/digits",
+        chunk_records=72,
+        x=(bunch.data / 16.0).astype(np.float32),
+        y=[int(label) for label in bunch.target],
+        description={
+            "title": "Handwritten digits, 8 x 8 pixels",
+            "task": "classification",
+            "classes": 10,
+            "features": {
+                "shape": [64],
+                "dtype": "float32",
+                "range": [0.0, 1.0],
+                "meaning": "grey levels of 8 x 8 pixels, row by row; the original 0..16 divided by 16",
+            },
+            "label": {"type": "integer", "range": [0, 9], "meaning": "the digit"},
+            "source": "Optical Recognition of Handwritten Digits (test part), UCI Machine Learning Repository, "
+            f"https://doi.org/10.24432/C50P49; taken from the copy in scikit-learn {sklearn.__version__}",
+            "licence": "CC BY 4.0",
+            "citation": "Alpaydin, E. and Kaynak, C. (1998). Optical Recognition of Handwritten Digits [Dataset]. "
+            "UCI Machine Learning Repository. https://doi.org/10.24432/C50P49",
+        },
+    )
+
+
+def diabetes() -> Source:
+    bunch = load_diabetes()
+    return Source(
+        name="public/diabetes",
+        chunk_records=24,
+        x=bunch.data.astype(np.float32),
+        y=[float(label) for label in bunch.target],
+        description={
+            "title": "Progression of diabetes after one year",
+            "task": "regression",
+            "features": {
+                "shape": [10],
+                "dtype": "float32",
+                "range": [round(float(bunch.data.min()), 6), round(float(bunch.data.max()), 6)],
+                "names": list(bunch.feature_names),
+                "meaning": "ten baseline measures, each centred and scaled so that the sum of its squares over all "
+                "442 patients is 1",
+            },
+            "label": {"type": "real", "range": [25.0, 346.0], "meaning": "measure of progression one year later"},
+            "source": "Diabetes data of Least Angle Regression, "
+            "https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html; "
+            f"taken from the copy in scikit-learn {sklearn.__version__}",
+            "licence": "None stated by the authors; published with the article, distributed with scikit-learn (BSD-3-Clause)",
+            "citation": "Efron, B., Hastie, T., Johnstone, I. and Tibshirani, R. (2004). Least Angle Regression. "
+            "Annals of Statistics 32(2), 407-499.",
+        },
+    )
+
+
+def write(source: Source, directory: Path) -> None:
+    """Write the files of one data set and their description."""
+    folder = directory / source.name
+    folder.mkdir(parents=True, exist_ok=True)
+    order = np.random.default_rng(SEED).permutation(len(source.y))
+    cut = int(len(order) * TRAIN_SHARE)
+    splits = {
+        split: _write_split(source, rows, folder / f"{split}-00000-of-00000.recordio")
+        for split, rows in (("train", order[:cut]), ("test", order[cut:]))
+    }
+    body = {"name": source.name, **source.description, "splits": splits}
+    body["split"] = f"{TRAIN_SHARE:.0%} for training, drawn by numpy.random.default_rng({SEED}).permutation"
+    (folder / DESCRIPTION).write_text(json.dumps(body, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _write_split(source: Source, rows: npt.NDArray[np.int64], path: Path) -> dict[str, Any]:
+    with path.open("wb") as file, recordio.Writer(file, compressor=recordio.GZIP) as writer:
+        for number, row in enumerate(rows):
+            if number % source.chunk_records == 0:
+                writer.flush()
+            writer.write(records.encode(source.x[row], source.y[row]))
+    content = path.read_bytes()
+    listed = {
+        "path": path.name,
+        "bytes": len(content),
+        "records": len(rows),
+        "chunks": len(recordio.scan(path)),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return {"records": len(rows), "files": [listed]}
+
+
+def main(directory: Path) -> None:
+    for source in (digits(), diabetes()):
+        write(source, directory)
+        sys.stdout.write(f"{source.name}: {len(source.y)} records below {directory}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1] / "datasets")
