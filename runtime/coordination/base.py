@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from runtime.errors import RegattaError
+
 Clock = Callable[[], float]
 
 
-class CoordinationError(Exception):
+class CoordinationError(RegattaError):
     """Something is wrong with the coordination store. The sentence says what to do next."""
 
 
