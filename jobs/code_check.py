@@ -1,0 +1,81 @@
+"""Whether submitted Python files can be parsed. They are never run.
+
+The parser works in an interpreter of its own, with a limit of time and of memory: a text made to exhaust or crash a
+parser takes that interpreter down and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SECONDS = 10
+_MEMORY = 2 * 1024**3
+
+# Reads {path: text} and writes {path: [line, column, message]} for the files that cannot be parsed.
+_PARSER = f"""
+import ast, json, resource, sys, warnings
+resource.setrlimit(resource.RLIMIT_AS, ({_MEMORY}, {_MEMORY}))
+resource.setrlimit(resource.RLIMIT_CPU, ({SECONDS}, {SECONDS}))
+warnings.simplefilter("ignore")
+found = {{}}
+for path, text in json.load(sys.stdin).items():
+    try:
+        ast.parse(text, path)
+    except SyntaxError as error:
+        found[path] = [error.lineno or 1, error.offset or 1, error.msg or "invalid syntax"]
+    except (RecursionError, MemoryError):
+        found[path] = [1, 1, "it is nested too deeply to be parsed"]
+    except ValueError as error:
+        found[path] = [1, 1, str(error)]
+json.dump(found, sys.stdout)
+"""
+
+
+@dataclass(frozen=True)
+class SyntaxProblem:
+    """Where a file cannot be parsed; ``line`` and ``column`` count from 1."""
+
+    line: int
+    column: int
+    message: str
+
+    @property
+    def sentence(self) -> str:
+        return f"Line {self.line}, column {self.column}: {self.message}."
+
+
+def syntax_problems(files: Mapping[str, str]) -> dict[str, SyntaxProblem]:
+    """The Python files among ``files`` (path to text) that cannot be parsed, by path."""
+    sources = {path: text for path, text in files.items() if path.endswith(".py")}
+    if not sources:
+        return {}
+    found = _parse_apart(sources)
+    if found is None:
+        return {path: problem for path, text in sources.items() if (problem := _alone(path, text))}
+    return {path: SyntaxProblem(*place) for path, place in found.items()}
+
+
+def _alone(path: str, text: str) -> SyntaxProblem | None:
+    found = _parse_apart({path: text})
+    if found is None:
+        return SyntaxProblem(1, 1, "the parser gave up on it; make the file smaller or simpler")
+    return SyntaxProblem(*found[path]) if path in found else None
+
+
+def _parse_apart(sources: Mapping[str, str]) -> dict[str, tuple[int, int, str]] | None:
+    """None: the interpreter did not survive the texts, or took too long over them."""
+    command = (sys.executable, "-I", "-S", "-c", _PARSER)
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(sources), capture_output=True, text=True, timeout=SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        return None
+    answer: dict[str, tuple[int, int, str]] = json.loads(done.stdout)
+    return answer

@@ -1,0 +1,88 @@
+"""Amounts as people write them: memory, cores, lengths of time. Each is read and written here and nowhere else. Pure.
+
+Every reader raises ValueError with a sentence that says what to write.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+
+# Kubernetes's notation.
+_UNITS: Mapping[str, int] = {
+    "": 1,
+    "k": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+_SPANS: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", re.ASCII)
+
+
+def memory(value: object) -> int:
+    """Bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
+    problem = f"{_shown(value)} is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi."
+    return int(_amount(value, _UNITS, problem))
+
+
+def cores(value: object) -> float:
+    """CPU cores: ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
+    problem = f"{_shown(value)} is no number of cores: write a number such as 1, 0.5 or 500m."
+    amount = _amount(value, {"": 1, "m": 0.001}, problem)
+    return round(amount, 3)
+
+
+def span(value: object) -> timedelta:
+    """A length of time: ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
+    problem = f"{_shown(value)} is no length of time: write a number with s, m, h or d, such as 90s or 1h."
+    seconds = _amount(value, _SPANS, problem)
+    if seconds > timedelta.max.total_seconds() / 2:
+        raise ValueError(problem)
+    return timedelta(seconds=seconds)
+
+
+def memory_text(amount: int) -> str:
+    """The shortest exact way to write so many bytes; ``memory`` reads it back."""
+    for unit in ("Ti", "Gi", "Mi", "Ki"):
+        if amount and amount % _UNITS[unit] == 0:
+            return f"{amount // _UNITS[unit]}{unit}"
+    return str(amount)
+
+
+def span_text(length: timedelta) -> str:
+    """The shortest exact way to write a length of time; ``span`` reads it back."""
+    seconds = length.total_seconds()
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _SPANS[unit] == 0:
+            return f"{int(seconds // _SPANS[unit])}{unit}"
+    return f"{seconds:g}s" if seconds == float(f"{seconds:g}") else f"{seconds}s"
+
+
+def _amount(value: object, units: Mapping[str, float], problem: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(problem)
+    if isinstance(value, str):
+        return _amount_of_text(value, units, problem)
+    if not math.isfinite(value) or not 0 <= value < 10**15:
+        raise ValueError(problem)
+    return value
+
+
+def _amount_of_text(text: str, units: Mapping[str, float], problem: str) -> float:
+    found = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    if found is None or found[2] not in units:
+        raise ValueError(problem)
+    number = float(found[1]) if "." in found[1] else int(found[1])
+    return number * units[found[2]]
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else str(value)
+    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'

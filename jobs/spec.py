@@ -1,0 +1,516 @@
+"""The specification of a job: one schema for form, API, command line and file.
+
+``parse`` reads what a person wrote and either gives a whole, resolved JobSpec or raises ValidationFailed with every
+problem beside its field. A JobSpec never changes; the job keeps ``to_json`` of it, its files go to the code snapshot.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import PurePosixPath
+from typing import Any
+
+import yaml
+from packaging.requirements import InvalidRequirement, Requirement
+
+from datasets import selectors as datasets
+from jobs import quantities
+from jobs.code_check import SyntaxProblem, syntax_problems
+from portal.common.errors import NotFound, ValidationFailed
+from runtime import contract
+
+# What this installation can run.
+FRAMEWORKS = ("native",)
+MODES = ("sync", "async")
+PRIORITIES = ("low", "normal", "high")
+
+# What it knows the words of, to tell "not yet" from "never heard of".
+_KNOWN_FRAMEWORKS = ("native", "paddle", "torch", "command")
+_KNOWN_MODE = re.compile(r"sync|async|(m_of_n|ssp|outer)\([0-9]+\)")
+
+FILE_LIMIT = 1024**2  # bytes of one file
+FILES_LIMIT = 5 * 1024**2  # bytes of all files
+COUNT_LIMIT = 200  # files
+DOCUMENT_LIMIT = 16 * 1024**2  # bytes of a specification as text
+SMALLEST_MEMORY = 128 * 1024**2  # an interpreter with NumPy does not start in less
+MOST_REPLICAS = 256
+MOST_PASSES = 100_000
+MOST_RETRIES = 10
+LONGEST = timedelta(days=30)
+DEFAULT_MEMORY = 512 * 1024**2
+WHOLE = "spec"  # the "field" of a problem of the document itself
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_RESERVED = "REGATTA_"
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """Replicas of one role and what each may use: ``cpu`` in cores, ``memory`` in bytes. ``min`` and ``max`` bound the
+    trainers that the job goes on with."""
+
+    replicas: int = 1
+    min: int = 1
+    max: int = 1
+    cpu: float = 1.0
+    memory: int = DEFAULT_MEMORY
+    gpu: int = 0
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """A resolved specification: every field has its value."""
+
+    name: str
+    entrypoint: str
+    trainer: RoleSpec
+    pserver: RoleSpec
+    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+    framework: str = "native"
+    requirements: tuple[str, ...] = ()
+    dataset: str = ""
+    passes: int = 1
+    mode: str = "sync"
+    env: Mapping[str, str] = field(default_factory=dict)
+    priority: str = "normal"
+    timeout: timedelta = timedelta(hours=1)
+    retries: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the files, in the words of the schema: ``parse`` reads it again once the files are put back."""
+        return {
+            "name": self.name,
+            "framework": self.framework,
+            "entrypoint": self.entrypoint,
+            "requirements": list(self.requirements),
+            "dataset": self.dataset,
+            "passes": self.passes,
+            "mode": self.mode,
+            "roles": {
+                contract.TRAINER: {
+                    "replicas": self.trainer.replicas,
+                    "min": self.trainer.min,
+                    "max": self.trainer.max,
+                    **_resources_json(self.trainer),
+                    "gpu": self.trainer.gpu,
+                },
+                contract.PSERVER: {"replicas": self.pserver.replicas, **_resources_json(self.pserver)},
+            },
+            "env": dict(self.env),
+            "priority": self.priority,
+            "timeout": quantities.span_text(self.timeout),
+            "retries": self.retries,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> JobSpec:
+        """What ``to_json`` wrote, without a second validation: a stored specification was valid when it came."""
+        trainer, pserver = body["roles"][contract.TRAINER], body["roles"][contract.PSERVER]
+        return cls(
+            name=body["name"],
+            framework=body["framework"],
+            entrypoint=body["entrypoint"],
+            requirements=tuple(body["requirements"]),
+            dataset=body["dataset"],
+            passes=body["passes"],
+            mode=body["mode"],
+            trainer=RoleSpec(**_with_bytes(trainer)),
+            pserver=RoleSpec(**_with_bytes({"min": 1, "max": pserver["replicas"], **pserver})),
+            env=dict(body["env"]),
+            priority=body["priority"],
+            timeout=quantities.span(body["timeout"]),
+            retries=body["retries"],
+        )
+
+
+def _resources_json(role: RoleSpec) -> dict[str, Any]:
+    return {"cpu": role.cpu, "memory": quantities.memory_text(role.memory)}
+
+
+def _with_bytes(role: Mapping[str, Any]) -> dict[str, Any]:
+    return {**role, "cpu": quantities.cores(role["cpu"]), "memory": quantities.memory(role["memory"])}
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+def parse(source: object, *, find_dataset: Callable[[str], object] = datasets.find) -> JobSpec:
+    """The specification that ``source`` (a mapping, or YAML or JSON text) describes.
+
+    Raises ValidationFailed: ``errors`` by field path (``roles.trainer.memory``); its extra ``positions`` holds
+    ``{"files.train.py": {"line", "column"}}`` for Python files that cannot be parsed.
+    """
+    body = _load(source) if isinstance(source, str | bytes) else source
+    if not isinstance(body, Mapping):
+        raise ValidationFailed({WHOLE: ["A specification is a mapping of fields such as name, files and roles."]})
+    reader = _Reader(body, find_dataset)
+    spec = reader.read()
+    if reader.errors:
+        failure = ValidationFailed(reader.errors)
+        failure.extra["positions"] = reader.positions
+        raise failure
+    return spec
+
+
+def _load(text: str | bytes) -> object:
+    if len(text) > DOCUMENT_LIMIT:
+        raise ValidationFailed({WHOLE: [f"It is larger than {DOCUMENT_LIMIT // 1024**2} MiB."]})
+    try:
+        # An alias lets a few lines stand for gigabytes, and a job needs none.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_YAML)):
+            raise ValidationFailed({WHOLE: ["YAML aliases (*name) are not taken; write the value out."]})
+        body: object = yaml.load(text, Loader=_YAML)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValidationFailed({WHOLE: [f"It is no YAML: {_yaml_problem(error)}"]}) from None
+    return body
+
+
+_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _yaml_problem(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}."
+    return "it cannot be read."
+
+
+_MISSING = object()
+
+
+class _Reader:
+    """Reads one document and collects its problems; a field with a problem reads as its default."""
+
+    FIELDS: tuple[str, ...] = (
+        "name",
+        "framework",
+        "entrypoint",
+        "files",
+        "requirements",
+        "dataset",
+        "passes",
+        "mode",
+        "roles",
+        "env",
+        "priority",
+        "timeout",
+        "retries",
+    )
+    ROLES: Mapping[str, tuple[str, ...]] = {
+        contract.TRAINER: ("replicas", "min", "max", "cpu", "memory", "gpu"),
+        contract.PSERVER: ("replicas", "cpu", "memory"),
+    }
+
+    def __init__(self, body: Mapping[Any, Any], find_dataset: Callable[[str], object]) -> None:
+        self.body = body
+        self.find_dataset = find_dataset
+        self.errors: dict[str, list[str]] = {}
+        self.positions: dict[str, dict[str, int]] = {}
+
+    def read(self) -> JobSpec:
+        self.known_keys("", self.body, self.FIELDS)
+        files = self.files()
+        return JobSpec(
+            name=self.name(),
+            framework=self.framework(),
+            entrypoint=self.entrypoint(files),
+            files=files,
+            requirements=self.requirements(),
+            dataset=self.dataset(),
+            passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
+            mode=self.mode(),
+            trainer=self.role(contract.TRAINER),
+            pserver=self.role(contract.PSERVER),
+            env=self.env(),
+            priority=self.choice("priority", PRIORITIES, "normal"),
+            timeout=self.timeout(),
+            retries=self.whole("retries", self.body, "retries", 0, 0, MOST_RETRIES),
+        )
+
+    # --- Small things ---
+    def fail(self, path: str, sentence: str) -> None:
+        self.errors.setdefault(path, []).append(sentence)
+
+    def known_keys(self, path: str, body: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+        for key in body:
+            if key in known:
+                continue
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
+            self.fail(f"{path}{str(key)[:80]}", f"There is no field of this name. {hint}")
+
+    def text(self, path: str, default: str) -> str:
+        value = self.body.get(path, _MISSING)
+        if value is _MISSING or value is None:
+            return default
+        if isinstance(value, str):
+            return value
+        self.fail(path, "Write text here.")
+        return default
+
+    def whole(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
+        value = body.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self.fail(path, f"{_shown(value)} does not do: write a whole number from {least} to {most}.")
+            return default
+        return value
+
+    def choice(self, path: str, known: tuple[str, ...], default: str) -> str:
+        value = self.text(path, default)
+        if value not in known:
+            self.fail(path, f"{_shown(value)} is not known. Choose one of {', '.join(known)}.")
+            return default
+        return value
+
+    def mapping(self, path: str, body: Mapping[Any, Any], key: str) -> Mapping[Any, Any]:
+        value = body.get(key)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.fail(path, "Write a mapping of names to values here.")
+            return {}
+        return value
+
+    # --- Fields ---
+    def name(self) -> str:
+        value = self.text("name", "")
+        if not value and "name" not in self.errors:
+            self.fail("name", "Give the job a name, such as digits.")
+        elif value and not _LABEL.fullmatch(value):
+            self.fail("name", _name_sentence(value))
+        return value
+
+    def framework(self) -> str:
+        value = self.text("framework", "native")
+        if value in FRAMEWORKS:
+            return value
+        if value in _KNOWN_FRAMEWORKS:
+            self.fail("framework", f"This installation does not run {value} jobs; it runs {_or(FRAMEWORKS)}.")
+        else:
+            self.fail("framework", f"{_shown(value)} is no framework. This installation runs {_or(FRAMEWORKS)}.")
+        return FRAMEWORKS[0]
+
+    def mode(self) -> str:
+        value = self.text("mode", "sync").replace(" ", "")
+        if value in MODES:
+            return value
+        if _KNOWN_MODE.fullmatch(value):
+            self.fail("mode", f"This installation does not have the mode {value}; it has {_or(MODES)}.")
+        else:
+            self.fail("mode", f"{_shown(value)} is no mode. This installation has {_or(MODES)}.")
+        return MODES[0]
+
+    def dataset(self) -> str:
+        value = self.text("dataset", "")
+        if value:
+            try:
+                self.find_dataset(value)
+            except NotFound as missing:
+                self.fail("dataset", missing.detail)
+        return value
+
+    def timeout(self) -> timedelta:
+        default = timedelta(hours=1)
+        length = self.quantity("timeout", self.body, "timeout", quantities.span, default)
+        if not timedelta(seconds=1) <= length <= LONGEST:
+            self.fail("timeout", f"Write a time between 1s and {quantities.span_text(LONGEST)}.")
+            return default
+        return length
+
+    def quantity(
+        self, path: str, body: Mapping[Any, Any], key: str, read: Callable[[object], Any], default: Any
+    ) -> Any:
+        if body.get(key) is None:
+            return default
+        try:
+            return read(body[key])
+        except ValueError as error:
+            self.fail(path, str(error))
+            return default
+
+    def requirements(self) -> tuple[str, ...]:
+        value = self.body.get("requirements") or ()
+        if not isinstance(value, list | tuple) or not all(isinstance(line, str) for line in value):
+            self.fail("requirements", "Write a list of pip requirements, such as [pandas==2.3.3].")
+            return ()
+        for index, line in enumerate(value):
+            problem = _requirement_problem(line)
+            if problem:
+                self.fail(f"requirements.{index}", problem)
+        return tuple(line.strip() for line in value)
+
+    def env(self) -> dict[str, str]:
+        variables = self.mapping("env", self.body, "env")
+        for name, value in variables.items():
+            problem = _variable_problem(name, value)
+            if problem:
+                self.fail(f"env.{str(name)[:80]}", problem)
+        return {str(name): str(value) for name, value in variables.items()}
+
+    # --- Roles ---
+    def role(self, role: str) -> RoleSpec:
+        roles = self.mapping("roles", self.body, "roles")
+        if role == contract.TRAINER:
+            self.known_keys("roles.", roles, tuple(self.ROLES))
+        path = f"roles.{role}"
+        body = self.mapping(path, roles, role)
+        self.known_keys(f"{path}.", body, self.ROLES[role])
+        replicas = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_REPLICAS)
+        least, most = self.bounds(path, body, replicas) if role == contract.TRAINER else (1, replicas)
+        return RoleSpec(
+            replicas=replicas,
+            min=least,
+            max=most,
+            cpu=self.cpu(path, body),
+            memory=self.memory(path, body),
+            gpu=self.whole(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
+        )
+
+    def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
+        least = self.whole(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
+        most = self.whole(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
+        if f"{path}.replicas" in self.errors:
+            return least, most
+        if least > replicas:
+            self.fail(f"{path}.min", f"{least} is more than the {replicas} replicas that the job starts with.")
+        if most < replicas:
+            self.fail(f"{path}.max", f"{most} is less than the {replicas} replicas that the job starts with.")
+        return least, most
+
+    def cpu(self, path: str, body: Mapping[Any, Any]) -> float:
+        amount: float = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, 1.0)
+        if not 0.01 <= amount <= 1024:
+            self.fail(f"{path}.cpu", "Write a number of cores from 0.01 to 1024.")
+            return 1.0
+        return float(amount)
+
+    def memory(self, path: str, body: Mapping[Any, Any]) -> int:
+        amount: int = self.quantity(f"{path}.memory", body, "memory", quantities.memory, DEFAULT_MEMORY)
+        if amount < SMALLEST_MEMORY:
+            least = quantities.memory_text(SMALLEST_MEMORY)
+            self.fail(f"{path}.memory", f"A replica needs at least {least} to start; ask for that much.")
+            return DEFAULT_MEMORY
+        return amount
+
+    # --- Files ---
+    def files(self) -> dict[str, str]:
+        given = self.mapping("files", self.body, "files")
+        if not given:
+            self.fail("files", "Add at least the entrypoint, such as train.py.")
+            return {}
+        good = {path: text for path, text in given.items() if self.file_is_good(path, text)}
+        self.files_together(good)
+        for path, problem in syntax_problems(good).items():
+            self.syntax(path, problem)
+        return good
+
+    def file_is_good(self, path: object, text: object) -> bool:
+        problem = _path_problem(path) or _text_problem(text)
+        if problem:
+            self.fail(f"files.{str(path)[:200]}", problem)
+        return not problem
+
+    def files_together(self, files: Mapping[str, str]) -> None:
+        if len(files) > COUNT_LIMIT:
+            self.fail("files", f"These are {len(files)} files; at most {COUNT_LIMIT} are taken.")
+        total = sum(len(text.encode()) for text in files.values())
+        if total > FILES_LIMIT:
+            self.fail("files", f"Together they have {total:,} bytes; at most {FILES_LIMIT:,} are taken.")
+        for path in files:
+            folder = next((str(up) for up in PurePosixPath(path).parents if str(up) in files), None)
+            if folder:
+                self.fail(f"files.{path}", f"{folder} is a file; it cannot be a folder too.")
+
+    def syntax(self, path: str, problem: SyntaxProblem) -> None:
+        self.fail(f"files.{path}", problem.sentence)
+        self.positions[f"files.{path}"] = {"line": problem.line, "column": problem.column}
+
+    def entrypoint(self, files: Mapping[str, str]) -> str:
+        value = self.text("entrypoint", "train.py")
+        given = self.body.get("files")
+        if not value.endswith(".py"):
+            self.fail("entrypoint", f"{_shown(value)} is no Python file; name one that ends in .py.")
+        elif isinstance(given, Mapping) and given and value not in given:
+            names = ", ".join(sorted(path for path in files if path.endswith(".py"))[:5]) or "no Python file"
+            self.fail("entrypoint", f"{_shown(value)} is not among the files: there is {names}.")
+        return value
+
+
+# --- Problems of single values ---------------------------------------------------------------------------------------
+def _name_sentence(value: str) -> str:
+    proposal = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-") or "digits"
+    rule = "Write up to 63 small letters, digits and hyphens, with a letter or digit at both ends"
+    return f"{_shown(value)} cannot be a name. {rule}, such as {proposal}."
+
+
+def _requirement_problem(line: str) -> str:
+    if len(line) > 300 or _UNPRINTABLE.search(line):
+        return "Write one requirement of at most 300 characters on one line."
+    if line.lstrip().startswith("-"):
+        return "Options of pip are not taken here, only requirements such as pandas==2.3.3."
+    try:
+        requirement = Requirement(line)
+    except InvalidRequirement:
+        return f"{_shown(line)} is no pip requirement. Write a name and perhaps a version, such as pandas==2.3.3."
+    if requirement.url:
+        return "Addresses are not taken here; name a released package, such as pandas==2.3.3."
+    return ""
+
+
+def _variable_problem(name: object, value: object) -> str:
+    if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
+        return "A variable's name has letters, digits and underscores and does not begin with a digit."
+    if name.upper().startswith(_RESERVED):
+        return f"Names that begin with {_RESERVED} belong to the platform; choose another."
+    if not isinstance(value, str):
+        return f'The value is no text; put it in quotes: "{value}".'
+    if "\x00" in value or not _encodable(value):
+        return "The value holds a character that no environment variable may have."
+    return "The value is longer than 32 KiB." if len(value) > 32 * 1024 else ""
+
+
+def _path_problem(path: object) -> str:
+    if not isinstance(path, str) or not path or len(path) > 200 or _UNPRINTABLE.search(path) or not _encodable(path):
+        return "A file's name has 1 to 200 printable characters."
+    if path.startswith("/") or "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
+        return "Write the path relative to the job's folder, with / between its parts and without . or .. as a part."
+    if any(len(part.encode()) > 200 for part in path.split("/")):
+        return "One part of the path is too long."
+    top = path.split("/")[0]
+    if top in ("runtime.py", "runtime"):
+        return f"{top} would hide the platform's own module runtime; choose another name."
+    return ""
+
+
+def _text_problem(text: object) -> str:
+    if not isinstance(text, str):
+        return "The content is no text."
+    if not _encodable(text):
+        return "The content cannot be written as UTF-8."
+    size = len(text.encode())
+    if size > FILE_LIMIT:
+        return f"It has {size:,} bytes; a file may have {FILE_LIMIT:,}. Put data into a data set."
+    return ""
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
+
+
+def _or(words: tuple[str, ...]) -> str:
+    return " or ".join(words)
