@@ -1,0 +1,122 @@
+"""Who is waited for before a version is made in synchronous training. Pure.
+
+Each trainer says where it is: it begins a pass before its first push of that pass and ends it after its last, or as soon
+as it has nothing to push for the time being; it may then begin the same pass again. The next version is made of the
+pushes of the lowest pass that somebody is in, and waits for
+
+- every trainer in that pass to push,
+- every trainer that has not ended that pass to begin (and then push) or end it,
+- at the very start, the trainers that the attempt was launched with.
+
+Whoever begins a pass may enter when no push of an earlier pass can come any more: what it pulls then stays the newest
+version until it pushes.
+
+A trainer whose lease is gone is no longer waited for. One that begins while others already wait for a version is waited
+for from the next version on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+NEVER = -1
+# A pass after all others: a trainer that ends it is never waited for again.
+FOREVER = (1 << 31) - 1
+
+
+@dataclass
+class _Place:
+    """Where a trainer is. ``since`` is the first version that waits for it."""
+
+    begun: int = NEVER
+    ended: int = NEVER
+    since: int = 0
+
+    @property
+    def active(self) -> bool:
+        return self.begun > self.ended
+
+    def is_before(self, number: int) -> bool:
+        """Whether it may still push in a pass before ``number``."""
+        return self.begun < number if self.active else self.ended < number - 1
+
+
+class Barrier:
+    """``expected`` trainers are waited for at the start. ``quorum`` pushes make a version; 0: all of them."""
+
+    def __init__(self, expected: int, quorum: int = 0) -> None:
+        self.quorum = quorum
+        self._live: dict[int, int] = {}
+        self._due = set(range(expected))
+        self._places: dict[int, _Place] = {}
+
+    @property
+    def live(self) -> Mapping[int, int]:
+        """Incarnation of each live trainer by its index."""
+        return self._live
+
+    @property
+    def due(self) -> Collection[int]:
+        """The trainers of the launch that have not begun yet."""
+        return self._due
+
+    def change_members(self, live: Mapping[int, int]) -> set[int]:
+        """Take the live trainers' incarnations; gives the indices of those that left or were replaced."""
+        gone = {index for index, incarnation in self._live.items() if live.get(index) != incarnation}
+        self._live = dict(live)
+        for index in gone:
+            self._places.pop(index, None)
+        self._due -= gone
+        return gone
+
+    def start_without_absent(self) -> set[int]:
+        """Stop waiting for trainers that never came; gives their indices."""
+        absent = self._due - self._live.keys()
+        self._due -= absent
+        return absent
+
+    def begin(self, index: int, number: int, version: int, forming: bool) -> None:
+        """Trainer ``index`` begins pass ``number``.
+
+        ``version`` is the present one, ``forming`` whether pushes for the next one wait already.
+        """
+        place = self._places.get(index)
+        if place is None:
+            expected = index in self._due
+            place = self._places[index] = _Place(since=version + 1 if forming and not expected else version)
+        self._due.discard(index)
+        place.begun, place.ended = number, number - 1
+
+    def end(self, index: int, number: int) -> None:
+        """Trainer ``index`` has nothing more to push in pass ``number`` for now; ``FOREVER``: in any pass."""
+        place = self._places.get(index)
+        if place is not None:
+            place.begun = place.ended = max(place.ended, number)
+
+    def is_active(self, index: int) -> bool:
+        return index in self._places and self._places[index].active
+
+    def admit_all(self, version: int) -> None:
+        """No push waits any more for the version after ``version``: newcomers are waited for at once."""
+        for place in self._places.values():
+            place.since = min(place.since, version)
+
+    def may_enter(self, index: int, version: int) -> bool:
+        """Whether a trainer that has begun a pass may pull and compute: the next version then waits for it."""
+        place = self._places[index]
+        return place.since <= version and not any(other.is_before(place.begun) for other in self._places.values())
+
+    def contributors(self, version: int, pushed: Collection[int]) -> list[int]:
+        """Whose pushes make the version after ``version``, in order of index; empty while it has to wait."""
+        awaited = {index: place for index, place in self._places.items() if place.since <= version}
+        active = [place.begun for place in awaited.values() if place.active]
+        if self._due or not active:
+            return []
+        current = min(active)
+        taking_part = sorted(index for index, place in awaited.items() if place.active and place.begun == current)
+        ready = [index for index in taking_part if index in pushed]
+        if self.quorum and len(ready) >= min(self.quorum, len(taking_part)):
+            return ready
+        undecided = any(not place.active and place.ended < current for place in awaited.values())
+        return ready if ready == taking_part and not undecided else []

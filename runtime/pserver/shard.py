@@ -1,0 +1,307 @@
+"""The state machine of one parameter server: declared once, initialised once, then pushed to and pulled from.
+
+Pure: events come in as method calls that carry ``now`` where time matters; what comes out are ``Release`` values that
+say which waiting request is answered and how. A ticket is whatever the caller uses to find the request again.
+
+The unit of a push is a *step*: one gradient for every block of the shard. A step is applied whole or not at all, once
+for each (incarnation of the trainer, number), however often it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.pserver.barrier import Barrier
+from runtime.pserver.declaration import BlockPlace, Declaration, Mode
+
+Array = NDArray[Any]
+Ticket = Hashable
+
+# How long the first version waits for trainers of the launch that never came.
+START_SECONDS = 60.0
+
+
+class Outcome(StrEnum):
+    """How a request is answered."""
+
+    DONE = "done"
+    INITIALISE = "initialise"  # to a declaration: this trainer gives the first values
+    READY = "ready"  # to a declaration: there are values
+    ALREADY = "already"  # to an initialisation: there were values, these are dropped
+    DUPLICATE = "duplicate"  # applied before
+    STALE = "stale"  # the version was made without it; dropped
+    SUPERSEDED = "superseded"  # the same step came again on another connection
+    CONFLICT = "conflict"
+    FENCED = "fenced"
+    NOT_READY = "not_ready"
+    OUT_OF_PLACE = "out_of_place"
+    NOT_FINITE = "not_finite"
+
+
+REFUSALS = frozenset(
+    {
+        Outcome.SUPERSEDED,
+        Outcome.CONFLICT,
+        Outcome.FENCED,
+        Outcome.NOT_READY,
+        Outcome.OUT_OF_PLACE,
+        Outcome.NOT_FINITE,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Release:
+    """An answer: to which request, how, with the shard's version, and why where it is a refusal."""
+
+    ticket: Ticket
+    outcome: Outcome
+    version: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Who:
+    """A trainer's process."""
+
+    index: int
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A push: ``gradients`` are flat, in the order of the shard's blocks, means over ``samples`` records.
+
+    ``base`` is the version at which they were computed, ``seq`` the number of the request.
+    """
+
+    seq: int
+    samples: int
+    base: int
+    gradients: Sequence[Array]
+
+
+Releases = list[Release]
+
+
+class Shard:
+    """The blocks of one server. ``trainers`` are expected at the start; ``server`` is this one's number."""
+
+    def __init__(self, server: int, table: tuple[int, ...], trainers: int) -> None:
+        self._server = server
+        self._table = table
+        self._barrier = Barrier(trainers)
+        self._mode = Mode(synchronous=True)
+        self._start_by: float | None = None
+        self.declaration: Declaration | None = None
+        self.places: tuple[BlockPlace, ...] = ()
+        self.parameters: list[Array] = []
+        self._state: list[tuple[Array, ...]] = []
+        self.ready = False
+        self.version = 0
+        self._declaring: dict[Ticket, Who] = {}
+        self._entering: dict[Ticket, int] = {}
+        self._pushed: dict[int, tuple[Ticket, Step]] = {}
+        self._applied: dict[int, int] = {}  # last number seen of each live trainer
+
+    # --- Membership --------------------------------------------------------------------------------------------------
+    def change_members(self, live: Mapping[int, int]) -> Releases:
+        """Take the live trainers (index -> incarnation). Those that left are no longer waited for."""
+        out: Releases = []
+        for index in self._barrier.change_members(live):
+            out += self._forget(index)
+        if not self._pushed:
+            self._barrier.admit_all(self.version)
+        return out + self._advance() + self._elect()
+
+    def tick(self, now: float) -> Releases:
+        """Time passes: give up on trainers of the launch that never came."""
+        if self._start_by is None or now < self._start_by:
+            return []
+        self._start_by = None
+        self._barrier.start_without_absent()
+        return self._advance() + self._elect()
+
+    def _forget(self, index: int) -> Releases:
+        self._applied.pop(index, None)
+        tickets = [ticket for ticket, who in self._declaring.items() if who.index == index]
+        tickets += [ticket for ticket, entering in self._entering.items() if entering == index]
+        for ticket in tickets:
+            self._declaring.pop(ticket, None)
+            self._entering.pop(ticket, None)
+        if index in self._pushed:
+            tickets.append(self._pushed.pop(index)[0])
+        return [self._fenced(ticket) for ticket in tickets]
+
+    def is_live(self, who: Who) -> bool:
+        return self._barrier.live.get(who.index) == who.incarnation
+
+    def _fenced(self, ticket: Ticket) -> Release:
+        return Release(ticket, Outcome.FENCED, self.version, "This trainer is no longer a member of the job; end it.")
+
+    # --- Declaration and first values --------------------------------------------------------------------------------
+    def declare(self, ticket: Ticket, who: Who, declaration: Declaration, now: float) -> Releases:
+        """Agree on the parameters. Answered READY when there are values, INITIALISE to the one who should give them."""
+        if not self.is_live(who):
+            return [self._fenced(ticket)]
+        if self.declaration is None:
+            self._accept(declaration, now)
+        elif self.declaration.digest != declaration.digest:
+            return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
+        self._declaring[ticket] = who
+        return self._elect()
+
+    def _accept(self, declaration: Declaration, now: float) -> None:
+        self.declaration = declaration
+        self._mode = Mode.parse(declaration.mode)
+        self._barrier.quorum = self._mode.quorum
+        self._start_by = now + START_SECONDS
+        self.places = tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
+        self.parameters = [
+            np.zeros(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places
+        ]
+        self._state = [declaration.optimiser.state(parameter) for parameter in self.parameters]
+
+    def _elect(self) -> Releases:
+        """Answer the declarations that can be answered: the lowest trainer that is due or declares gives the values."""
+        if self.ready:
+            chosen, outcome = list(self._declaring), Outcome.READY
+        else:
+            first = min({who.index for who in self._declaring.values()} | set(self._barrier.due), default=None)
+            chosen = [ticket for ticket, who in self._declaring.items() if who.index == first]
+            outcome = Outcome.INITIALISE
+        for ticket in chosen:
+            del self._declaring[ticket]
+        return [Release(ticket, outcome, self.version) for ticket in chosen]
+
+    def initialise(self, ticket: Ticket, who: Who, digest: str, values: Sequence[Array]) -> Releases:
+        """Take the first values, flat and in the order of the blocks; a repetition is ALREADY, never an error."""
+        if not self.is_live(who):
+            return [self._fenced(ticket)]
+        if self.declaration is None or digest != self.declaration.digest:
+            return [Release(ticket, Outcome.CONFLICT, self.version, "Declare the parameters before giving values.")]
+        if self.ready:
+            return [Release(ticket, Outcome.ALREADY, self.version)]
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter[:] = value
+        self.ready = True
+        return [Release(ticket, Outcome.DONE, self.version), *self._elect()]
+
+    # --- Passes ------------------------------------------------------------------------------------------------------
+    def begin_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
+        """A trainer begins a pass. Answered when it may pull and compute; the next version then waits for it."""
+        held = [entering for entering, index in self._entering.items() if index == who.index]
+        if held and seq == self._applied.get(who.index) and self.is_live(who):
+            self._entering[ticket] = self._entering.pop(held[0])
+            return [Release(held[0], Outcome.SUPERSEDED, self.version)]
+        if (repeated := self._repeated(ticket, who, seq)) is not None:
+            return [repeated]
+        self._applied[who.index] = seq
+        if not self._mode.synchronous:
+            return [Release(ticket, Outcome.DONE, self.version)]
+        self._barrier.begin(who.index, number, self.version, forming=bool(self._pushed))
+        self._entering[ticket] = who.index
+        return self._advance()
+
+    def end_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
+        """A trainer has no more pushes in a pass, or none for now."""
+        if (repeated := self._repeated(ticket, who, seq)) is not None:
+            return [repeated]
+        self._applied[who.index] = seq
+        self._barrier.end(who.index, number)
+        return [Release(ticket, Outcome.DONE, self.version), *self._advance()]
+
+    def _repeated(self, ticket: Ticket, who: Who, seq: int) -> Release | None:
+        if not self.is_live(who):
+            return self._fenced(ticket)
+        if seq <= self._applied.get(who.index, 0):
+            return Release(ticket, Outcome.DUPLICATE, self.version)
+        return None
+
+    def _admit(self) -> Releases:
+        due = [ticket for ticket, index in self._entering.items() if self._barrier.may_enter(index, self.version)]
+        for ticket in due:
+            del self._entering[ticket]
+        return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
+
+    # --- Steps -------------------------------------------------------------------------------------------------------
+    def push(self, ticket: Ticket, who: Who, step: Step) -> Releases:
+        """Take a step. Answered when it is part of a version; at once where it cannot be."""
+        if (repeated := self._repeated(ticket, who, step.seq)) is not None:
+            return [repeated]
+        if not self.ready:
+            return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
+        if not self._mode.synchronous:
+            return [self._apply_alone(ticket, who, step)]
+        if not self._barrier.is_active(who.index):
+            return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
+        if step.base != self.version:
+            self._applied[who.index] = step.seq
+            return [Release(ticket, Outcome.STALE, self.version)]
+        earlier = self._pushed.get(who.index)
+        self._pushed[who.index] = (ticket, step)
+        superseded = [Release(earlier[0], Outcome.SUPERSEDED, self.version)] if earlier else []
+        return superseded + self._advance()
+
+    def _apply_alone(self, ticket: Ticket, who: Who, step: Step) -> Release:
+        """Asynchronous: applied at once; the learning rate is divided by the versions that came in between."""
+        staleness = max(1, self.version - step.base)
+        self._update(step.gradients, 1.0 / staleness)
+        self._applied[who.index] = step.seq
+        return Release(ticket, Outcome.DONE, self.version)
+
+    def _advance(self) -> Releases:
+        """Make every version that can be made; admit newcomers in between."""
+        out = self._admit()
+        while contributors := self._barrier.contributors(self.version, self._pushed):
+            steps = [self._pushed.pop(index) for index in contributors]
+            self._update(_weighted_mean([step for _ticket, step in steps]), 1.0)
+            for index, (ticket, step) in zip(contributors, steps, strict=True):
+                self._applied[index] = step.seq
+                out.append(Release(ticket, Outcome.DONE, self.version))
+            out += self._drop_late()
+            out += self._admit()
+        return out
+
+    def _drop_late(self) -> Releases:
+        """Steps that wait for a version which was made without them."""
+        late = {i: held for i, held in self._pushed.items() if held[1].base != self.version}
+        for index, (_ticket, step) in late.items():
+            del self._pushed[index]
+            self._applied[index] = step.seq
+        return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
+
+    def _update(self, gradients: Sequence[Array], scale: float) -> None:
+        assert self.declaration is not None
+        self.version += 1
+        for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=True):
+            self.declaration.optimiser.apply(parameter, gradient, state, self.version, scale)
+
+
+def _weighted_mean(steps: Sequence[Step]) -> Sequence[Array]:
+    """The mean over all samples, summed in the given order (so that the bits do not depend on who came first)."""
+    if len(steps) == 1:
+        return steps[0].gradients
+    total = sum(step.samples for step in steps)
+    means = [gradient * (steps[0].samples / total) for gradient in steps[0].gradients]
+    for step in steps[1:]:
+        for mean, gradient in zip(means, step.gradients, strict=True):
+            mean += gradient * (step.samples / total)
+    return means
+
+
+def _difference(ours: Declaration, theirs: Declaration) -> str:
+    """Where two declarations differ, in words."""
+    if ours.mode != theirs.mode:
+        return f"Another trainer declared mode {ours.mode!r}, this one {theirs.mode!r}; use the same in all."
+    if ours.optimiser != theirs.optimiser:
+        return f"Another trainer declared {ours.optimiser}, this one {theirs.optimiser}; use the same in all."
+    mine, other = set(ours.tensors), set(theirs.tensors)
+    names = ", ".join(sorted({tensor.name for tensor in mine ^ other})) or "their order"
+    return f"The trainers declared different parameters ({names}); names, shapes and types must be the same in all."
