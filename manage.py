@@ -12,9 +12,13 @@ def main() -> None:
         wanted = ".".join(map(str, MINIMUM_PYTHON))
         sys.exit(f"Regatta needs Python {wanted} or newer; this is {sys.version.split()[0]} ({sys.executable}).")
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    from django.core.exceptions import ImproperlyConfigured
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    try:
+        execute_from_command_line(sys.argv)
+    except ImproperlyConfigured as error:
+        sys.exit(f"Regatta cannot start: {error}")
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def secret_key(path: Path) -> str:
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise ImproperlyConfigured(f"The signing key {path} cannot be read: {error.strerror}.") from None
+        raise ImproperlyConfigured(_unusable(path.parent, error)) from None
     return _make_secret_key(path)
 
 
@@ -91,10 +91,12 @@ def _make_secret_key(path: Path) -> str:
     except FileExistsError:
         return path.read_text(encoding="ascii").strip()
     except OSError as error:
-        raise ImproperlyConfigured(
-            f"The data directory {path.parent} cannot be written: {error.strerror}. "
-            "Set REGATTA_DATA_DIR to a directory that you own."
-        ) from None
+        raise ImproperlyConfigured(_unusable(path.parent, error)) from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(key)
     return key
+
+
+def _unusable(directory: Path, error: OSError) -> str:
+    what = f"The data directory {directory} cannot be used: {error.strerror}."
+    return f"{what} Set REGATTA_DATA_DIR to a directory that you own."

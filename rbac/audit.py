@@ -22,7 +22,7 @@ def record(
     detail: Mapping[str, Any] | None = None,
     request: HttpRequest | None = None,
 ) -> AuditEntry:
-    """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` names the thing; ``detail`` holds no secret."""
+    """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` the thing; no secret in ``detail``."""
     return AuditEntry.objects.create(
         action=action,
         target=target[:_TARGET_LENGTH],

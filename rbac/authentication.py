@@ -21,7 +21,7 @@ class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer rgt_...``."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """The account and its token; None where none is shown. Raises AuthenticationFailed for one that is not valid."""
+        """The account and its token; None where none is shown. Raises AuthenticationFailed for one that is no good."""
         scheme, _, secret = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None

@@ -32,14 +32,18 @@ def create_user(
     password: str,
     email: str = "",
     admin: bool = False,
+    any_password: bool = False,
     actor: User | None,
     request: HttpRequest | None = None,
 ) -> User:
-    """Open an account. ``actor`` None: the platform itself. Raises Forbidden, ValidationFailed."""
+    """Open an account. ``actor`` None: the platform itself, whose operator may choose ``any_password``.
+
+    Raises Forbidden, ValidationFailed.
+    """
     if actor is not None:
         require_admin(actor)
     user = User(username=username, email=email, is_superuser=admin)
-    _validate_account(user, password)
+    _validate_account(user, None if any_password else password)
     user.set_password(password)
     user.save()
     audit.record("user.create", user.username, actor=actor, detail={"admin": admin}, request=request)
@@ -52,14 +56,15 @@ def require_admin(actor: User) -> None:
         raise Forbidden("Only admins of the platform may do this. Ask one of them.")
 
 
-def _validate_account(user: User, password: str) -> None:
+def _validate_account(user: User, password: str | None) -> None:
     errors: dict[str, list[str]] = {}
     try:
         user.full_clean(exclude=["password"])
     except FieldError as error:
         errors.update(error.message_dict)
     try:
-        validate_password(password, user)
+        if password is not None:
+            validate_password(password, user)
     except FieldError as error:
         errors["password"] = error.messages
     if errors:

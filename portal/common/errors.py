@@ -1,5 +1,5 @@
-"""The errors that a person may see, as one tree, each with a stable code and an HTTP status. ``portal.common.http`` maps
-them.
+"""The errors that a person may see, as one tree, each with a stable code and an HTTP status. ``portal.common.http``
+maps them.
 
 RegattaError
 ├── ValidationFailed   422  validation_failed   fields and what is wrong with each

@@ -194,7 +194,7 @@ def content_security_policy(nonce: str, host: str) -> str:
 
 
 class SecurityHeadersMiddleware:
-    """Gives each request an id and a nonce, each answer the headers that keep browsers strict, our errors their form."""
+    """Gives each request an id and a nonce, each answer headers that keep browsers strict, our errors their form."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response

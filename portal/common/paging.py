@@ -35,8 +35,8 @@ def paginate(
 ) -> Page:
     """One page of a list.
 
-    ``query`` is the request's query string (``limit``, ``cursor``). ``order`` are field names, ``-`` for descending; the
-    last must be unique, none may be null. Raises ValidationFailed for a limit or cursor that is not one.
+    ``query`` is the request's query string (``limit``, ``cursor``). ``order`` are field names, ``-`` for descending;
+    the last must be unique, none may be null. Raises ValidationFailed for a limit or cursor that is not one.
     """
     limit = _limit(query.get("limit"))
     rows = queryset.order_by(*order)

@@ -1,0 +1,38 @@
+"""``manage.py serve``: the web process of ``manage.py up``, on a socket that the supervisor has opened."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+_PING_SECONDS = 20
+_GRACE_SECONDS = 2
+
+
+class Command(BaseCommand):
+    help = "Serve pages, API, ingest and sockets on an inherited listening socket."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--fd", type=int, required=True, help="number of the inherited listening socket")
+
+    def handle(self, *args: Any, fd: int, **options: Any) -> None:
+        configuration = uvicorn.Config(
+            "portal.asgi:application",
+            ws="websockets-sansio",
+            ws_ping_interval=_PING_SECONDS,
+            ws_ping_timeout=_PING_SECONDS,
+            lifespan="off",
+            access_log=False,
+            log_level="warning",
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            # Without a proxy in front, a caller could claim any address and so slip past the sign-in throttle.
+            proxy_headers=settings.HTTPS,
+            server_header=False,
+        )
+        # The family is read from the socket itself: the event loop sets TCP_NODELAY only where it knows it is TCP.
+        uvicorn.Server(configuration).run(sockets=[socket.socket(fileno=fd)])

@@ -1,0 +1,52 @@
+"""``manage.py sweep``: repairs what a lost hint or a crash has left, again and again."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import close_old_connections
+
+from portal.common.time import now as wall_clock
+
+_log = logging.getLogger(__name__)
+LONGEST_PAUSE = 30.0
+
+
+class Command(BaseCommand):
+    help = "Call the reconciler's sweep every REGATTA_SWEEP_SECONDS until SIGTERM."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        from jobs.reconciler import sweep
+
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        repeat(sweep, every=settings.SWEEP_SECONDS, wait=stop.wait)
+
+
+def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:
+    """Sweep until ``wait(seconds)`` says to stop. After a sweep that failed, the next one comes later each time."""
+    failures = 0
+    while not wait(pause_after(failures, every)):
+        close_old_connections()
+        try:
+            sweep(wall_clock())
+            failures = 0
+        except Exception:  # noqa: BLE001  whatever it is, the next sweep may go well
+            failures += 1
+            _log.exception(
+                "The sweep failed (%d in a row); the next one is in %g s.", failures, pause_after(failures, every)
+            )
+
+
+def pause_after(failures: int, every: float) -> float:
+    """Seconds until the next sweep: doubled by every failure in a row, at most LONGEST_PAUSE."""
+    return min(every * 2 ** min(failures, 16), max(LONGEST_PAUSE, every))

@@ -1,0 +1,104 @@
+"""``manage.py up``: the whole portal on this machine, in one foreground process that looks after all others."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import secrets
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+
+from portal.preflight import CannotStart, listen, lock_data_directory
+from portal.supervisor import Command as Child
+from portal.supervisor import Supervisor, say
+from rbac.models import User
+from rbac.services import create_user
+
+ADMIN = "admin"
+_STOP_ORDER = (("sweep", "worker"), ("web",))
+
+
+class Command(BaseCommand):
+    help = "Start the portal: web, worker and sweep under one supervisor. Ctrl-C stops everything."
+    # The checks of the framework run in `make check`; here they would cost start-up time.
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            lock = lock_data_directory(settings.DATA_DIR)
+            listener = listen(settings.HOST, settings.PORT)
+        except CannotStart as reason:
+            raise CommandError(str(reason)) from None
+        with lock, listener:
+            call_command("migrate", verbosity=0, interactive=False)
+            _ensure_admin()
+            listener.set_inheritable(True)
+            _supervisor(listener.fileno()).run()
+
+
+def _ensure_admin() -> None:
+    """The first start opens the account ``admin``; its password is told once, unless it was chosen."""
+    if User.objects.filter(username=ADMIN).exists():
+        return
+    chosen = os.environ.get("REGATTA_ADMIN_PASSWORD", "")
+    password = chosen or secrets.token_urlsafe(12)
+    create_user(username=ADMIN, password=password, admin=True, any_password=True, actor=None)
+    told = "the password in REGATTA_ADMIN_PASSWORD" if chosen else f"the password {password} (shown only this once)"
+    say(f"Sign in as {ADMIN} with {told}.")
+
+
+def _supervisor(listener: int) -> Supervisor:
+    # The password is for this process alone; what it starts, and what that starts, need not know it.
+    os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
+    worker = (sys.executable, "-m", "celery", "--app", "portal.celery", "--quiet", "worker", "--pool", "threads")
+    quiet = (
+        "--concurrency",
+        "4",
+        "--loglevel",
+        "WARNING",
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+    )
+    return Supervisor(
+        {
+            "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
+            "worker": Child((*worker, *quiet)),
+            "sweep": Child((*manage, "sweep")),
+        },
+        stop_order=_STOP_ORDER,
+        is_ready=_answers,
+        on_ready=lambda: say(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
+        interrupt=_interrupt,
+    )
+
+
+def _address() -> str:
+    host = f"[{settings.HOST}]" if ":" in settings.HOST else settings.HOST
+    return f"http://{host}:{settings.PORT}"
+
+
+def _answers() -> bool:
+    """Whether ``/healthz`` says yes, asked in the way of a proxy: by a host name that the portal knows."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.HOST, settings.HOST)  # noqa: S104
+    known = next((name for name in settings.ALLOWED_HOSTS if not name.startswith(("*", "."))), "localhost")
+    connection = http.client.HTTPConnection(reachable, settings.PORT, timeout=0.25)
+    try:
+        connection.request("GET", "/healthz", headers={"Host": known})
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _interrupt() -> None:
+    from jobs.services import interrupt_all
+
+    interrupt_all()

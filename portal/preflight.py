@@ -1,0 +1,72 @@
+"""What must be right before the portal starts. Each check raises CannotStart with one sentence that says what to do."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+from pathlib import Path
+from typing import IO
+
+LOCK_FILE = "portal.lock"
+
+
+class CannotStart(Exception):
+    """The sentence goes to standard error, and the exit code is 1."""
+
+
+def lock_data_directory(directory: Path) -> IO[str]:
+    """Make the data directory, and hold it for this portal alone until the returned file is closed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / LOCK_FILE).open("a+", encoding="ascii")
+    except OSError as error:
+        raise CannotStart(
+            f"The data directory {directory} cannot be written: {error.strerror}. "
+            "Set REGATTA_DATA_DIR to a directory that you own."
+        ) from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CannotStart(_already_running(file, directory)) from None
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def _already_running(file: IO[str], directory: Path) -> str:
+    file.seek(0)
+    holder = file.read().strip()
+    process = f" (process {holder})" if holder else ""
+    file.close()
+    return (
+        f"Another portal{process} already runs on the data directory {directory}. "
+        "Stop it, or set REGATTA_DATA_DIR to another directory."
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The socket that the web process will accept from. It outlives that process, so nobody is refused in a restart."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise CannotStart(f"REGATTA_HOST is {host!r}, which is no address of this machine: {error.strerror}.") from None
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(address)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise CannotStart(_cannot_listen(host, port, error)) from None
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"Port {port} on {host} is in use. Stop what uses it, or choose another: PORT={port + 1}."
+    return (
+        f"The portal cannot listen on {host}, port {port}: {error.strerror}. Choose another with REGATTA_HOST and PORT."
+    )

@@ -1,0 +1,262 @@
+"""Keeps the portal's processes alive, shows their output, and stops them in order. One thread; woken by events only.
+
+Order of the end: those that start work (sweep, worker) first, then the trainings are interrupted, and the web process
+last, because agents send their last lines to it. The whole takes less than ``STOP_SECONDS``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import IO
+
+from portal.children import Child, began, due, ended, line_of_end
+
+# The parts of an orderly end, in seconds; together they stay below ten.
+GRACE_SECONDS = 2.5
+INTERRUPT_SECONDS = 4.5
+STOP_SECONDS = 2 * GRACE_SECONDS + INTERRUPT_SECONDS
+
+_PROBE_SECONDS = 0.05
+_LONGEST_LINE = 64 * 1024
+_PR_SET_PDEATHSIG = 1
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Command:
+    """How to start a child. ``inherit`` are descriptors that it gets."""
+
+    argv: Sequence[str]
+    inherit: tuple[int, ...] = ()
+
+
+@dataclass
+class _Process:
+    popen: subprocess.Popen[bytes]
+    output: IO[bytes]
+    unfinished: bytearray = field(default_factory=bytearray)
+
+
+class Supervisor:
+    """Runs ``commands`` (by name, started in that order) until a stop signal comes.
+
+    ``is_ready`` is asked until it first says yes, then ``on_ready`` is called once. At the end the children are stopped
+    group by group as in ``stop_order``; ``interrupt`` is called before the last group, for at most INTERRUPT_SECONDS.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[str, Command],
+        *,
+        stop_order: Sequence[Sequence[str]],
+        is_ready: Callable[[], bool],
+        on_ready: Callable[[], None],
+        interrupt: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._commands = commands
+        self._stop_order = stop_order
+        self._is_ready = is_ready
+        self._on_ready = on_ready
+        self._interrupt = interrupt
+        self._clock = clock
+        self._children = {name: Child(name) for name in commands}
+        self._processes: dict[str, _Process] = {}
+        self._selector = selectors.DefaultSelector()
+        self._ready = False
+        self._stopping = False
+
+    def run(self) -> None:
+        """Returns when everything has been stopped."""
+        receive, send = socket.socketpair()
+        send.setblocking(False)
+        self._selector.register(receive, selectors.EVENT_READ)
+        signal.set_wakeup_fd(send.fileno(), warn_on_full_buffer=False)
+        for number in _STOP_SIGNALS:
+            signal.signal(number, self._on_stop_signal)
+        # Only so that an end of a child wakes the selector.
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        try:
+            self._keep_alive()
+            self._stop_all()
+        finally:
+            self._kill_all()
+
+    def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._stopping:  # asked twice: no more patience
+            self._kill_all()
+            os._exit(128 + number)
+        self._stopping = True
+
+    def _keep_alive(self) -> None:
+        while not self._stopping:
+            self._note_ends()
+            self._start_due()
+            self._probe()
+            self._wait(self._pause())
+
+    def _pause(self) -> float | None:
+        """How long to wait when nothing happens; None: until something does."""
+        retries = [child.retry_at - self._clock() for child in self._children.values() if child.retry_at is not None]
+        probe = [] if self._ready else [_PROBE_SECONDS]
+        return max(0.0, min([*retries, *probe])) if retries or probe else None
+
+    def _start_due(self) -> None:
+        for name, child in self._children.items():
+            if due(child, self._clock()):
+                self._start(name)
+                self._children[name] = began(child, self._clock())
+
+    def _start(self, name: str) -> None:
+        command = self._commands[name]
+        popen = subprocess.Popen(
+            command.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            pass_fds=command.inherit,
+            # A session of its own: Ctrl-C at the terminal reaches this process only, which stops the others in order.
+            start_new_session=True,
+            preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  this process has one thread when it starts children
+        )
+        assert popen.stdout is not None  # noqa: S101  asked for above
+        os.set_blocking(popen.stdout.fileno(), False)
+        self._processes[name] = _Process(popen, popen.stdout)
+        self._selector.register(popen.stdout, selectors.EVENT_READ, name)
+
+    def _note_ends(self) -> None:
+        for name, process in list(self._processes.items()):
+            code = process.popen.poll()
+            if code is not None:
+                self._forget(name)
+                self._children[name] = ended(self._children[name], self._clock())
+                say(line_of_end(self._children[name], code, self._clock()))
+
+    def _forget(self, name: str) -> None:
+        """The process has ended: show what it still had to say, and kill what it left in its session."""
+        process = self._processes.pop(name)
+        self._read(name, process)
+        if process.unfinished:
+            _show(name, [bytes(process.unfinished)])
+        self._selector.unregister(process.output)
+        process.output.close()
+        _kill_group(process.popen.pid)
+
+    def _probe(self) -> None:
+        if not self._ready and self._is_ready():
+            self._ready = True
+            self._on_ready()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Until a signal, a line of a child, or the timeout."""
+        for key, _ in self._selector.select(timeout):
+            if key.data in self._processes:
+                self._read(key.data, self._processes[key.data])
+            elif isinstance(key.fileobj, socket.socket):
+                key.fileobj.recv(4096)
+
+    def _read(self, name: str, process: _Process) -> None:
+        chunk = process.output.read(_LONGEST_LINE)
+        if not chunk:
+            return
+        process.unfinished += chunk
+        *lines, rest = process.unfinished.split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], bytearray()
+        process.unfinished = bytearray(rest)
+        _show(name, lines)
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+    def _stop_all(self) -> None:
+        say("Stopping ...")
+        *first, last = self._stop_order
+        for names in first:
+            self._stop(names)
+        self._interrupt_trainings()
+        self._stop(last)
+        say("Stopped.")
+
+    def _stop(self, names: Sequence[str]) -> None:
+        """Ask a group to end; kill those that have not after the grace."""
+        for name in names:
+            if name in self._processes:
+                self._processes[name].popen.terminate()
+        self._wait_until(lambda: self._ended(names), GRACE_SECONDS)
+        for name in names:
+            if name in self._processes:
+                say(f"{name} did not end in {GRACE_SECONDS:g} s and is killed.")
+                _kill_group(self._processes[name].popen.pid)
+                self._processes[name].popen.wait()
+                self._forget(name)
+
+    def _ended(self, names: Sequence[str]) -> bool:
+        for name in names:
+            if name in self._processes and self._processes[name].popen.poll() is not None:
+                self._forget(name)
+        return not any(name in self._processes for name in names)
+
+    def _interrupt_trainings(self) -> None:
+        """In a thread, so that the web process's lines are still shown and an endless wait cannot hold up the end."""
+        thread = threading.Thread(target=self._guarded_interrupt, daemon=True)
+        thread.start()
+        self._wait_until(lambda: not thread.is_alive(), INTERRUPT_SECONDS)
+        if thread.is_alive():
+            say("Some trainings have not ended yet; the next start will look after them.")
+
+    def _guarded_interrupt(self) -> None:
+        try:
+            self._interrupt()
+        except Exception as error:  # noqa: BLE001  whatever it is, the rest must still be stopped
+            say(f"Interrupting the trainings failed ({error!r}); the next start will look after them.")
+
+    def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = self._clock() + seconds
+        while not condition() and (left := deadline - self._clock()) > 0:
+            self._wait(min(left, _PROBE_SECONDS))
+
+    def _kill_all(self) -> None:
+        for process in self._processes.values():
+            _kill_group(process.popen.pid)
+
+
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """For the child, before its program starts: be killed when this process is, however that happens (Linux only)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before that call
+            os._exit(1)
+
+    return prepare
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing of it is left
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _show(name: str, lines: Iterable[bytes]) -> None:
+    for line in lines:
+        say(f"{name:>6} | {line.decode('utf-8', 'replace')}")
+
+
+def say(line: str) -> None:
+    """One line to the terminal. That nobody reads any more is no reason to stop."""
+    with contextlib.suppress(BrokenPipeError, ValueError):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
