@@ -1,0 +1,53 @@
+"""One portal for all cases; those that kill it start it again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import httpx
+import pytest
+
+from client import Client
+from tests.end_to_end.house import House
+
+
+@pytest.fixture(scope="session")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A running portal; at the end it is stopped as with Ctrl-C, and nothing may be left."""
+    house = House(
+        tmp_path_factory.mktemp("house") / "data",
+        REGATTA_REGISTRATION_SECONDS="12",
+        REGATTA_STOP_GRACE_SECONDS="2",
+        REGATTA_SIGN_IN_RATE="1000/min",
+    )
+    try:
+        house.start()
+        yield house
+        house.remove()
+    finally:
+        house.kill_all()
+
+
+@pytest.fixture
+def portal(house: House) -> Iterator[Client]:
+    """The admin's client."""
+    with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[httpx.Client]:
+    """Bare requests in the admin's name."""
+    with house.http() as client:
+        yield client
+
+
+@pytest.fixture
+def digits(portal: Client) -> dict[str, Any]:
+    """The example "Recognise digits" with two trainers, as the page offers it."""
+    spec = next(example["spec"] for example in portal.examples() if example["name"] == "digits")
+    spec = deepcopy(spec)
+    spec["roles"]["trainer"]["replicas"] = 2
+    return spec

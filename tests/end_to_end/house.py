@@ -1,0 +1,150 @@
+"""A whole portal, started as an operator starts it: ``manage.py up`` with a data directory and a port of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from client import Client
+from tests.end_to_end import processes
+from tests.end_to_end.processes import Process, until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ADMIN, PASSWORD = "admin", "correct horse battery staple"
+READY_SECONDS = 60.0
+STOP_SECONDS = 10.0
+
+
+class House:
+    """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again."""
+
+    def __init__(self, directory: Path, **settings: str) -> None:
+        self.directory = directory
+        self.port = _free_port()
+        self.address = f"http://127.0.0.1:{self.port}"
+        self.output = directory / "up.log"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
+        ours = {"REGATTA_DATA_DIR": str(directory), "PORT": str(self.port), "REGATTA_ADMIN_PASSWORD": PASSWORD}
+        self._environment = {**inherited, **ours, **settings}
+        self._supervisor: subprocess.Popen[bytes] | None = None
+        self._token = ""
+
+    # --- life --------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start it and wait for the line that says that it is ready."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        offset = self.output.stat().st_size if self.output.exists() else 0
+        with self.output.open("ab") as output:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=ROOT,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        until("the portal says that it is ready", lambda: self._ready(offset), READY_SECONDS, every=0.05)
+
+    def _ready(self, offset: int) -> bool:
+        printed = self.printed()[offset:]
+        if self._supervisor is not None and self._supervisor.poll() is not None:
+            raise AssertionError(f"`manage.py up` ended with {self._supervisor.returncode}:\n{printed}")
+        return bool(re.search(rf"http://(127\.0\.0\.1|localhost):{self.port}\b", printed)) and self._answers()
+
+    def _answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.address}/api/v1/me", timeout=5).status_code == 401
+        except httpx.TransportError:
+            return False
+
+    def printed(self) -> str:
+        return self.output.read_bytes().decode(errors="replace")
+
+    def interrupt(self) -> float:
+        """Ctrl-C. Returns the seconds until nothing of it was left; fails where something is."""
+        assert self._supervisor is not None
+        began = time.monotonic()
+        self._supervisor.send_signal(signal.SIGINT)
+        self._supervisor.wait(STOP_SECONDS + 5)
+        left = self.processes()
+        took = time.monotonic() - began
+        assert left == [], f"left behind: {[process.command for process in left]}"
+        return took
+
+    def crash(self) -> None:
+        """SIGKILL to the supervisor and its children at once; the agents and what they started live on."""
+        assert self._supervisor is not None
+        victims = [process for process in self.processes() if not is_of_a_replica(process)]
+        processes.kill(self._supervisor.pid)
+        for victim in victims:
+            processes.kill(victim.pid)
+        self._supervisor.wait(10)
+        until("the portal is dead", lambda: not [p for p in self.processes() if not is_of_a_replica(p)], 10)
+
+    def remove(self) -> None:
+        """End it whatever state it is in, and fail where an orderly end leaves something."""
+        try:
+            if self._supervisor is not None and self._supervisor.poll() is None:
+                self.interrupt()
+        finally:
+            self.kill_all()
+
+    def kill_all(self) -> None:
+        """What the tests started must not outlive them, however they ended."""
+        for _ in range(20):
+            for process in self.processes():
+                processes.kill(process.pid)
+            if not self.processes():
+                return
+            time.sleep(0.1)
+
+    def processes(self) -> list[Process]:
+        return processes.of(self.directory)
+
+    def replica(self, job_id: str, name: str) -> list[Process]:
+        """The processes of a replica that run its code; the agent beside them is not among them."""
+        return [p for p in self.processes() if is_code_of(p, job_id, name)]
+
+    # --- people ------------------------------------------------------------------------------------------------------
+    def client(self, username: str = ADMIN, password: str = PASSWORD) -> Client:
+        """A signed-in client."""
+        return Client(self.address, self.token(username, password))
+
+    def token(self, username: str = ADMIN, password: str = PASSWORD) -> str:
+        if username == ADMIN and self._token:
+            return self._token
+        with Client(self.address) as portal:
+            token = portal.token(username, password, "end to end")
+        self._token = token if username == ADMIN else self._token
+        return token
+
+    def http(self, token: str | None = None) -> httpx.Client:
+        """Bare requests with the token of an account, for what the client hides."""
+        headers = {"Authorization": f"Bearer {self.token() if token is None else token}"}
+        return httpx.Client(base_url=self.address, headers=headers if token != "" else {}, timeout=30)
+
+
+def is_of_a_replica(process: Process) -> bool:
+    """An agent, or what an agent started."""
+    return "REGATTA_REPLICA" in process.environment or "runtime.agent" in process.command
+
+
+def is_code_of(process: Process, job_id: str, name: str) -> bool:
+    environment = process.environment
+    ours = environment.get("REGATTA_JOB_ID") == job_id and environment.get("REGATTA_REPLICA") == name
+    return ours and "REGATTA_INGEST_TOKEN" not in environment and "runtime.agent" not in process.command
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

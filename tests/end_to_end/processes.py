@@ -1,0 +1,65 @@
+"""What runs on this machine, read from /proc: whose it is, and how to end it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    command: str
+    environment: dict[str, str]
+    directory: str
+
+    def belongs_to(self, directory: Path) -> bool:
+        """Whether it was started for that data directory: it says so, works there, or was told so."""
+        text = str(directory)
+        return self.directory.startswith(text) or text in self.command or text in self.environment.values()
+
+
+def running() -> Iterator[Process]:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                yield _read(entry)
+
+
+def _read(entry: Path) -> Process:
+    stat = (entry / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
+    if stat[0] == "Z":
+        raise ValueError("a zombie runs no more")
+    variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
+    environment = dict(variable.split("=", 1) for variable in variables if "=" in variable)
+    command = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
+    return Process(int(entry.name), int(stat[1]), command, environment, str((entry / "cwd").readlink()))
+
+
+def of(directory: Path) -> list[Process]:
+    """All that was started for the data directory, but not this process itself."""
+    return [process for process in running() if process.belongs_to(directory) and process.pid != os.getpid()]
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def until(what: str, look: Callable[[], Found], seconds: float = 30.0, *, every: float = 0.1) -> Found:
+    """What ``look`` finds as soon as it finds something. Fails with ``what`` when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"Waited {seconds:g} s in vain: {what}.")
+        time.sleep(every)
+    return found

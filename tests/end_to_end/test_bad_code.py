@@ -1,0 +1,100 @@
+"""Bad code gets a clear end and takes nothing else with it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import httpx
+import pytest
+
+from client import Client, Job
+from tests.end_to_end import code
+from tests.end_to_end.house import House
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 90.0
+
+SCRIPTS = {
+    "raises": code.RAISES,
+    "exits-3": code.EXITS_3,
+    "never-registers": code.NEVER_REGISTERS,
+    "not-utf-8": code.NOT_UTF_8,
+    "long-line": code.TEN_MEGABYTE_LINE,
+}
+
+
+@dataclass
+class Submitted:
+    jobs: dict[str, Job]
+
+    def end(self, portal: Client, name: str) -> Job:
+        return portal.wait(self.jobs[name].id, END_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def submitted(house: House) -> Submitted:
+    """All of them at once: they must not hinder each other."""
+    with house.client() as portal:
+        return Submitted({name: portal.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
+
+
+def text_of(portal: Client, job: Job, replica: str = "trainer-0") -> str:
+    return "\n".join(line.text for line in portal.logs(job.id, replica=replica))
+
+
+def test_a_script_that_raises_fails_with_its_traceback(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "raises")
+    assert job.state == "FAILED"
+    assert "KeyError: 'rate'" in text_of(portal, job)
+    assert "trainer-0" in job.why
+
+
+def test_an_exit_code_is_told(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "exits-3")
+    assert job.state == "FAILED"
+    assert "3" in job.why
+    assert "leaving" in text_of(portal, job)
+
+
+def test_bytes_that_are_no_text_are_shown_as_such(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "not-utf-8")
+    (line,) = [line for line in text_of(portal, job).splitlines() if line.startswith("before")]
+    assert line.endswith("after")
+
+
+def test_a_line_without_end_is_cut_and_says_so(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "long-line")
+    long, *_, after = [line for line in text_of(portal, job).splitlines() if line.startswith(("xxx", "after"))]
+    assert len(long) < 100_000
+    assert after == "after the long line"
+
+
+def test_a_script_that_never_registers_is_ended_with_a_reason(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "never-registers")
+    assert job.state == "FAILED"
+    assert "regist" in job.why.lower()
+    assert "waiting" in text_of(portal, job)
+
+
+def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: Client, http: httpx.Client) -> None:
+    job = portal.submit(code.job("chatter", code.PRINTS_100_000_LINES))
+    slowest = 0.0
+    while not portal.job(job.id).ended:
+        began = time.monotonic()
+        assert http.get("/api/v1/me").status_code == 200
+        slowest = max(slowest, time.monotonic() - began)
+    numbers = [
+        int(line.text.split()[1]) for line in portal.logs(job.id, replica="trainer-0") if line.text[:5] == "line "
+    ]
+    assert numbers == list(range(1, 100_001))
+    assert slowest < 3
+
+
+def test_a_fork_bomb_meets_its_limit(house: House, portal: Client, http: httpx.Client) -> None:
+    job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
+    ended = portal.wait(job.id, END_SECONDS)
+    assert ended.state == "FAILED", ended
+    assert "all 3000" not in text_of(portal, ended)
+    assert http.get("/api/v1/me").status_code == 200
+    assert [p.command for p in house.processes() if p.environment.get("REGATTA_JOB_ID") == job.id] == []

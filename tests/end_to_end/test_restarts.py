@@ -1,0 +1,63 @@
+"""The portal dies or is stopped in the middle of a run; nothing that was printed or measured may be lost or doubled."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import defaultdict
+
+import httpx
+import pytest
+
+from client import Client, Job
+from tests.end_to_end import code
+from tests.end_to_end.house import STOP_SECONDS, House
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 90.0
+
+
+def trains(portal: Client, job: Job, steps: int) -> bool:
+    return any(line.text == f"step {steps}" for line in portal.logs(job.id, replica="trainer-0"))
+
+
+def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
+    """The numbers that each trainer printed, in the order of the log."""
+    found: dict[str, list[int]] = defaultdict(list)
+    for line in portal.logs(job.id):
+        if line.text.startswith("step "):
+            found[line.replica].append(int(line.text.split()[1]))
+    return found
+
+
+def points_of(http: httpx.Client, job: Job) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(http.get(f"/api/v1/jobs/{job.id}/metrics.csv").text)))
+
+
+def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client, http: httpx.Client) -> None:
+    job = portal.submit(code.slow("survivor", passes=12))
+    until("it trains", lambda: trains(portal, job, 5), 60)
+    house.crash()
+    assert house.replica(job.id, "trainer-0"), "the trainers live on while the portal is dead"
+    house.start()
+    ended = portal.wait(job.id, END_SECONDS)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
+
+    steps = steps_by_replica(portal, job)
+    assert set(steps) == {"trainer-0", "trainer-1"}
+    assert steps == {name: list(range(1, len(numbers) + 1)) for name, numbers in steps.items()}
+    assert [line.seq for line in portal.logs(job.id)] == list(range(1, len(list(portal.logs(job.id))) + 1))
+
+    costs = [point for point in points_of(http, job) if point["key"] == "cost"]
+    assert len(costs) == sum(map(len, steps.values()))
+    assert len({(point["replica"], point["step"]) for point in costs}) == len(costs)
+
+
+def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal: Client) -> None:
+    job = portal.submit(code.slow("resumed", passes=6))
+    until("it trains", lambda: trains(portal, job, 3), 60)
+    assert house.interrupt() <= STOP_SECONDS
+    house.start()
+    ended = portal.wait(job.id, END_SECONDS)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), ended

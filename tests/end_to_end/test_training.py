@@ -1,0 +1,118 @@
+"""A job's way from POST to the model, over the public contract alone."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client import Client, Job, Line
+from tests.end_to_end import code, processes
+from tests.end_to_end.house import House
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def trained(house: House) -> tuple[Job, float]:
+    """The digits example, trained; and the seconds from POST to its first cost point."""
+    with house.client() as portal:
+        spec = next(example["spec"] for example in portal.examples() if example["name"] == "digits")
+        spec["roles"]["trainer"]["replicas"] = 2
+        namespace = portal.own_namespace()
+        began = time.monotonic()
+        job = portal.submit(spec, namespace=namespace)
+        until("the first cost point", lambda: _points(portal, job.id), END_SECONDS, every=0.02)
+        first_point = time.monotonic() - began
+        return portal.wait(job.id, END_SECONDS), first_point
+
+
+def _points(portal: Client, job_id: str) -> int:
+    cost = portal.metrics(job_id).get("cost")
+    return len(cost.x) if cost else 0
+
+
+def test_the_example_succeeds(trained: tuple[Job, float]) -> None:
+    assert (trained[0].state, trained[0].why) == ("SUCCEEDED", trained[0].why), trained[0]
+
+
+def test_the_first_cost_point_comes_soon(trained: tuple[Job, float], capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nfrom POST to the first cost point: {trained[1]:.2f} s (goal: 3 s)")
+    assert trained[1] < 10
+
+
+def test_the_cost_falls(portal: Client, trained: tuple[Job, float]) -> None:
+    cost = portal.metrics(trained[0].id)["cost"]
+    tenth = max(1, len(cost.last) // 10)
+    assert np.mean(cost.last[-tenth:]) < 0.5 * np.mean(cost.last[:tenth])
+
+
+def test_every_replica_is_in_the_log(portal: Client, trained: tuple[Job, float]) -> None:
+    spoke = {line.replica for line in portal.logs(trained[0].id)}
+    assert spoke >= {"master-0", "pserver-0", "trainer-0", "trainer-1"}
+
+
+def test_every_replica_has_its_row(trained: tuple[Job, float]) -> None:
+    assert {replica.name for replica in trained[0].replicas} == {"master-0", "pserver-0", "trainer-0", "trainer-1"}
+
+
+def test_the_test_accuracy_is_printed_and_good(portal: Client, trained: tuple[Job, float]) -> None:
+    text = "\n".join(line.text for line in portal.logs(trained[0].id))
+    said = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
+    assert said and float(said[-1]) >= 0.95, text[-1000:]
+
+
+def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], tmp_path: Path) -> None:
+    model = next(artifact for artifact in portal.artifacts(trained[0].id) if artifact.name.endswith(".npz"))
+    portal.download(trained[0].id, model.name, tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as arrays:
+        assert arrays.files and all(np.isfinite(arrays[name]).all() for name in arrays.files)
+
+
+def test_a_synchronous_run_repeats_bit_for_bit(
+    portal: Client, trained: tuple[Job, float], digits: dict[str, Any]
+) -> None:
+    assert digits["mode"] == "sync"
+    again = portal.wait(portal.submit(digits).id, END_SECONDS)
+    assert again.state == "SUCCEEDED", again
+    assert portal.artifacts(again.id) == portal.artifacts(trained[0].id)
+
+
+def test_a_killed_trainer_is_missed_but_not_needed(house: House, portal: Client) -> None:
+    job = portal.submit(code.slow("one-less"))
+    until("trainer-1 trains", lambda: _said(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
+    (victim, *_) = house.replica(job.id, "trainer-1")
+    processes.kill(victim.pid)
+    ended = portal.wait(job.id, END_SECONDS)
+    told = " ".join(str(event) for event in portal.events(job.id))
+    assert ended.state == "SUCCEEDED", (ended, told)
+    assert "trainer-1" in told
+
+
+def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
+    return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
+
+
+def test_cancel_ends_a_job_with_a_word(house: House, portal: Client) -> None:
+    job = portal.submit(code.slow("cancelled", passes=200))
+    until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
+    portal.cancel(job.id)
+    ended = portal.wait(job.id, 20)
+    assert ended.state == "CANCELLED"
+    assert ended.why
+    assert [p for p in house.processes() if p.environment.get("REGATTA_JOB_ID") == job.id] == []
+
+
+def test_the_raw_points_are_there_as_a_table(http: Any, trained: tuple[Job, float]) -> None:
+    answer = http.get(f"/api/v1/jobs/{trained[0].id}/metrics.csv")
+    heads, *rows = io.StringIO(answer.text).read().splitlines()
+    assert answer.status_code == 200
+    assert "step" in heads and len(rows) > 10
