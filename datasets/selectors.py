@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
+from itertools import islice
 from pathlib import Path
-
-from runtime.data.catalogue import DatasetInfo
+from typing import Any
 
 from portal.common.errors import NotFound
 from rbac.access import Actor
 from runtime.data import catalogue as shipped
+from runtime.data.catalogue import DatasetInfo, UnknownDataset
 
+PUBLIC = "public/"
 _ROOM = Path(__file__).resolve().parent
-PUBLIC = "public"
 
 
 def data_path() -> tuple[Path, ...]:
@@ -23,25 +23,23 @@ def data_path() -> tuple[Path, ...]:
 def catalogue(actor: Actor, namespace: str) -> list[DatasetInfo]:
     """The data sets that the actor may train on in the namespace, by name. For now these are the public ones."""
     del namespace
-    return [shipped.find(name) for name in public_names()] if actor.is_active else []
+    return public() if actor.is_active else []
 
 
-def public_names() -> list[str]:
-    """The names of the data sets that everybody may read, in order."""
-    rooms = (root / PUBLIC for root in data_path())
-    return sorted({f"{PUBLIC}/{entry.name}" for room in rooms for entry in room.glob("[a-z]*") if entry.is_dir()})
+def public() -> list[DatasetInfo]:
+    """The data sets that everybody may read, by name."""
+    return [find(name) for name in shipped.names(data_path()) if name.startswith(PUBLIC)]
 
 
 def find(name: str) -> DatasetInfo:
     """The data set of that name. Raises NotFound with the nearest names."""
-    known = public_names()
-    if name in known:
-        return shipped.find(name)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known
-    raise NotFound(f"There is no data set {name!r}. {_suggest(near)}")
+    try:
+        return shipped.find(name, data_path())
+    except UnknownDataset as error:
+        raise NotFound(str(error)) from None
 
 
-def _suggest(names: list[str]) -> str:
-    if not names:
-        return "No data sets are installed."
-    return f"Did you mean {' or '.join(names)}?"
+def preview(info: DatasetInfo, split: str, count: int) -> list[dict[str, Any]]:
+    """The first records of a split: ``{"features": nested lists, "label": number}``. Reads no more than it gives."""
+    records = (record for chunk in shipped.chunks(info, split) for record in shipped.read_chunk(chunk))
+    return [{"features": features.tolist(), "label": label} for features, label in islice(records, count)]
