@@ -1,8 +1,8 @@
 """Who is waited for before a version is made in synchronous training. Pure.
 
-Each trainer says where it is: it begins a pass before its first push of that pass and ends it after its last, or as soon
-as it has nothing to push for the time being; it may then begin the same pass again. The next version is made of the
-pushes of the lowest pass that somebody is in, and waits for
+Each trainer says where it is: it begins a pass before its first push of that pass and ends it after its last, or as
+soon as it has nothing to push for the time being; it may then begin the same pass again. The next version is made of
+the pushes of the lowest pass that somebody is in, and waits for
 
 - every trainer in that pass to push,
 - every trainer that has not ended that pass to begin (and then push) or end it,

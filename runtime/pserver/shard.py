@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
+from runtime.pserver.optimisers import Optimiser
 
 Array = NDArray[Any]
 Ticket = Hashable
@@ -102,6 +103,7 @@ class Shard:
         self.declaration: Declaration | None = None
         self.places: tuple[BlockPlace, ...] = ()
         self.parameters: list[Array] = []
+        self._optimiser = Optimiser()
         self._state: list[tuple[Array, ...]] = []
         self.ready = False
         self.version = 0
@@ -139,6 +141,11 @@ class Shard:
             tickets.append(self._pushed.pop(index)[0])
         return [self._fenced(ticket) for ticket in tickets]
 
+    @property
+    def live(self) -> Mapping[int, int]:
+        """Incarnation of each live trainer by its index."""
+        return self._barrier.live
+
     def is_live(self, who: Who) -> bool:
         return self._barrier.live.get(who.index) == who.incarnation
 
@@ -166,6 +173,7 @@ class Shard:
         self.parameters = [
             np.zeros(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places
         ]
+        self._optimiser = declaration.optimiser
         self._state = [declaration.optimiser.state(parameter) for parameter in self.parameters]
 
     def _elect(self) -> Releases:
@@ -278,10 +286,9 @@ class Shard:
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
 
     def _update(self, gradients: Sequence[Array], scale: float) -> None:
-        assert self.declaration is not None
         self.version += 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=True):
-            self.declaration.optimiser.apply(parameter, gradient, state, self.version, scale)
+            self._optimiser.apply(parameter, gradient, state, self.version, scale)
 
 
 def _weighted_mean(steps: Sequence[Step]) -> Sequence[Array]:
@@ -292,7 +299,7 @@ def _weighted_mean(steps: Sequence[Step]) -> Sequence[Array]:
     means = [gradient * (steps[0].samples / total) for gradient in steps[0].gradients]
     for step in steps[1:]:
         for mean, gradient in zip(means, step.gradients, strict=True):
-            mean += gradient * (step.samples / total)
+            np.add(mean, gradient * (step.samples / total), out=mean)
     return means
 
 

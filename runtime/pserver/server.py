@@ -1,0 +1,224 @@
+"""A shard behind a socket: the requests of each connection become events, releases become replies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.contract import TRAINER, Member
+from runtime.errors import Refused, WireError
+from runtime.protocol.connection import Block, Message
+from runtime.protocol.frames import Header, Op
+from runtime.protocol.server import Server, reply_head
+from runtime.pserver.declaration import Declaration
+from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
+from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
+
+# A trainer may connect before this server has heard that it is a member.
+JOIN_SECONDS = 15.0
+# A waiting trainer hears this often that the server lives.
+WAITING_SECONDS = 3.0
+LOG_SECONDS = 5.0
+
+Array = NDArray[Any]
+log = logging.getLogger("pserver")
+
+
+class ShardServer:
+    """Serves one shard. ``job`` fences connections of other attempts."""
+
+    def __init__(self, shard: Shard, job: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+        self.shard = shard
+        self.changed = threading.Condition()
+        self._clock = clock
+        self._released: dict[Ticket, Release] = {}
+        self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
+        self._logged = (0, clock())
+        self._server = Server(lambda: _Session(self), job=job)
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    def start(self) -> None:
+        self._server.start()
+        log.info("listening on %s", self.address)
+
+    def close(self) -> None:
+        self._server.close()
+
+    # --- Members -----------------------------------------------------------------------------------------------------
+    def change_members(self, members: Iterable[Member]) -> None:
+        """Take the live processes of the attempt, as the agent tells them."""
+        live = {member.index: member.incarnation for member in members if member.role == TRAINER}
+        with self.changed:
+            before = self.shard.live
+            for index in sorted(before.keys() | live.keys()):
+                _log_change(index, before.get(index), live.get(index))
+            self._seen |= {incarnation: index for index, incarnation in live.items()}
+            self._spread(self.shard.change_members(live))
+
+    def who(self, incarnation: int) -> Who:
+        """The trainer with this incarnation; waits a moment for its membership to become known here."""
+        with self.changed:
+            self.changed.wait_for(lambda: incarnation in self._seen, JOIN_SECONDS)
+            if incarnation not in self._seen:
+                raise Refused("fenced", "This process is no member of the job; it must register before it connects.")
+            return Who(self._seen[incarnation], incarnation)
+
+    # --- Events ------------------------------------------------------------------------------------------------------
+    def ask(self, event: Callable[[Ticket], Releases], waiting: Callable[[], None]) -> Release:
+        """Run an event of the shard and wait for the release of its ticket. Raises Refused."""
+        ticket = object()
+        with self.changed:
+            self._spread(event(ticket))
+        while (release := self._take(ticket)) is None:
+            waiting()
+        if release.outcome in REFUSALS:
+            raise Refused(release.outcome, release.why)
+        return release
+
+    def _take(self, ticket: Ticket) -> Release | None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: ticket in self._released, WAITING_SECONDS):
+                self._spread(self.shard.tick(self._clock()))
+            return self._released.pop(ticket, None)
+
+    def _spread(self, releases: Releases) -> None:
+        self._released |= {release.ticket: release for release in releases}
+        self._log_version()
+        self.changed.notify_all()
+
+    def _log_version(self) -> None:
+        version, at = self._logged
+        now = self._clock()
+        if self.shard.version > version and now - at >= LOG_SECONDS:
+            rate = (self.shard.version - version) / (now - at)
+            log.info("version %d, %.0f a second, %d trainers", self.shard.version, rate, len(self.shard.live))
+            self._logged = (self.shard.version, now)
+
+    def now(self) -> float:
+        return self._clock()
+
+
+class _Session:
+    """One trainer's connection. Gradients are received into arrays of its own, which a waiting step refers to."""
+
+    def __init__(self, server: ShardServer) -> None:
+        self._server = server
+        self._shard = server.shard
+        self._received: dict[tuple[int, int], Array] = {}
+        self._sent: list[Array] = []
+        self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
+            Op.HELLO: self._hello,
+            Op.DECLARE: self._declare,
+            Op.INIT: self._initialise,
+            Op.BEGIN_PASS: self._begin_pass,
+            Op.END_PASS: self._end_pass,
+            Op.PUSH: self._push,
+            Op.PUSH_PULL: self._push,
+            Op.PULL: self._pull,
+        }
+
+    def allocate(self, header: Header) -> memoryview:
+        if not self._received:
+            self._received = {
+                (place.tensor, place.block): np.empty_like(parameter)
+                for place, parameter in zip(self._shard.places, self._shard.parameters, strict=True)
+            }
+        array = self._received.get((header.tensor, header.offset))
+        if array is None:
+            raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
+        if header.dtype is not WIRE_TYPES[array.dtype.str]:
+            raise WireError(f"Block {header.offset} of tensor {header.tensor} came as {header.dtype.name}.")
+        return array.data.cast("B")
+
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+        answer = self._answers.get(request.head.op)
+        if answer is None:
+            raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
+        return answer(request, self._server.who(request.head.incarnation), waiting)
+
+    def closed(self) -> None:
+        """A step that waits stays: its trainer may ask again on another connection."""
+
+    # --- Requests ----------------------------------------------------------------------------------------------------
+    def _hello(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
+
+    def _declare(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        try:
+            declaration = Declaration.from_json(request.body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
+        now = self._server.now()
+        release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now), waiting)
+        return _reply(request, release)
+
+    def _initialise(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        values = self._numbers(request.blocks)
+        digest = str(request.body.get("digest"))
+        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, who, digest, values), waiting)
+        if release.outcome is Outcome.DONE:
+            count, size = sum(value.size for value in values), sum(value.nbytes for value in values)
+            log.info("trainer-%d gave the first values: %s parameters, %s bytes", who.index, f"{count:,}", f"{size:,}")
+        return _reply(request, release)
+
+    def _begin_pass(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        seq, number = request.head.seq, int(request.body["pass"])
+        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, who, seq, number), waiting))
+
+    def _end_pass(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        seq, number = request.head.seq, int(request.body["pass"])
+        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number), waiting))
+
+    def _push(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        gradients = self._numbers(request.blocks)
+        step = Step(request.head.seq, int(request.body["samples"]), request.head.version, gradients)
+        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
+        return _reply(request, release) if request.head.op is Op.PUSH else self._with_values(request, release.outcome)
+
+    def _pull(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        if not self._shard.ready:
+            raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
+        return self._with_values(request, Outcome.DONE)
+
+    def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
+        """The arrays of the blocks, which must be all of the shard's, in order and finite."""
+        wanted = [(place.tensor, place.block) for place in self._shard.places]
+        came = [(header.tensor, header.offset) for header, _payload in blocks]
+        if came != wanted:
+            raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
+        arrays = [self._received[key] for key in wanted]
+        if not all(all_finite(array) for array in arrays):
+            raise Refused(Outcome.NOT_FINITE, "A gradient or value holds NaN or infinity; nothing was applied.")
+        return arrays
+
+    def _with_values(self, request: Message, outcome: Outcome) -> Message:
+        if not self._sent:
+            self._sent = [np.empty_like(parameter) for parameter in self._shard.parameters]
+        with self._server.changed:
+            for copy, parameter in zip(self._sent, self._shard.parameters, strict=True):
+                np.copyto(copy, parameter)
+            version = self._shard.version
+        blocks = [block(place, values) for place, values in zip(self._shard.places, self._sent, strict=True)]
+        return Message(reply_head(request.head, version), {"outcome": outcome}, blocks)
+
+
+def _reply(request: Message, release: Release) -> Message:
+    return Message(reply_head(request.head, release.version), {"outcome": release.outcome})
+
+
+def _log_change(index: int, before: int | None, after: int | None) -> None:
+    if before == after:
+        return
+    if before is not None:
+        log.info("trainer-%d left", index)
+    if after is not None:
+        log.info("trainer-%d joined", index)
