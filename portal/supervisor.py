@@ -29,6 +29,8 @@ INTERRUPT_SECONDS = 4.5
 STOP_SECONDS = 2 * GRACE_SECONDS + INTERRUPT_SECONDS
 
 _PROBE_SECONDS = 0.05
+# One Ctrl-C may come twice: from the terminal, and passed on by `make`.
+_SAME_WISH_SECONDS = 0.5
 _LONGEST_LINE = 64 * 1024
 _PR_SET_PDEATHSIG = 1
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -76,7 +78,7 @@ class Supervisor:
         self._processes: dict[str, _Process] = {}
         self._selector = selectors.DefaultSelector()
         self._ready = False
-        self._stopping = False
+        self._asked_to_stop: float | None = None
 
     def run(self) -> None:
         """Returns when everything has been stopped."""
@@ -95,13 +97,14 @@ class Supervisor:
             self._kill_all()
 
     def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._stopping:  # asked twice: no more patience
+        if self._asked_to_stop is None:
+            self._asked_to_stop = self._clock()
+        elif self._clock() - self._asked_to_stop >= _SAME_WISH_SECONDS:  # asked twice: no more patience
             self._kill_all()
             os._exit(128 + number)
-        self._stopping = True
 
     def _keep_alive(self) -> None:
-        while not self._stopping:
+        while self._asked_to_stop is None:
             self._note_ends()
             self._start_due()
             self._probe()
@@ -172,9 +175,9 @@ class Supervisor:
         if not chunk:
             return
         process.unfinished += chunk
-        *lines, rest = process.unfinished.split(b"\n")
+        *lines, rest = bytes(process.unfinished).split(b"\n")
         if len(rest) > _LONGEST_LINE:
-            lines, rest = [*lines, rest], bytearray()
+            lines, rest = [*lines, rest], b""
         process.unfinished = bytearray(rest)
         _show(name, lines)
 

@@ -15,7 +15,7 @@ from portal.common.errors import ValidationFailed
 from quota.policy import HELD, RESOURCES
 from quota.selectors import quota_of
 from quota.services import set_limits
-from rbac.access import namespace_for
+from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
 from rbac.services import require_admin
 
@@ -47,8 +47,9 @@ class QuotaView(APIView):
     def put(self, request: Request, ns: str) -> Response:
         """Set limits, for admins: ``{"limits": {"cpu": 32}}`` or the resources alone. Those not named stay."""
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
-        require_admin(request.user)
-        set_limits(actor=request.user, namespace=namespace, limits=_limits_in(request.data), request=request._request)
+        actor = signed_in(request.user)
+        require_admin(actor)
+        set_limits(actor=actor, namespace=namespace, limits=_limits_in(request.data), request=request._request)
         return Response(quota_of(namespace))
 
 

@@ -52,5 +52,9 @@ def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
     limits = limits_of(namespace)
     reserved = reserved_in(namespace)
     used = reserved | hours_used(namespace, now or wall_clock())
-    headroom = {name: None if limits[name] is None else max(0.0, limits[name] - used[name]) for name in RESOURCES}
+    headroom = {name: _left(limits[name], used[name]) for name in RESOURCES}
     return QuotaView(limits=limits, reserved={name: reserved[name] for name in HELD}, used=used, headroom=headroom)
+
+
+def _left(limit: float | None, used: float) -> float | None:
+    return None if limit is None else max(0.0, limit - used)

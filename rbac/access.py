@@ -11,12 +11,19 @@ from typing import TypeVar
 from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model, QuerySet
 
-from portal.common.errors import Forbidden, NotFound
+from portal.common.errors import Forbidden, NotFound, NotSignedIn
 from rbac.models import Membership, Namespace, User
 from rbac.scopes import Scope, roles_with
 
 Row = TypeVar("Row", bound=Model)
 Actor = User | AnonymousUser
+
+
+def signed_in(actor: Actor) -> User:
+    """The actor as an account. Raises NotSignedIn."""
+    if not isinstance(actor, User):
+        raise NotSignedIn("Sign in first.")
+    return actor
 
 
 def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str = "namespace") -> QuerySet[Row]:

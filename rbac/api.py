@@ -13,8 +13,8 @@ from rest_framework.views import APIView
 
 from portal.common.paging import paginate
 from rbac import services
-from rbac.access import namespace_for, restrict
-from rbac.models import ApiToken, Membership, Namespace, Role, User
+from rbac.access import namespace_for, restrict, signed_in
+from rbac.models import ApiToken, Membership, Namespace, Role
 from rbac.scopes import Scope
 from rbac.selectors import members_of, namespaces_of, tokens_of, user_named
 
@@ -82,12 +82,6 @@ def _read(shape: type[serializers.Serializer[Any]], request: Request) -> dict[st
     return checked
 
 
-def _actor(request: Request) -> User:
-    """The account behind the request. The default permission has refused everybody else."""
-    user: User = request.user
-    return user
-
-
 # --- Who am I --------------------------------------------------------------------------------------------------------
 class AuthTokenView(APIView):
     """Trade a name and a password for a personal token."""
@@ -111,7 +105,7 @@ class MeView(APIView):
 
     @extend_schema(responses=MeOutput)
     def get(self, request: Request) -> Response:
-        actor = _actor(request)
+        actor = signed_in(request.user)
         rooms = [{"name": room.name, "role": room.role} for room in namespaces_of(actor)]  # type: ignore[attr-defined]
         return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": rooms})
 
@@ -121,8 +115,10 @@ class UsersView(APIView):
 
     @extend_schema(request=UserInput, responses={201: MeOutput})
     def post(self, request: Request) -> Response:
-        services.require_admin(_actor(request))
-        user = services.create_user(actor=_actor(request), request=request._request, **_read(UserInput, request))
+        services.require_admin(signed_in(request.user))
+        user = services.create_user(
+            actor=signed_in(request.user), request=request._request, **_read(UserInput, request)
+        )
         body = {"username": user.username, "is_admin": user.is_admin, "namespaces": []}
         return Response(body, status=status.HTTP_201_CREATED)
 
@@ -133,7 +129,7 @@ class NamespacesView(APIView):
 
     @extend_schema(responses=_page_of(RoleInNamespace))
     def get(self, request: Request) -> Response:
-        actor = _actor(request)
+        actor = signed_in(request.user)
         roles = dict(Membership.objects.filter(user=actor).values_list("namespace_id", "role"))
         seen = restrict(Namespace.objects.all(), actor, Scope.NAMESPACE_READ, path="pk")
 
@@ -144,11 +140,11 @@ class NamespacesView(APIView):
 
     @extend_schema(request=NamespaceInput, responses={201: RoleInNamespace})
     def post(self, request: Request) -> Response:
-        services.require_admin(_actor(request))
+        services.require_admin(signed_in(request.user))
         body = _read(NamespaceInput, request)
-        owner = user_named(body["owner"]) if "owner" in body else _actor(request)
+        owner = user_named(body["owner"]) if "owner" in body else signed_in(request.user)
         room = services.create_namespace(
-            actor=_actor(request), name=body["name"], owner=owner, request=request._request
+            actor=signed_in(request.user), name=body["name"], owner=owner, request=request._request
         )
         role = Role.OWNER if owner == request.user else None
         return Response({"name": room.name, "role": role}, status=status.HTTP_201_CREATED)
@@ -170,7 +166,7 @@ class MembersView(APIView):
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = _read(MemberInput, request)
         membership = services.set_member(
-            actor=_actor(request),
+            actor=signed_in(request.user),
             namespace_name=ns,
             username=body["username"],
             role=Role(body["role"]),
@@ -184,7 +180,9 @@ class MemberView(APIView):
 
     @extend_schema(responses={204: _GONE})
     def delete(self, request: Request, ns: str, username: str) -> Response:
-        services.remove_member(actor=_actor(request), namespace_name=ns, username=username, request=request._request)
+        services.remove_member(
+            actor=signed_in(request.user), namespace_name=ns, username=username, request=request._request
+        )
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -198,7 +196,7 @@ class TokensView(APIView):
 
     @extend_schema(responses=_page_of(TokenOutput))
     def get(self, request: Request) -> Response:
-        mine = tokens_of(_actor(request))
+        mine = tokens_of(signed_in(request.user))
         return Response(paginate(mine, request.query_params, order=("-created", "-id"), render=_token))
 
 
@@ -207,7 +205,7 @@ class TokenView(APIView):
 
     @extend_schema(responses={204: _GONE})
     def delete(self, request: Request, token_id: str) -> Response:
-        services.revoke_token(actor=_actor(request), token_id=str(token_id), request=request._request)
+        services.revoke_token(actor=signed_in(request.user), token_id=str(token_id), request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

@@ -12,7 +12,7 @@ class User(AbstractUser):
     """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin."""
 
     email = models.EmailField(blank=True)
-    is_staff = None  # type: ignore[assignment]
+    is_staff = None
 
     @property
     def is_admin(self) -> bool:

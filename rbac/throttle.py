@@ -7,20 +7,17 @@ import hashlib
 
 from django.conf import settings
 from django.core.cache import cache
-from rest_framework.throttling import SimpleRateThrottle
 
 from portal.common.errors import TooManyRequests
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _rate() -> tuple[int, int]:
     """How many failures in how many seconds."""
     rate: str = settings.REST_FRAMEWORK["DEFAULT_THROTTLE_RATES"]["sign-in"]
-    failures, seconds = SimpleRateThrottle.parse_rate(_Parser(), rate)
-    return failures, seconds
-
-
-class _Parser(SimpleRateThrottle):
-    rate = "1/min"  # only the framework's reading of a rate is used
+    failures, _, unit = rate.partition("/")
+    return int(failures), _SECONDS[unit[:1]]
 
 
 def _key(username: str, address: str) -> str:

@@ -95,7 +95,9 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
         return problem_of(ValidationFailed(dict(_fields("", error.detail))))
     if isinstance(error, drf.Throttled):
         return problem_of(
-            TooManyRequests("Too many requests. Wait a little, then try again.", retry_after=error.wait or 1)
+            TooManyRequests(
+                "Too many requests. Wait a little, then try again.", retry_after=getattr(error, "wait", None) or 1
+            )
         )
     if isinstance(error, drf.APIException):
         code = _CODES.get(type(error), error.default_code)

@@ -49,4 +49,4 @@ def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[
 
 def pause_after(failures: int, every: float) -> float:
     """Seconds until the next sweep: doubled by every failure in a row, at most LONGEST_PAUSE."""
-    return min(every * 2 ** min(failures, 16), max(LONGEST_PAUSE, every))
+    return min(every * 2.0 ** min(failures, 16), max(LONGEST_PAUSE, every))

@@ -1,0 +1,44 @@
+# `make run` starts the portal, `make test` and `make check` judge it, `make bench` measures it, `make frontend` builds
+# the pages' scripts. PORT= and REGATTA_* are passed on.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench frontend environment environment-dev
+
+BIN := .venv/bin
+
+help:
+	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
+	@echo "make test      run every test that can run here; the last lines name what could not"
+	@echo "make check     style, types, imports, migrations, frontend files"
+	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
+	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
+
+environment:
+	@scripts/environment.sh requirements.txt
+
+environment-dev:
+	@scripts/environment.sh requirements-dev.txt
+
+run: environment
+	@$(BIN)/python manage.py up
+
+test: environment-dev
+	@scripts/system_packages.sh chromium gettext
+	$(BIN)/python -m pytest $(ARGS)
+
+check: environment-dev
+	@scripts/system_packages.sh nodejs npm
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@scripts/in_scratch.sh $(BIN)/python manage.py makemigrations --check --dry-run
+	@scripts/in_scratch.sh $(BIN)/python manage.py check
+	scripts/check_frontend.sh
+
+bench: environment
+	$(BIN)/python -m bench $(ROWS)
+
+frontend:
+	npm --prefix frontend ci --no-audit --no-fund
+	npm --prefix frontend run build

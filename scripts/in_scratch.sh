@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Run a command with a data directory that is thrown away afterwards.
+set -euo pipefail
+REGATTA_DATA_DIR=$(mktemp -d)
+export REGATTA_DATA_DIR
+trap 'rm -rf "$REGATTA_DATA_DIR"' EXIT
+"$@"

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# On Debian as root: install the named system packages that are missing. Elsewhere: change nothing; what cannot run
+# without them is named by whoever needs them.
+set -euo pipefail
+
+declare -A command_of=([chromium]=chromium [gettext]=msgfmt [nodejs]=node [npm]=npm)
+
+missing=()
+for package in "$@"; do
+    command -v "${command_of[$package]}" >/dev/null || missing+=("$package")
+done
+if [[ ${#missing[@]} -eq 0 || ! -f /etc/debian_version || $(id -u) -ne 0 ]]; then
+    exit 0
+fi
+echo "Installing ${missing[*]} ..."
+export DEBIAN_FRONTEND=noninteractive
+if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }; then
+    echo "apt-get could not install ${missing[*]}." >&2
+fi
