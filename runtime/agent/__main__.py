@@ -1,0 +1,40 @@
+"""``python -m runtime.agent -- COMMAND...``: run one replica, as the environment says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from runtime import contract
+from runtime.agent import settings
+from runtime.agent.supervision import STOP_SIGNALS, AlreadyRunning, Supervisor
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command to its end; the exit code of the agent, not of the command."""
+    command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
+    if not command:
+        return _refuse("Name the command to run: python -m runtime.agent -- COMMAND...")
+    # Taken by one thread; blocked before any thread starts, so that no other is ever interrupted.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        told = settings.read(os.environ)
+    except KeyError as missing:
+        return _refuse(f"{missing.args[0]} is not set; the agent is configured by runtime.contract's variables.")
+    except ValueError as misread:
+        return _refuse(f"A variable of the contract could not be read: {misread}.")
+    try:
+        return Supervisor(told, command).run()
+    except AlreadyRunning as running:
+        return _refuse(str(running))
+
+
+def _refuse(sentence: str) -> int:
+    sys.stderr.write(sentence + "\n")
+    return contract.EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

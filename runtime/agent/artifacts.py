@@ -1,0 +1,95 @@
+"""The files that a process left in its output directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import urlencode
+
+LARGEST_COUNT = 1000
+LARGEST_TOTAL = 2 * 1024**3
+LONGEST_NAME = 200
+_PIECE = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Found:
+    """A regular file below the output directory; ``name`` is its path there, with ``/``."""
+
+    name: str
+    path: Path
+    size: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What will be uploaded, and a sentence for each kind of thing that will not."""
+
+    files: tuple[Found, ...]
+    left_out: tuple[str, ...]
+
+
+def select(directory: Path) -> Selection:
+    """The regular files below ``directory`` in order of their names, as many as the limits allow.
+
+    Links are not followed: they could lead to what the process may not read.
+    """
+    chosen: list[Found] = []
+    total = 0
+    long_names = 0
+    for found in sorted(_regular_files(directory), key=lambda found: found.name):
+        if len(found.name) > LONGEST_NAME:
+            long_names += 1
+        elif len(chosen) == LARGEST_COUNT or total + found.size > LARGEST_TOTAL:
+            return Selection(tuple(chosen), (*_names_too_long(long_names), _too_much(len(chosen))))
+        else:
+            chosen.append(found)
+            total += found.size
+    return Selection(tuple(chosen), _names_too_long(long_names))
+
+
+def call(replica: str, found: Found, digest: str) -> str:
+    return "artifacts?" + urlencode({"replica": replica, "name": found.name, "sha256": digest})
+
+
+def sha256(file: BinaryIO) -> str:
+    """The digest of the whole file; leaves it at its start."""
+    digest = hashlib.sha256()
+    while piece := file.read(_PIECE):
+        digest.update(piece)
+    file.seek(0)
+    return digest.hexdigest()
+
+
+@contextmanager
+def opened(found: Found) -> Iterator[BinaryIO]:
+    """The file for reading. Raises OSError, also if a link has taken its place."""
+    with os.fdopen(os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        yield file
+
+
+def _regular_files(directory: Path) -> Iterator[Found]:
+    for parent, directories, names in os.walk(directory, followlinks=False):
+        directories.sort()
+        for name in names:
+            path = Path(parent, name)
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                yield Found(path.relative_to(directory).as_posix(), path, status.st_size)
+
+
+def _too_much(count: int) -> str:
+    return (
+        f"only the first {count:,} files of the output directory are kept: "
+        f"a replica may leave {LARGEST_COUNT:,} files and {LARGEST_TOTAL // 1024**3} GiB"
+    )
+
+
+def _names_too_long(count: int) -> tuple[str, ...]:
+    return (f"{count:,} files with paths longer than {LONGEST_NAME} characters are not kept",) if count else ()

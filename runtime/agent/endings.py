@@ -1,0 +1,123 @@
+"""How a process ended, in words. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any
+
+from runtime import contract
+
+_FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+)')
+_EXCEPTION = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(:|$)")
+_LONGEST_MESSAGE = 300
+
+
+class Force(StrEnum):
+    """Why the agent itself ended the process."""
+
+    MEMORY = "memory"
+    PROCESSES = "processes"
+    STOPPED = "stopped"
+    KILLED = "killed"  # was asked to stop and did not
+    FENCED = "fenced"
+    REPLACED = "replaced"
+
+
+@dataclass(frozen=True)
+class Forced:
+    force: Force
+    why: str
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The facts of an exit and the sentence that tells them. ``why`` is empty when all went well."""
+
+    code: int | None
+    signal: int | None
+    out_of_memory: bool
+    why: str
+
+    def facts(self) -> dict[str, Any]:
+        return {"code": self.code, "signal": self.signal, "out_of_memory": self.out_of_memory, "why": self.why}
+
+
+class TracebackReader:
+    """Follows stderr and remembers the last Python error: its line, and the user's line that led to it."""
+
+    def __init__(self, work: str) -> None:
+        self._work = work.rstrip("/") + "/"
+        self._inside = False
+        self._place = ""
+        self.error = ""
+        self.out_of_memory = False
+
+    def feed(self, lines: list[str]) -> None:
+        for line in lines:
+            if self._inside or line.startswith(("Traceback ", '  File "')):
+                self._take(line)
+
+    def _take(self, line: str) -> None:
+        if line.startswith("Traceback "):
+            self._inside, self._place = True, ""
+        elif frame := _FRAME.match(line):
+            self._inside = True
+            self._place = self._place_of(frame["path"], frame["line"])
+        elif line and not line.startswith(" "):
+            self._inside = False
+            self._end(line)
+
+    def _place_of(self, path: str, line: str) -> str:
+        """The user's own files are worth more than the libraries that they call."""
+        if path.startswith(self._work):
+            return f"{path.removeprefix(self._work)} line {line}"
+        if not PurePath(path).is_absolute() and not path.startswith("<"):
+            return f"{path} line {line}"
+        return self._place
+
+    def _end(self, line: str) -> None:
+        found = _EXCEPTION.match(line)
+        if not found:
+            return
+        message = line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " …"
+        self.error = f"{message} in {self._place}" if self._place else message
+        self.out_of_memory = found["kind"].endswith("MemoryError")
+
+
+def ending(status: int, forced: Forced | None, error: TracebackReader, memory: int, cpu_seconds: int) -> Ending:
+    """Tell an exit. ``status`` as ``subprocess`` has it: the exit code, or minus the number of the signal."""
+    code, number = (status, None) if status >= 0 else (None, -status)
+    if forced:
+        if forced.force is Force.FENCED:
+            code, number = contract.EXIT_RESTART, None
+        return Ending(code, number, forced.force is Force.MEMORY, forced.why)
+    if number is not None:
+        return Ending(None, number, False, _ended_by(number, cpu_seconds))
+    if not code:
+        return Ending(code, None, False, "")
+    if error.out_of_memory:
+        return Ending(code, None, True, f"ran out of memory{_limit(memory)}")
+    told = f": {error.error}" if error.error else ""
+    return Ending(code, None, False, f"exited with code {code}{told}")
+
+
+def mebibytes(size: int) -> str:
+    return f"{round(size / 2**20):,} MiB"
+
+
+def _limit(memory: int) -> str:
+    return f" (limit {mebibytes(memory)})" if memory else ""
+
+
+def _ended_by(number: int, cpu_seconds: int) -> str:
+    if number == signal.SIGXCPU and cpu_seconds:
+        return f"used more than its {cpu_seconds:,} s of CPU time"
+    try:
+        name = f" ({signal.Signals(number).name})"
+    except ValueError:
+        name = ""
+    return f"was ended by signal {number}{name}"

@@ -1,0 +1,94 @@
+"""The agent's side of the link to its process. What comes over it was said by user code and is checked."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from runtime import contract
+
+LONGEST_MESSAGE = 4 * 1024 * 1024
+LONGEST_KEY = 200
+LONGEST_TEXT = 2000
+# A process that does not read for this long while its buffer is full will not be told any more.
+_SEND_TIMEOUT = struct.pack("ll", 2, 0)
+_NON_FINITE = ("NaN", "Infinity", "-Infinity")
+
+
+class Listener(Protocol):
+    """Who is told what the process says; called on the link's thread."""
+
+    def hello(self, address: str) -> None: ...
+
+    def metrics(self, entries: list[str]) -> None: ...
+
+    def event(self, kind: str, text: str) -> None: ...
+
+    def misunderstood(self, why: str) -> None: ...
+
+
+class Link:
+    """A socket pair: one end is passed to the process, the other is read on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_TIMEOUT)
+        self._sending = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def child_end(self) -> int:
+        return self._theirs.fileno()
+
+    def listen(self, listener: Listener) -> None:
+        """Begin to read. The process must have been started: only it may hold the other end."""
+        self._theirs.close()
+        self._thread = threading.Thread(target=self._read, args=(listener,), name="link", daemon=True)
+        self._thread.start()
+
+    def say(self, op: str, **message: Any) -> None:
+        """Tell the process something; nothing happens if it no longer listens."""
+        line = json.dumps({"op": op, **message}).encode() + b"\n"
+        with self._sending, contextlib.suppress(OSError):
+            try:
+                self._ours.sendall(line)
+            except TimeoutError:
+                # Half a message may be out: nothing that follows could be understood.
+                self._ours.shutdown(socket.SHUT_WR)
+
+    def drain(self, timeout: float) -> None:
+        """Wait until all that the process said before it ended has been heard."""
+        if self._thread:
+            self._thread.join(timeout)
+
+    def _read(self, listener: Listener) -> None:
+        with contextlib.suppress(OSError), self._ours.makefile("rb") as lines:
+            while line := lines.readline(LONGEST_MESSAGE):
+                try:
+                    _take(json.loads(line), listener)
+                except (ValueError, TypeError, KeyError) as error:
+                    listener.misunderstood(str(error))
+
+
+def _take(message: Mapping[str, Any], listener: Listener) -> None:
+    match message["op"]:
+        case contract.HELLO:
+            listener.hello(str(message.get("address", "")))
+        case contract.METRICS:
+            listener.metrics(list(_point_entries(message["points"])))
+        case contract.EVENT:
+            listener.event(str(message["kind"])[:32], str(message["text"])[:LONGEST_TEXT])
+        case other:
+            raise ValueError(f"unknown message {str(other)[:LONGEST_KEY]!r}")
+
+
+def _point_entries(points: Any) -> Iterator[str]:
+    """Points as entries of the spool. Raises ValueError or TypeError for what is no point."""
+    for at, step, key, value in points:
+        number = value if value in _NON_FINITE else float(value)
+        yield json.dumps([float(at), int(step), str(key)[:LONGEST_KEY], number], allow_nan=False, ensure_ascii=False)

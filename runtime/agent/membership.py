@@ -1,0 +1,141 @@
+"""The replica's place among the live processes of its attempt: its registration, and who else is there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from runtime import contract
+from runtime.agent.settings import Settings
+from runtime.contract import Member
+
+if TYPE_CHECKING:
+    from runtime.coordination.base import Change, CoordinationStore, Lease, Relisted, Versioned, Watch
+
+RETRY_SECONDS = 0.5
+
+
+class Membership:
+    """Registers the replica when asked and tells of every change. Waits for the store on threads of its own."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        on_members: Callable[[int, Sequence[Member]], None],
+        on_registered: Callable[[], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        """``on_lost`` is called once, before anybody else can own the registration."""
+        self._settings = settings
+        self._on_members = on_members
+        self._on_registered = on_registered
+        self._on_lost = on_lost
+        self._connecting = threading.Lock()
+        self._store: CoordinationStore | None = None
+        self._watch: Watch | None = None
+        self._lease: Lease | None = None
+        self._left = threading.Event()
+
+    def start(self) -> None:
+        """Begin to watch."""
+        threading.Thread(target=self._follow, name="members", daemon=True).start()
+
+    def register(self, address: str) -> None:
+        """Claim the replica's key. Goes on until it is done, the key is another's, or ``leave`` is called."""
+        threading.Thread(target=self._claim, args=(address,), name="registration", daemon=True).start()
+
+    def leave(self) -> None:
+        """Take the registration back at once, so that nobody waits for the lease to run out."""
+        self._left.set()
+        if self._watch:
+            self._watch.close()
+        if self._lease:
+            from runtime.coordination.base import CoordinationError
+
+            # The lease ends by itself if the store cannot be told.
+            with contextlib.suppress(CoordinationError):
+                self._lease.revoke()
+
+    # --- Registration ------------------------------------------------------------------------------------------------
+    def _claim(self, address: str) -> None:
+        from runtime.coordination.base import LeaseLost, StoreUnavailable
+
+        while not self._left.is_set():
+            try:
+                self._put(address)
+                return
+            except (StoreUnavailable, LeaseLost):
+                self._left.wait(RETRY_SECONDS)
+
+    def _put(self, address: str) -> None:
+        from runtime.coordination.base import Conflict
+
+        settings = self._settings
+        store = self._connected()
+        if self._lease is None or not self._lease.alive:
+            self._lease = store.grant(contract.LEASE_SECONDS[settings.role], self._on_lost)
+        key = contract.member_key(settings.job_id, settings.attempt, settings.role, settings.index)
+        body = {"role": settings.role, "index": settings.index, "address": address}
+        answer = store.put(key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
+        # After a lost answer the entry in the way may be our own.
+        if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
+            self._on_lost(f"another process is registered as {settings.replica}")
+        elif self._left.is_set():
+            self._lease.revoke()
+        else:
+            self._on_registered()
+
+    # --- Watching ----------------------------------------------------------------------------------------------------
+    def _follow(self) -> None:
+        from runtime.coordination.base import StoreUnavailable
+
+        while not self._left.is_set():
+            try:
+                self._follow_once()
+            except StoreUnavailable:
+                self._left.wait(RETRY_SECONDS)
+
+    def _follow_once(self) -> None:
+        """List, then tell of every change until the store fails or ``leave``."""
+        prefix = contract.attempt_prefix(self._settings.job_id, self._settings.attempt) + "members/"
+        store = self._connected()
+        listing = store.list(prefix)
+        known = {entry.key: entry for entry in listing.entries}
+        self._tell(listing.revision, known.values())
+        self._watch = store.watch(prefix, listing.revision)
+        if self._left.is_set():
+            self._watch.close()
+        for happening in self._watch:
+            _apply(happening, known)
+            self._tell(happening.revision, known.values())
+
+    def _tell(self, revision: int, entries: Iterable[Versioned]) -> None:
+        self._on_members(revision, [_member(entry) for entry in sorted(entries, key=lambda entry: entry.key)])
+
+    def _connected(self) -> CoordinationStore:
+        # Imported late: the agent's process should start before the store's client is loaded.
+        from runtime import coordination
+
+        with self._connecting:
+            if self._store is None:
+                self._store = coordination.connect(self._settings.coordination)
+            return self._store
+
+
+def _apply(happening: Change | Relisted, known: dict[str, Versioned]) -> None:
+    from runtime.coordination.base import Relisted
+
+    if isinstance(happening, Relisted):
+        known.clear()
+        known.update((entry.key, entry) for entry in happening.entries)
+    elif happening.entry is None:
+        known.pop(happening.key, None)
+    else:
+        known[happening.key] = happening.entry
+
+
+def _member(entry: Versioned) -> Member:
+    return Member.from_json({**json.loads(entry.value), "incarnation": entry.create_revision})

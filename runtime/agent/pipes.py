@@ -1,0 +1,65 @@
+"""Reads what the process prints as fast as it prints it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from runtime.agent.output import LineSplitter
+
+_CHUNK = 256 * 1024
+_TICK_SECONDS = 0.25
+
+# Called with the unix time, the stream's name and its lines.
+Sink = Callable[[float, str, list[str]], None]
+
+
+class PipeReader:
+    """One thread that empties all pipes; what it reads is cut into lines and handed on at once."""
+
+    def __init__(self, pipes: Mapping[int, str], sink: Sink) -> None:
+        """``pipes`` maps the non-blocking reading end to the stream's name."""
+        self._sink = sink
+        self._streams = {pipe: (name, LineSplitter()) for pipe, name in pipes.items()}
+        self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def drain(self, timeout: float) -> None:
+        """Wait for the end of all pipes: every process that could write must be gone."""
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for pipe in self._streams:
+                selector.register(pipe, selectors.EVENT_READ)
+            while selector.get_map():
+                for key, _ in selector.select(_TICK_SECONDS):
+                    if not self._read(key.fd):
+                        selector.unregister(key.fd)
+                self._show_partial_lines()
+
+    def _read(self, pipe: int) -> bool:
+        """Take what is there; False at the end of the pipe."""
+        name, lines = self._streams[pipe]
+        chunk = b""
+        with contextlib.suppress(BlockingIOError):
+            chunk = os.read(pipe, _CHUNK)
+            if not chunk:
+                self._sink(time.time(), name, lines.end())
+                os.close(pipe)
+                return False
+        now = time.time()
+        self._sink(now, name, lines.feed(chunk, now))
+        return True
+
+    def _show_partial_lines(self) -> None:
+        now = time.time()
+        for name, lines in self._streams.values():
+            if partial := lines.due(now):
+                self._sink(now, name, partial)

@@ -1,0 +1,90 @@
+"""What the agent is told by its environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtime import contract
+
+# The rest of the agent's environment is not the process's business.
+_PASSED_ON = ("PATH", "LANG", "TZ")
+_PASSED_ON_PREFIXES = ("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "REGATTA_")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Typed, and the environment that the process is to get."""
+
+    job_id: str
+    attempt_id: str
+    attempt: int
+    role: str
+    index: int
+    directory: Path
+    work: Path
+    output: Path
+    temporary: Path
+    ingest_url: str
+    coordination: str
+    grace: float
+    log_cap: int
+    memory: int
+    processes: int
+    cpu_seconds: int
+    sandbox: bool
+    data_path: tuple[str, ...]
+    lock_fd: int | None
+    child_environment: Mapping[str, str] = field(repr=False)
+    ingest_token: str = field(repr=False, default="")
+
+    @property
+    def replica(self) -> str:
+        return f"{self.role}-{self.index}"
+
+
+def read(environ: Mapping[str, str]) -> Settings:
+    """Read the contract. Raises KeyError for a variable that is missing and ValueError for one that is misread."""
+    directory = Path(environ[contract.REPLICA_DIR]).resolve()
+    environment = contract.read(environ)
+    lock_fd = environ.get(contract.LOCK_FD)
+    return Settings(
+        job_id=environ[contract.JOB_ID],
+        attempt_id=environ[contract.ATTEMPT_ID],
+        attempt=environment.attempt,
+        role=environ[contract.ROLE],
+        index=environment.index,
+        directory=directory,
+        work=Path(environ.get(contract.WORK_DIR) or directory / "work"),
+        output=Path(environ.get(contract.OUTPUT_DIR) or directory / "output"),
+        temporary=directory / "tmp",
+        ingest_url=environ[contract.INGEST_URL],
+        coordination=environ[contract.COORDINATION],
+        grace=float(environ.get(contract.GRACE_SECONDS, "5")),
+        log_cap=int(environ.get(contract.LOG_CAP, str(64 * 1024 * 1024))),
+        memory=int(environ.get(contract.LIMIT_MEMORY, "0")),
+        processes=int(environ.get(contract.LIMIT_PROCESSES, "0")),
+        cpu_seconds=int(environ.get(contract.LIMIT_CPU_SECONDS, "0")),
+        sandbox=environment.role == contract.TRAINER and environ.get(contract.SANDBOX, "landlock") == "landlock",
+        data_path=environment.data_path,
+        lock_fd=int(lock_fd) if lock_fd else None,
+        child_environment=_child_environment(environ),
+        ingest_token=environ[contract.INGEST_TOKEN],
+    )
+
+
+def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """A short list, what the user asked for, and of the contract what this role may know."""
+    withheld = set(contract.AGENT_ONLY)
+    if environ[contract.ROLE] == contract.TRAINER:
+        withheld.update(contract.PLATFORM_ONLY)
+    passed_on = {
+        name: value
+        for name, value in environ.items()
+        if (name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)) and name not in withheld
+    }
+    theirs = json.loads(environ.get(contract.USER_ENVIRONMENT) or "{}")
+    users = {str(name): str(value) for name, value in theirs.items() if not name.startswith("REGATTA_")}
+    return passed_on | {"PYTHONUNBUFFERED": "1"} | users

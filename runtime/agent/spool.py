@@ -1,0 +1,115 @@
+"""What the agent has numbered, kept on disk until the portal has taken it, and after."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime import contract
+
+# The kinds of what is numbered.
+LOGS, METRICS, EVENTS = "logs", "metrics", "events"
+# When much has piled up, a batch may be this big: fewer calls until the portal has caught up.
+LARGEST_BATCH = 4 * contract.BATCH_BYTES
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """``number`` entries have been passed; the next one begins at ``offset``."""
+
+    number: int = 0
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Consecutive entries, each one JSON text. ``after`` is the cursor behind the last."""
+
+    first: int
+    entries: Sequence[bytes]
+    after: Cursor
+
+
+class Spool:
+    """A file with one JSON entry a line: entry n is line n, and the numbering is the file's.
+
+    An entry counts from the moment it is in the file, so that whatever happens to the portal or the network it can be
+    sent, and sent again. Appending and reading may happen on different threads.
+    """
+
+    def __init__(self, path: Path, wake: Callable[[], None]) -> None:
+        """``wake`` is called when something new waits and again when it has grown to a batch."""
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._size = 0
+        self._waiting_since: float | None = None
+        self.sent = Cursor()
+
+    def append(self, entries: Sequence[str]) -> None:
+        """Number and keep the entries, each a JSON text without a line break."""
+        if not entries:
+            return
+        block = ("\n".join(entries) + "\n").encode()
+        with self._lock:
+            before = self._size - self.sent.offset
+            _write_all(self._file, block)
+            self._size += len(block)
+            if first := self._waiting_since is None:
+                self._waiting_since = time.monotonic()
+        if first or before < contract.BATCH_BYTES <= before + len(block):
+            self._wake()
+
+    def due(self, now: float) -> float | None:
+        """Seconds until a batch should go, 0 for at once, None when nothing waits."""
+        with self._lock:
+            if self._waiting_since is None:
+                return None
+            if self._size - self.sent.offset >= contract.BATCH_BYTES:
+                return 0.0
+            return max(0.0, self._waiting_since + contract.BATCH_SECONDS - now)
+
+    def batch(self) -> Batch:
+        """The entries after what was sent, at most a batch."""
+        with self._lock:
+            size = self._size
+        block = self._read(self.sent.offset, size, LARGEST_BATCH)
+        entries = block.split(b"\n")[:-1]
+        after = Cursor(self.sent.number + len(entries), self.sent.offset + len(block))
+        return Batch(self.sent.number + 1, entries, after)
+
+    def taken(self, after: Cursor) -> None:
+        """The portal has everything before ``after``."""
+        with self._lock:
+            self.sent = after
+            self._waiting_since = time.monotonic() if self._size > after.offset else None
+
+    def go_back(self, last: int) -> None:
+        """The portal has only ``last`` entries: send from there."""
+        number = offset = 0
+        with self._lock:
+            size = self._size
+        while number < last and offset < size:
+            entries = self._read(offset, size, LARGEST_BATCH).split(b"\n")[:-1][: last - number]
+            number += len(entries)
+            offset += sum(map(len, entries)) + len(entries)
+        self.taken(Cursor(number, offset))
+
+    def _read(self, offset: int, end: int, limit: int) -> bytes:
+        """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one."""
+        while True:
+            block = os.pread(self._file, min(limit, end - offset), offset)
+            whole = block[: block.rfind(b"\n") + 1]
+            if whole or len(block) >= end - offset:
+                return whole
+            limit *= 2
+
+
+def _write_all(file: int, block: bytes) -> None:
+    rest = memoryview(block)
+    while rest:
+        rest = rest[os.write(file, rest) :]

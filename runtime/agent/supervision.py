@@ -1,0 +1,271 @@
+"""The life of one replica: lock, start, watch, end, last report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from runtime import contract
+from runtime.agent import child, kernel, output, processes, sandbox
+from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
+from runtime.agent.link import Link
+from runtime.agent.settings import Settings
+from runtime.agent.spool import EVENTS, LOGS, METRICS
+from runtime.contract import Member, ReplicaState
+
+WATCH_SECONDS = 0.1
+# What is still on its way in pipes and socket when the last process is gone comes within this.
+DRAIN_SECONDS = 5.0
+# After the grace, the last lines and the report get this long.
+LAST_WORDS_SECONDS = 3.0
+
+
+class AlreadyRunning(Exception):
+    """Another agent holds the replica's directory."""
+
+
+class Supervisor:
+    """Runs one command to its end. Its methods ``hello``, ``metrics``, ``event`` are what the process may say."""
+
+    def __init__(self, settings: Settings, command: Sequence[str]) -> None:
+        self._settings = settings
+        self._command = command
+        self._state_lock = threading.Lock()
+        self._state = ReplicaState(os.getpid(), processes.start_ticks(os.getpid()), "starting", time.time())
+        self._link = Link()
+        self._error = TracebackReader(str(settings.work))
+        self._cap = output.Cap(settings.log_cap)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopping = threading.Lock()
+        self._forced: Forced | None = None
+        self._kill_at: float | None = None
+        self._asked = False
+        self._misunderstood = False
+        self._status: int | None = None
+
+    # --- The whole way -----------------------------------------------------------------------------------------------
+    def run(self) -> int:
+        """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
+        self._take_lock()
+        self._note()
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        # Keeps the agent's environment, with the token in it, from other processes of the same user.
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        ruleset, remark = self._prepare_sandbox()
+        started = self._start_child(ruleset)
+        self._start_services(started, remark)
+        if isinstance(started, child.Child):
+            self._note(phase="running")
+            self._watch_over(started)
+            end = self._wind_down(started)
+        else:
+            end = started
+        return self._deliver(end)
+
+    def _take_lock(self) -> None:
+        if self._settings.lock_fd is not None:
+            os.set_inheritable(self._settings.lock_fd, False)
+        elif contract.take_lock(self._settings.directory) is None:
+            raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
+
+    def _prepare_sandbox(self) -> tuple[int | None, str]:
+        """The rule set, or none and a remark for the log."""
+        if not self._settings.sandbox:
+            return None, ""
+        try:
+            return sandbox.prepare(self._settings), ""
+        except sandbox.SandboxMissing as missing:
+            return None, str(missing)
+
+    def _start_child(self, ruleset: int | None) -> child.Child | Ending:
+        """Start the command before any thread runs. An ending where that cannot be."""
+        if (self._settings.directory / contract.STOP_FILE).exists():
+            return Ending(None, None, False, "was stopped before it began")
+        try:
+            return child.start(self._settings, self._command, self._link.child_end, ruleset)
+        except (OSError, subprocess.SubprocessError) as error:
+            return Ending(contract.EXIT_ERROR, None, False, f"could not be started: {error}")
+        finally:
+            if ruleset is not None:
+                os.close(ruleset)
+
+    def _start_services(self, started: child.Child | Ending, remark: str) -> None:
+        # Loaded only now: the process need not wait for an HTTP client that it does not use.
+        from runtime.agent.ingest import Ingest
+        from runtime.agent.membership import Membership
+        from runtime.agent.pipes import PipeReader
+        from runtime.agent.shipping import Sender
+
+        settings = self._settings
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        self._sender = Sender(ingest, settings.replica, settings.directory, self._replaced)
+        self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
+        threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
+        self._sender.report("starting")
+        if remark:
+            self._sender.line(remark)
+        self._sender.start()
+        if isinstance(started, child.Child):
+            self._reader = PipeReader({started.stdout: output.STDOUT, started.stderr: output.STDERR}, self._lines)
+            self._reader.start()
+            self._link.listen(self)
+            self._membership.start()
+
+    # --- While it runs -----------------------------------------------------------------------------------------------
+    def _watch_over(self, started: child.Child) -> None:
+        """Return when the process has ended and been collected."""
+        with contextlib.closing(_Poll(os.pidfd_open(started.pid), self._wake)) as poll:
+            while self._status is None:
+                poll.wait(WATCH_SECONDS)
+                self._collect(processes.reap(), started)
+                self._carry_out_stop(started)
+                self._enforce_limits(started)
+
+    def _collect(self, ended: dict[int, int], started: child.Child) -> None:
+        if started.pid in ended:
+            self._status = os.waitstatus_to_exitcode(ended[started.pid])
+            started.process.returncode = self._status
+
+    def _carry_out_stop(self, started: child.Child) -> None:
+        """SIGTERM once; SIGKILL to everything when the grace has passed."""
+        if self._status is not None or self._kill_at is None:
+            return
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+        if time.monotonic() >= self._kill_at:
+            if self._forced and self._forced.force is Force.STOPPED:
+                self._forced = Forced(Force.KILLED, "did not stop when it was asked to, and was killed")
+            self._collect(processes.kill_all(started.pid), started)
+
+    def _enforce_limits(self, started: child.Child) -> None:
+        broken = None if self._status is not None else self._broken_limit()
+        if broken:
+            self._forced = broken
+            self._collect(processes.kill_all(started.pid), started)
+
+    def _broken_limit(self) -> Forced | None:
+        settings = self._settings
+        count = processes.census(os.getpid(), settings.processes)
+        if settings.processes and count.tasks > settings.processes:
+            return Forced(Force.PROCESSES, f"started more than {settings.processes:,} processes and threads")
+        if settings.memory and count.memory > settings.memory:
+            used = f"used {mebibytes(count.memory)} of {mebibytes(settings.memory)}"
+            return Forced(Force.MEMORY, f"out of memory: {used}")
+        return None
+
+    # --- Reasons to stop ---------------------------------------------------------------------------------------------
+    def _stop(self, forced: Forced, grace: float) -> None:
+        """Ask the process to end; the first reason counts, the shortest grace holds. From any thread."""
+        kill_at = time.monotonic() + grace
+        with self._stopping:
+            self._forced = self._forced or forced
+            self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        os.eventfd_write(self._wake, 1)
+
+    def _await_signals(self) -> None:
+        while True:
+            signal.sigwait(STOP_SIGNALS)
+            grace = self._grace()
+            self._sender.give_up_at(time.monotonic() + grace + LAST_WORDS_SECONDS)
+            self._stop(Forced(Force.STOPPED, "was asked to stop"), grace)
+
+    def _grace(self) -> float:
+        try:
+            stop = json.loads((self._settings.directory / contract.STOP_FILE).read_text(encoding="utf-8"))
+            return float(stop["grace"])
+        except (OSError, ValueError, KeyError):
+            return self._settings.grace
+
+    def _fenced(self, why: str) -> None:
+        self._link.say(contract.FENCED, why=why)
+        self._stop(Forced(Force.FENCED, f"lost its place in the job: {why}"), self._settings.grace)
+
+    def _replaced(self, why: str) -> None:
+        self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
+
+    # --- What the process says ---------------------------------------------------------------------------------------
+    def hello(self, address: str) -> None:
+        self._membership.register(address)
+
+    def metrics(self, entries: list[str]) -> None:
+        self._sender.append(METRICS, entries)
+
+    def event(self, kind: str, text: str) -> None:
+        self._sender.append(EVENTS, [output.event_entry(time.time(), kind, text)])
+
+    def misunderstood(self, why: str) -> None:
+        if not self._misunderstood:
+            self._misunderstood = True
+            self._sender.line(f"a message of the process was not understood and is not kept: {why}")
+
+    def _lines(self, at: float, stream: str, lines: list[str]) -> None:
+        if stream == output.STDERR:
+            self._error.feed(lines)
+        kept, remarks = self._cap.admit(lines)
+        entries = output.line_entries(at, stream, kept) + output.line_entries(at, output.SYSTEM, remarks)
+        self._sender.append(LOGS, entries)
+
+    # --- What the process is told ------------------------------------------------------------------------------------
+    def _tell_members(self, revision: int, members: Sequence[Member]) -> None:
+        self._link.say(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
+
+    def _registered(self) -> None:
+        self._note(phase="registered", registered=time.time())
+        self._sender.report("registered")
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+    def _wind_down(self, started: child.Child) -> Ending:
+        """Leave nothing running, hear everything out, and tell how it ended."""
+        processes.kill_all(started.pid)
+        self._membership.leave()
+        self._reader.drain(DRAIN_SECONDS)
+        self._link.drain(DRAIN_SECONDS)
+        for remark in self._cap.closing_words():
+            self._sender.line(remark)
+        assert self._status is not None  # noqa: S101  _watch_over returned
+        return ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
+
+    def _deliver(self, end: Ending) -> int:
+        self._note(phase="exited", finished=time.time(), **end.facts())
+        report = {"replica": self._settings.replica, "phase": "exited", **end.facts()}
+        delivered = self._sender.finish(self._settings.output, report)
+        self._note(delivered=delivered)
+        return contract.EXIT_OK if delivered else contract.EXIT_ERROR
+
+    def _note(self, **changes: Any) -> None:
+        with self._state_lock:
+            if self._state.phase == "exited":
+                changes.pop("phase", None)
+            self._state = replace(self._state, **changes)
+            self._state.write(self._settings.directory)
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Poll:
+    """Waits for the end of a process or for being woken."""
+
+    def __init__(self, pidfd: int, wake: int) -> None:
+        self._pidfd, self._wake = pidfd, wake
+        self._poll = select.poll()
+        for descriptor in (pidfd, wake):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        if any(descriptor == self._wake for descriptor, _ in self._poll.poll(seconds * 1000)):
+            os.eventfd_read(self._wake)
+
+    def close(self) -> None:
+        os.close(self._pidfd)
