@@ -1,0 +1,300 @@
+"""The parameters as user code sees them: a mapping of arrays that pushes and pulls change in place.
+
+``Params`` checks what user code hands over. Where the parameters live is a ``Store``: ``LocalStore`` in this process,
+``ServerStore`` on parameter servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.errors import Refused, UsageError
+from runtime.protocol.client import Client
+from runtime.protocol.connection import Message
+from runtime.protocol.frames import Header, Op
+from runtime.pserver.barrier import FOREVER
+from runtime.pserver.declaration import ITEM_BYTES, SYNC, BlockPlace, Declaration, Mode, Tensor
+from runtime.pserver.numbers import all_finite, block
+from runtime.pserver.optimisers import Optimiser
+from runtime.pserver.shard import Outcome
+from runtime.pserver.slots import even_table
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+
+class Store(Protocol):
+    """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
+
+    @property
+    def version(self) -> int:
+        """Updates applied so far."""
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        """Agree on the parameters; afterwards ``values`` hold the common ones."""
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+        """Apply gradients; with ``pull`` the values are fresh afterwards."""
+
+    def pull(self) -> None: ...
+
+    def begin_pass(self, number: int) -> None: ...
+
+    def end_pass(self, number: int) -> None: ...
+
+
+class Params(Mapping[str, Array]):
+    """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
+
+    ``guard`` wraps what may find that other processes are gone.
+    """
+
+    def __init__(
+        self,
+        arrays: Arrays,
+        store: Store,
+        optimiser: Optimiser,
+        mode: str = SYNC,
+        guard: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+    ) -> None:
+        self._arrays = {name: _parameter(name, array) for name, array in _named(arrays).items()}
+        self._store = store
+        self._guard = guard
+        self._pass: int | None = None
+        tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
+        try:
+            declaration = Declaration.from_json(Declaration(tensors, optimiser, mode).to_json())
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        with self._guard(), _refusals_told():
+            store.start(declaration, [array.reshape(-1) for array in self._arrays.values()])
+
+    def __getitem__(self, name: str) -> Array:
+        try:
+            return self._arrays[name]
+        except KeyError:
+            raise KeyError(f"There is no parameter {name!r}; there are {', '.join(self._arrays)}.") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def version(self) -> int:
+        """How many updates the parameters have had, by all trainers together."""
+        return self._store.version
+
+    def push_pull(self, grads: Arrays, n: int = 1) -> int:
+        """Push gradients and pull the updated parameters; gives the version.
+
+        ``grads`` has an array of the parameter's shape and type for every parameter: the mean over ``n`` samples.
+        In sync mode this waits for the other trainers' gradients. Raises UsageError with a sentence.
+        """
+        return self._push(grads, n, pull=True)
+
+    def push(self, grads: Arrays, n: int = 1) -> int:
+        """Push gradients only; ``pull`` fetches the result."""
+        return self._push(grads, n, pull=False)
+
+    def pull(self) -> int:
+        """Fetch the present parameters into the arrays; gives the version."""
+        with self._guard(), _refusals_told():
+            self._store.pull()
+        return self.version
+
+    def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
+        if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
+            raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
+        gradients = self._checked(grads)
+        if self._pass is None:
+            self.begin_pass(0)
+        with self._guard(), _refusals_told():
+            self._store.push(gradients, int(samples), pull)
+        return self.version
+
+    def _checked(self, grads: Arrays) -> list[Array]:
+        if not isinstance(grads, Mapping):
+            raise UsageError(f"Gradients are a dict of arrays by parameter name, not a {type(grads).__name__}.")
+        if unknown := [name for name in grads if name not in self._arrays]:
+            raise UsageError(f"There is no parameter {unknown[0]!r}; there are {', '.join(self._arrays)}.")
+        if missing := [name for name in self._arrays if name not in grads]:
+            raise UsageError(f"The gradient of {missing[0]!r} is missing; push one for every parameter.")
+        return [_gradient(name, grads[name], array) for name, array in self._arrays.items()]
+
+    # --- Passes, told by the loop over the data ----------------------------------------------------------------------
+    def begin_pass(self, number: int) -> None:
+        """Say that pushes of pass ``number`` follow, unless that is known. The values are fresh afterwards."""
+        if self._pass != number:
+            with self._guard(), _refusals_told():
+                self._store.begin_pass(number)
+            self._pass = number
+
+    def end_pass(self, number: int) -> None:
+        """Say that no push of pass ``number`` follows for now: the others need not wait."""
+        with self._guard(), _refusals_told():
+            self._store.end_pass(number)
+        self._pass = None
+
+    def leave(self) -> None:
+        """Say that no push follows at all."""
+        self.end_pass(FOREVER)
+
+
+class LocalStore:
+    """Everything in this process: the same optimiser as on the servers, and bit for bit the same results."""
+
+    def __init__(self) -> None:
+        self._version = 0
+        self._optimiser = Optimiser()
+        self._values: Sequence[Array] = ()
+        self._state: list[tuple[Array, ...]] = []
+
+    @property
+    def version(self) -> int:
+        return self._version
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        self._optimiser = declaration.optimiser
+        self._values = values
+        self._state = [self._optimiser.state(value) for value in values]
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+        self._version += 1
+        for value, gradient, state in zip(self._values, gradients, self._state, strict=True):
+            self._optimiser.apply(value, gradient, state, self._version)
+
+    def pull(self) -> None:
+        """The values are here already."""
+
+    def begin_pass(self, number: int) -> None:
+        """Nobody else waits."""
+
+    def end_pass(self, number: int) -> None:
+        """Nobody else waits."""
+
+
+class ServerStore:
+    """Parameters on servers; ``clients`` are connected to them in order of index.
+
+    All servers are asked at once: the messages go out one after the other, then the replies are read, straight into the
+    parameters' memory.
+    """
+
+    def __init__(self, clients: Sequence[Client]) -> None:
+        self._clients = clients
+        self._versions = [0] * len(clients)  # as last told
+        self._bases = self._versions  # at which the present values were pulled
+        self._synchronous = True
+        self._places: list[list[BlockPlace]] = []
+        self._memories: dict[tuple[int, int], memoryview] = {}
+
+    @property
+    def version(self) -> int:
+        return self._versions[0]
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        """Declare to each server in turn; give first values to those that ask for them; pull."""
+        self._synchronous = Mode.parse(declaration.mode).synchronous
+        blocks = declaration.blocks(even_table(len(self._clients)))
+        self._places = [[place for place in blocks if place.server == server] for server in range(len(self._clients))]
+        self._memories = {
+            (place.tensor, place.block): values[place.tensor][place.start : place.stop].data.cast("B")
+            for place in blocks
+        }
+        for server, client in enumerate(self._clients):
+            reply = client.request(Op.DECLARE, declaration.to_json())
+            if reply.body["outcome"] == Outcome.INITIALISE:
+                client.request(Op.INIT, {"digest": declaration.digest}, self._blocks(server, values))
+        self.pull()
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+        op, body = Op.PUSH_PULL if pull else Op.PUSH, {"samples": samples}
+        messages = [
+            client.prepare(op, body, self._blocks(server, gradients), self._bases[server])
+            for server, client in enumerate(self._clients)
+        ]
+        self._exchange(messages)
+        if pull or self._synchronous:
+            self._bases = self._versions
+
+    def pull(self) -> None:
+        self._exchange([client.prepare(Op.PULL) for client in self._clients])
+        self._bases = self._versions
+
+    def begin_pass(self, number: int) -> None:
+        self._exchange([client.prepare(Op.BEGIN_PASS, {"pass": number}) for client in self._clients])
+        if self._versions != self._bases:
+            self.pull()
+
+    def end_pass(self, number: int) -> None:
+        self._exchange([client.prepare(Op.END_PASS, {"pass": number}) for client in self._clients])
+
+    def _exchange(self, messages: Sequence[Message]) -> None:
+        """Send one message to each server, then read all replies and the versions that they tell."""
+        for client, message in zip(self._clients, messages, strict=True):
+            client.send(message)
+        replies = [client.reply(message, self._memory) for client, message in zip(self._clients, messages, strict=True)]
+        self._versions = [reply.head.version for reply in replies]
+
+    def _blocks(self, server: int, values: Sequence[Array]) -> list[tuple[Header, memoryview]]:
+        return [block(place, values[place.tensor][place.start : place.stop]) for place in self._places[server]]
+
+    def _memory(self, header: Header) -> memoryview:
+        return self._memories[header.tensor, header.offset]
+
+
+@contextlib.contextmanager
+def _refusals_told() -> Iterator[None]:
+    """What a server refused because of what user code asked for becomes an error of user code."""
+    try:
+        yield
+    except Refused as refused:
+        if refused.code in (Outcome.CONFLICT, Outcome.NOT_FINITE, "bad_declaration"):
+            raise UsageError(refused.why) from None
+        raise
+
+
+def _named(arrays: Arrays) -> Arrays:
+    if not isinstance(arrays, Mapping) or not arrays:
+        raise UsageError('Parameters are a dict of NumPy arrays by name, such as {"w": np.zeros((64, 10), "f4")}.')
+    if odd := [name for name in arrays if not isinstance(name, str)]:
+        raise UsageError(f"The name of a parameter is a text, not {odd[0]!r}.")
+    return arrays
+
+
+def _parameter(name: str, array: Array) -> Array:
+    """The array itself where pulls can write into it, else a copy."""
+    if not isinstance(array, np.ndarray) or array.dtype.str not in ITEM_BYTES:
+        kind = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
+        raise UsageError(f"The parameter {name!r} is a {kind}; make it a float32 or float64 array.")
+    if not all_finite(array):
+        raise UsageError(f"The parameter {name!r} holds NaN or infinity before training has begun.")
+    return array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
+
+
+def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
+    """The gradient as a flat array. Raises UsageError where it does not fit the parameter."""
+    if not isinstance(gradient, np.ndarray | np.generic):
+        raise UsageError(f"The gradient of {name!r} is a {type(gradient).__name__}; push a NumPy array.")
+    if gradient.shape != parameter.shape:
+        raise UsageError(f"The gradient of {name!r} has shape {gradient.shape}, the parameter {parameter.shape}.")
+    if gradient.dtype != parameter.dtype:
+        raise UsageError(
+            f"The gradient of {name!r} is {gradient.dtype}, the parameter {parameter.dtype}; "
+            f'convert it with .astype("{parameter.dtype}").'
+        )
+    flat = np.ascontiguousarray(gradient).reshape(-1)
+    if not all_finite(flat):
+        raise UsageError(
+            f"The gradient of {name!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or look "
+            "for a division by zero or a logarithm of zero in the cost."
+        )
+    return flat
