@@ -115,14 +115,19 @@ class Client:
         path = f"/api/v1/jobs/{_part(job_id)}/logs"
         return Page.from_json(self._http.get(path, after=after, limit=limit, replica=replica))
 
-    def logs(self, job_id: str, after: int = 0, *, replica: str | None = None) -> Iterator[Line]:
-        """The lines that are there now."""
+    def pages(self, job_id: str, after: int = 0, *, replica: str | None = None) -> Iterator[Page]:
+        """The pages that are there now, at least one."""
         while True:
             page = self.page(job_id, after, replica=replica)
-            yield from page.lines
-            if not page.more or not page.lines:
+            yield page
+            if not page.more or page.last <= after:
                 return
-            after = page.lines[-1].seq
+            after = page.last
+
+    def logs(self, job_id: str, after: int = 0, *, replica: str | None = None) -> Iterator[Line]:
+        """The lines that are there now."""
+        for page in self.pages(job_id, after, replica=replica):
+            yield from page.lines
 
     def follow(self, job_id: str, after: int = 0, *, replica: str | None = None) -> Iterator[Line]:
         """The lines as they come, until the job has ended and all are read.
@@ -132,9 +137,9 @@ class Client:
         while True:
             # Asked for before the lines: what an ended job printed is all there by the time it says so.
             ended = self.job(job_id).ended
-            for line in self.logs(job_id, after, replica=replica):
-                after = line.seq
-                yield line
+            for page in self.pages(job_id, after, replica=replica):
+                after = max(after, page.last)
+                yield from page.lines
             if ended:
                 return
             self._sleep(POLL_SECONDS)

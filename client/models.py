@@ -85,14 +85,18 @@ class Line:
 
 @dataclass(frozen=True)
 class Page:
-    """Consecutive lines. ``more`` tells whether the portal holds later ones already."""
+    """Lines in order. Everything up to ``last`` was looked at: the cursor for the next page.
+
+    ``more`` tells whether the portal holds later ones already, even where a filter let no line of this page through.
+    """
 
     lines: tuple[Line, ...]
+    last: int
     more: bool
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Page:
-        return cls(tuple(Line.from_json(line) for line in body["lines"]), bool(body.get("more", False)))
+        return cls(tuple(Line.from_json(line) for line in body["lines"]), int(body["last"]), bool(body["more"]))
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,6 @@ def job(state: str = "RUNNING", **changed: Any) -> dict[str, Any]:
     }
 
 
-def lines(*seqs: int, more: bool = False) -> dict[str, Any]:
+def lines(*seqs: int, last: int = 0, more: bool = False) -> dict[str, Any]:
     found = [{"seq": seq, "time": 0, "replica": "trainer-0", "stream": "stdout", "text": f"line {seq}"} for seq in seqs]
-    return {"lines": found, "first": seqs[0] if seqs else 0, "last": seqs[-1] if seqs else 0, "more": more}
+    return {"lines": found, "first": seqs[0] if seqs else 0, "last": seqs[-1] if seqs else last, "more": more}

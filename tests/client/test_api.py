@@ -71,6 +71,12 @@ def test_logs_goes_from_page_to_page_by_the_cursor() -> None:
     assert [request.url.params["after"] for request in portal.asked] == ["0", "2"]
 
 
+def test_a_page_that_a_filter_left_empty_is_not_the_end() -> None:
+    api, portal, _ = client({LOGS: [ok(lines(last=500, more=True)), ok(lines(501))]})
+    assert [line.seq for line in api.logs("j1", replica="trainer-0")] == [501]
+    assert portal.asked[1].url.params["after"] == "500"
+
+
 def test_follow_reads_what_came_with_the_end() -> None:
     api, _, _ = client({JOB: [ok(job()), ok(job("SUCCEEDED"))], LOGS: [ok(lines(1)), ok(lines(2, 3))]})
     assert [line.seq for line in api.follow("j1")] == [1, 2, 3]
