@@ -1,0 +1,464 @@
+"""The task queue of a job, pure: every method takes the time and answers; nothing here waits, reads or writes.
+
+A task of a pass is todo, pending (a trainer has it), done or discarded. Whoever serves the queue changes a ``copy``,
+commits what the copy ``changed`` and swaps it in: a failed commit changes nothing. What happened is told in words.
+
+Rules, each with a named test:
+
+- A report counts only with the key of the dispatch: pass, task, epoch, trainer's incarnation. Another is stale.
+- The end of a pass is decided after every change, whichever it was.
+- The tasks of a lost trainer go back to the head at once. A failed or overdue task goes to the tail; a released one to
+  the head, without blame.
+- A task is discarded for this pass after more than ``failure_cap`` failures, and only if two different trainers failed
+  on it or fewer than two live. After two failures of one trainer alone, others go first.
+- ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
+  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer waits for the next deal.
+- ``async`` mode: whoever asks gets the next task.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from runtime.master.durations import Durations
+from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.table import TaskTable
+
+FAILURE_CAP = 3
+START_GRACE_SECONDS = 20.0
+WAIT_SECONDS = 0.5
+# So many failures of one trainer alone, and a task is given to others first.
+_FAILURES_BEFORE_OTHERS = 2
+# A task may be extended up to this many times its timeout.
+_EXTENSIONS = 3
+
+
+class Status(IntEnum):
+    TODO = 0
+    PENDING = 1
+    DONE = 2
+    DISCARDED = 3
+
+
+class Entry(NamedTuple):
+    """The few bytes of state of one task.
+
+    ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
+    ``request`` is the number of the trainer's request that was answered with it. ``failures`` and ``blamed`` (indices
+    of trainers) count within the pass, ``failures_ever`` does not.
+    """
+
+    status: Status = Status.TODO
+    pass_id: int = 0
+    epoch: int = 0
+    trainer: Trainer | None = None
+    request: int = 0
+    failures: int = 0
+    blamed: tuple[int, ...] = ()
+    failures_ever: int = 0
+
+
+class Timer(NamedTuple):
+    """When a pending task was handed out and when it is overdue."""
+
+    begun: float
+    deadline: float
+
+
+class Key(NamedTuple):
+    """Names one dispatch."""
+
+    pass_id: int
+    task_id: int
+    epoch: int
+    trainer: Trainer
+
+
+class Verdict(IntEnum):
+    """The answer to a report."""
+
+    OK = 0
+    STALE = 1
+
+
+class Happening(NamedTuple):
+    """Something worth telling. ``notable`` ones belong on the job's timeline, all of them in the log."""
+
+    kind: str
+    text: str
+    notable: bool = False
+
+
+class Saver(NamedTuple):
+    """Who may save the model, and until when."""
+
+    trainer: Trainer
+    deadline: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed for the whole job."""
+
+    passes: int
+    sync: bool = True
+    trainers: int = 1
+    min_trainers: int = 1
+    failure_cap: int = FAILURE_CAP
+    start_grace: float = START_GRACE_SECONDS
+
+
+@dataclass
+class TaskQueue:
+    """The state. Make one with ``begin``; change it by its public methods only.
+
+    ``pass_id`` is -1 before the first pass and ``plan.passes`` after the last. ``hands`` holds the todo tasks that are
+    dealt to a trainer, ``free`` those that are nobody's.
+    """
+
+    plan: Plan
+    table: TaskTable
+    start_by: float
+    pass_id: int = -1
+    pass_begun: float = 0.0
+    entries: list[Entry] = field(default_factory=list)
+    free: deque[int] = field(default_factory=deque)
+    hands: dict[Trainer, deque[int]] = field(default_factory=dict)
+    timers: dict[int, Timer] = field(default_factory=dict)
+    live: tuple[Trainer, ...] = ()
+    durations: Durations = field(default_factory=Durations)
+    saver: Saver | None = None
+    failed: str = ""
+    changed: set[int] = field(default_factory=set)
+    happenings: list[Happening] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, plan: Plan, table: TaskTable, now: float) -> TaskQueue:
+        """A fresh job. One without records is done at once."""
+        queue = cls(plan, table, now + plan.start_grace, entries=[Entry() for _ in table.tasks])
+        if not table.tasks:
+            queue.pass_id = plan.passes
+            queue._tell("warning", f"The data set {table.dataset} has no records: there is nothing to train.", True)
+        return queue
+
+    @classmethod
+    def resume(
+        cls, plan: Plan, table: TaskTable, now: float, pass_id: int, entries: Sequence[Entry], failed: str = ""
+    ) -> TaskQueue:
+        """The job as it was committed. Who has a task keeps it, with its full time from now."""
+        queue = cls(plan, table, now + plan.start_grace, pass_id, now, list(entries), failed=failed)
+        if 0 <= pass_id < plan.passes:
+            queue.free.extend(i for i, entry in enumerate(entries) if entry.status is Status.TODO)
+            queue.timers = {i: queue._timer(now) for i, entry in enumerate(entries) if entry.status is Status.PENDING}
+            queue._settle(now)
+        return queue
+
+    def copy(self) -> TaskQueue:
+        """An independent copy, with nothing changed and nothing told."""
+        return TaskQueue(
+            self.plan,
+            self.table,
+            self.start_by,
+            self.pass_id,
+            self.pass_begun,
+            self.entries.copy(),
+            self.free.copy(),
+            {trainer: hand.copy() for trainer, hand in self.hands.items()},
+            self.timers.copy(),
+            self.live,
+            self.durations,
+            self.saver,
+            self.failed,
+        )
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+    @property
+    def open(self) -> bool:
+        return not self.failed and 0 <= self.pass_id < self.plan.passes
+
+    @property
+    def finished(self) -> bool:
+        return not self.failed and self.pass_id >= self.plan.passes
+
+    def count(self, status: Status) -> int:
+        return sum(entry.status is status for entry in self.entries)
+
+    def next_deadline(self, now: float) -> float | None:
+        """When ``tick`` has something to do, if nothing else happens before."""
+        if self.pass_id < 0:
+            return self.start_by if now < self.start_by else None
+        return min((timer.deadline for timer in self.timers.values()), default=None)
+
+    # --- What trainers ask -------------------------------------------------------------------------------------------
+    def get(self, trainer: Trainer, request: int, ended: int | None, now: float) -> Task | Wait | PassEnd | JobDone:
+        """Answer a trainer that wants work.
+
+        ``ended`` is the last pass that it was told the end of, None if it knows of none; so a lost answer costs
+        nothing and the master need not remember. A request that was answered with a task gets that task again.
+        """
+        repeated = self._answered(trainer, request)
+        if repeated is not None:
+            return repeated
+        if ended is not None and ended + 1 < self.pass_id:
+            return PassEnd(ended + 1)
+        if self.finished:
+            return JobDone()
+        task_id = self._take(trainer) if self.open else None
+        if task_id is not None:
+            return self._dispatch(task_id, trainer, request, now)
+        # Parameter servers wait for all who take part in a synchronous pass, so one without a task must leave it.
+        if self.plan.sync and self.open and trainer in self.live and ended != self.pass_id:
+            return PassEnd(self.pass_id)
+        return Wait(WAIT_SECONDS)
+
+    def done(self, key: Key, now: float) -> Verdict:
+        """The task's last gradient was accepted. Saying it twice is no harm."""
+        if self._is_finished(key):
+            return Verdict.OK
+        if not self._holds(key):
+            return Verdict.STALE
+        self.durations = self.durations.add(now - self.timers[key.task_id].begun)
+        self._set(key.task_id, self.entries[key.task_id]._replace(status=Status.DONE, failures=0, blamed=()))
+        self._settle(now)
+        return Verdict.OK
+
+    def fail(self, key: Key, why: str, now: float) -> Verdict:
+        """The trainer could not do the task, and says why."""
+        if not self._holds(key):
+            return Verdict.STALE
+        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._blame(key.task_id, self._to_tail)
+        self._settle(now)
+        return Verdict.OK
+
+    def release(self, key: Key, now: float) -> Verdict:
+        """The trainer hands the task back, for it has to leave. Nobody is blamed."""
+        if not self._holds(key):
+            return Verdict.STALE
+        self._put_back(key.task_id, self.entries[key.task_id], self._to_head)
+        self._settle(now)
+        return Verdict.OK
+
+    def extend(self, key: Key, now: float) -> Verdict:
+        """The trainer needs longer: its full time again, up to three times in all."""
+        if not self._holds(key):
+            return Verdict.STALE
+        timer = self.timers[key.task_id]
+        limit = timer.begun + _EXTENSIONS * self.durations.timeout
+        self.timers[key.task_id] = timer._replace(
+            deadline=max(timer.deadline, min(now + self.durations.timeout, limit))
+        )
+        return Verdict.OK
+
+    def save_request(self, trainer: Trainer, seconds: float, now: float) -> bool:
+        """Whether this trainer is the one that saves the model, for so many seconds. The holder may ask again."""
+        saver = self.saver
+        if trainer not in self.live:
+            return False
+        if saver and saver.trainer != trainer and saver.trainer in self.live and now < saver.deadline:
+            return False
+        self.saver = Saver(trainer, now + seconds)
+        return True
+
+    # --- What happens ------------------------------------------------------------------------------------------------
+    def members(self, live: Collection[Trainer], now: float) -> None:
+        """The trainers that live now. Those that are gone lose their tasks; tasks without owner are dealt."""
+        joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
+        self.live = tuple(sorted(live))
+        for trainer in joined:
+            self._tell("member", f"{trainer} joined.", True)
+        for trainer in left:
+            self._tell("member", f"{trainer} left{self._tasks_of(trainer)}.", True)
+        self._take_back(now)
+
+    def tick(self, now: float) -> None:
+        """Take back what is overdue and open the first pass when its time has come."""
+        for task_id in [i for i, timer in self.timers.items() if timer.deadline <= now]:
+            holder = self.entries[task_id].trainer
+            self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
+            self._blame(task_id, self._to_tail)
+        self._settle(now)
+
+    # --- Dispatch ----------------------------------------------------------------------------------------------------
+    def _answered(self, trainer: Trainer, request: int) -> Task | None:
+        for task_id in self.timers:
+            entry = self.entries[task_id]
+            if (entry.trainer, entry.request) == (trainer, request):
+                return self._task(task_id)
+        return None
+
+    def _task(self, task_id: int) -> Task:
+        return Task(self.pass_id, task_id, self.entries[task_id].epoch, self.table.tasks[task_id])
+
+    def _take(self, trainer: Trainer) -> int | None:
+        """Remove the next task for this trainer from the queue."""
+        if trainer not in self.live:
+            return None
+        for queue in (self.hands.get(trainer), self.free):
+            task_id = next((i for i in queue or () if not self._barred(i, trainer)), None)
+            if queue is not None and task_id is not None:
+                queue.remove(task_id)
+                return task_id
+        return None
+
+    def _dispatch(self, task_id: int, trainer: Trainer, request: int, now: float) -> Task:
+        entry = self.entries[task_id]
+        self.entries[task_id] = entry._replace(
+            status=Status.PENDING, pass_id=self.pass_id, epoch=entry.epoch + 1, trainer=trainer, request=request
+        )
+        self.timers[task_id] = self._timer(now)
+        self.changed.add(task_id)
+        return self._task(task_id)
+
+    def _timer(self, now: float) -> Timer:
+        return Timer(now, now + self.durations.timeout)
+
+    def _barred(self, task_id: int, trainer: Trainer) -> bool:
+        """Whether others should try first: only this trainer failed on the task, often, and another one lives."""
+        entry = self.entries[task_id]
+        return (
+            entry.blamed == (trainer.index,)
+            and entry.failures >= _FAILURES_BEFORE_OTHERS
+            and any(other.index != trainer.index for other in self.live)
+        )
+
+    # --- Coming back -------------------------------------------------------------------------------------------------
+    def _holds(self, key: Key) -> bool:
+        return self._names(key, Status.PENDING) and key.pass_id == self.pass_id
+
+    def _is_finished(self, key: Key) -> bool:
+        """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
+        return self._names(key, Status.DONE) or (self._names(key, Status.TODO) and key.pass_id < self.pass_id)
+
+    def _names(self, key: Key, status: Status) -> bool:
+        if not 0 <= key.task_id < len(self.entries):
+            return False
+        entry = self.entries[key.task_id]
+        return (entry.status, entry.pass_id, entry.epoch, entry.trainer) == (
+            status,
+            key.pass_id,
+            key.epoch,
+            key.trainer,
+        )
+
+    def _set(self, task_id: int, entry: Entry) -> None:
+        """Give a task that was pending its new state."""
+        self.timers.pop(task_id)
+        self.entries[task_id] = entry
+        self.changed.add(task_id)
+
+    def _put_back(self, task_id: int, entry: Entry, place: Callable[[int, Trainer | None], None]) -> None:
+        holder = entry.trainer
+        self._set(task_id, entry._replace(status=Status.TODO, trainer=None))
+        place(task_id, holder)
+
+    def _blame(self, task_id: int, place: Callable[[int, Trainer | None], None]) -> None:
+        entry = self.entries[task_id]
+        culprits = {entry.trainer.index} if entry.trainer else set()
+        entry = entry._replace(
+            failures=entry.failures + 1,
+            blamed=tuple(sorted(culprits.union(entry.blamed))),
+            failures_ever=entry.failures_ever + 1,
+        )
+        if entry.failures > self.plan.failure_cap and (len(entry.blamed) > 1 or len(self.live) < 2):
+            self._set(task_id, entry._replace(status=Status.DISCARDED))
+            named = self.table.describe([task_id])
+            self._tell(
+                "task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True
+            )
+        else:
+            self._put_back(task_id, entry, place)
+
+    def _to_tail(self, task_id: int, holder: Trainer | None) -> None:
+        self._queue_for(task_id, holder).append(task_id)
+
+    def _to_head(self, task_id: int, holder: Trainer | None) -> None:
+        self._queue_for(task_id, holder).appendleft(task_id)
+
+    def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
+        """The holder's hand, if there is one and the task may stay in it."""
+        if holder is None or holder not in self.hands or self._barred(task_id, holder):
+            return self.free
+        return self.hands[holder]
+
+    # --- Members, deals, passes --------------------------------------------------------------------------------------
+    def _tasks_of(self, trainer: Trainer) -> str:
+        held = [i for i in sorted(self.timers) if self.entries[i].trainer == trainer]
+        if not held:
+            return ""
+        named = ", ".join(map(str, held))
+        return f", its task {named} goes back" if len(held) == 1 else f", its tasks {named} go back"
+
+    def _take_back(self, now: float) -> None:
+        """Free what trainers that are gone had, pending ones first, in order of their numbers."""
+        for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
+            self.free.extendleft(reversed(self.hands.pop(trainer)))
+        orphans = [i for i in sorted(self.timers, reverse=True) if self.entries[i].trainer not in self.live]
+        for task_id in orphans:
+            self._blame(task_id, self._to_head)
+        self._settle(now)
+
+    def _settle(self, now: float) -> None:
+        """What follows from any change: passes end and begin, tasks without owner are dealt."""
+        if self.pass_id < 0 and not self.failed and self._may_start(now):
+            self._begin_pass(0, now)
+        while self.open and not self.timers and not self.free and not any(self.hands.values()):
+            self._end_pass(now)
+        if self.open and self.plan.sync:
+            self._deal()
+
+    def _may_start(self, now: float) -> bool:
+        needed = self.plan.trainers if now < self.start_by else self.plan.min_trainers
+        return len(self.live) >= max(1, needed)
+
+    def _begin_pass(self, pass_id: int, now: float) -> None:
+        self.pass_id, self.pass_begun = pass_id, now
+        if self.finished:
+            self._tell("job", f"All {self.plan.passes} passes are done.", True)
+            return
+        self.entries = [fresh(entry) for entry in self.entries]
+        self.free = deque(range(len(self.entries)))
+        self.hands = {}
+        sizes = f"{_counted(len(self.entries), 'task')}, {_counted(len(self.live), 'trainer')}"
+        self._tell("pass", f"Pass {pass_id + 1} of {self.plan.passes} begins: {sizes}.")
+
+    def _end_pass(self, now: float) -> None:
+        discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]
+        took = f"Pass {self.pass_id + 1} of {self.plan.passes} ended in {now - self.pass_begun:.1f} s"
+        self._tell("pass", f"{took}, without {_counted(len(discarded), 'task')}." if discarded else f"{took}.")
+        if len(discarded) == len(self.entries):
+            self.failed = (
+                f"Every task of pass {self.pass_id + 1} failed more than {self.plan.failure_cap} times: "
+                f"{self.table.describe(discarded)} of {self.table.dataset}. Look at the trainers' logs for the reason."
+            )
+            self._tell("failed", self.failed, True)
+            return
+        self._begin_pass(self.pass_id + 1, now)
+
+    def _deal(self) -> None:
+        """Give every free task to a live trainer, in turn; to none who should not try it now."""
+        kept: deque[int] = deque()
+        for turn, task_id in enumerate(self.free):
+            takers = [trainer for trainer in self.live if not self._barred(task_id, trainer)]
+            if takers:
+                self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
+            else:
+                kept.append(task_id)
+        self.free = kept
+
+    def _tell(self, kind: str, text: str, notable: bool = False) -> None:
+        self.happenings.append(Happening(kind, text, notable))
+
+
+def fresh(entry: Entry) -> Entry:
+    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept."""
+    finished = entry.trainer if entry.status is Status.DONE else None
+    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=())
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
