@@ -90,7 +90,7 @@ def diabetes() -> Source:
             "source": "Diabetes data of Least Angle Regression, "
             "https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html; "
             f"taken from the copy in scikit-learn {sklearn.__version__}",
-            "licence": "None stated by the authors; published with the article, distributed with scikit-learn (BSD-3-Clause)",
+            "licence": "None stated by the authors; distributed with scikit-learn (BSD-3-Clause)",
             "citation": "Efron, B., Hastie, T., Johnstone, I. and Tibshirani, R. (2004). Least Angle Regression. "
             "Annals of Statistics 32(2), 407-499.",
         },

@@ -2,8 +2,8 @@
 
 A file is chunks back to back, without header or footer. A chunk is a header of five little-endian u32 (magic, CRC-32
 of the payload as stored, compressor, bytes of the payload as stored, number of records) and a payload; decompressed,
-that is for each record a u32 length and its bytes. An empty file is legal, so is an empty record. This is the byte order
-of the Go implementation of 2017; the later C++ one put the fields in another order and is refused.
+that is for each record a u32 length and its bytes. An empty file is legal, so is an empty record. This is the byte
+order of the Go implementation of 2017; the later C++ one put the fields in another order and is refused.
 
 Headers are covered by no checksum, so every size is checked against the file before it is believed.
 """
