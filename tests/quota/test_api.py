@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from quota.models import Limit
+from rbac.models import AuditEntry
+from tests.personas import EVERYBODY, Personas
+
+pytestmark = pytest.mark.django_db
+PATH = "/api/v1/namespaces/team/quota"
+JSON = "application/json"
+
+
+def put(personas: Personas, name: str, body: Any) -> Any:
+    return personas.client(name).put(PATH, body, content_type=JSON)
+
+
+def test_who_may_see_the_quota(personas: Personas) -> None:
+    assert {name: personas.client(name).get(PATH).status_code for name in EVERYBODY} == {
+        "admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger": 404, "nobody": 401,
+    }  # fmt: skip
+
+
+def test_who_may_change_it(personas: Personas) -> None:
+    assert {name: put(personas, name, {"limits": {"cpu": 8}}).status_code for name in EVERYBODY} == {
+        "admin": 200, "owner": 403, "developer": 403, "viewer": 403, "stranger": 404, "nobody": 401,
+    }  # fmt: skip
+
+
+def test_it_has_a_number_for_each_resource_and_null_where_there_is_no_limit(personas: Personas, settings) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": 16}
+    quota = personas.client("viewer").get(PATH).json()
+    assert set(quota) == {"limits", "reserved", "used", "headroom"}
+    assert (quota["limits"]["cpu"], quota["used"]["cpu"], quota["headroom"]["cpu"]) == (16, 0, 16)
+    assert (quota["limits"]["cpu_hours"], quota["headroom"]["cpu_hours"]) == (None, None)
+
+
+def test_a_change_keeps_what_is_not_named_and_null_goes_back_to_the_default(personas: Personas, settings) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": 16, "jobs": 8}
+    put(personas, "admin", {"limits": {"cpu": 2, "jobs": 1}})
+    limits = put(personas, "admin", {"limits": {"jobs": None}}).json()["limits"]
+    assert (limits["cpu"], limits["jobs"]) == (2, 8)
+
+
+def test_a_change_leaves_a_row_in_the_trail(personas: Personas) -> None:
+    put(personas, "admin", {"limits": {"cpu": 2}})
+    assert AuditEntry.objects.get(action="quota.set").detail["after"] == {"cpu": 2}
+
+
+@pytest.mark.parametrize(
+    ("limits", "field"),
+    [
+        ({"cpu": -1}, "cpu"),
+        ({"cpu": "lots"}, "cpu"),
+        ({"cpu": True}, "cpu"),
+        ({"jobs": 1.5}, "jobs"),
+        ({"bananas": 3}, "bananas"),
+        ({}, "limits"),
+    ],
+)
+def test_what_is_no_limit_is_refused_beside_its_field(personas: Personas, limits: dict, field: str) -> None:
+    answer = put(personas, "admin", {"limits": limits})
+    assert (answer.status_code, answer.json()["code"], list(answer.json()["errors"])) == (
+        422,
+        "validation_failed",
+        [field],
+    )
+    assert not Limit.objects.exists()
