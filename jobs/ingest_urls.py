@@ -1,5 +1,14 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from jobs import ingest
+
+urlpatterns = [
+    path("attempts/<uuid:attempt_id>/logs", ingest.logs),
+    path("attempts/<uuid:attempt_id>/metrics", ingest.metrics),
+    path("attempts/<uuid:attempt_id>/events", ingest.events),
+    path("attempts/<uuid:attempt_id>/report", ingest.report),
+    path("attempts/<uuid:attempt_id>/heartbeat", ingest.heartbeat),
+    path("attempts/<uuid:attempt_id>/artifacts", ingest.artifacts),
+]

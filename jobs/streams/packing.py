@@ -72,7 +72,14 @@ class Points:
 
     def skip(self, count: int) -> Self:
         """Without the first ``count`` points."""
-        columns = (column[count:] for column in (self.times, self.steps, self.values, self.key, self.source))
+        return self._cut(slice(count, None)) if count else self
+
+    def first(self, count: int) -> Self:
+        """The first ``count`` points alone."""
+        return self._cut(slice(0, max(0, count))) if count < len(self) else self
+
+    def _cut(self, piece: slice) -> Self:
+        columns = (column[piece] for column in (self.times, self.steps, self.values, self.key, self.source))
         return type(self)(*columns, self.keys, self.sources)
 
 

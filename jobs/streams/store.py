@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 
 from jobs.models import Attempt
 from jobs.streams import search
@@ -66,9 +67,9 @@ def _append(
 ) -> int:
     # Packing is the long part: it is done before the lock is held, for the usual case that all is new.
     payload = pack(packed)
-    with transaction.atomic():
-        head_id, head = _locked_head(job_id, kind)
-        source_id, taken = _source(attempt, replica, kind)
+    with transaction.atomic(), connection.cursor() as cursor:
+        head_id, last = _locked_head(cursor, job_id, kind)
+        source_id, taken = _source(cursor, attempt, replica, kind)
         if first > taken + 1:
             raise Gap(taken)
         known = taken + 1 - first
@@ -77,63 +78,39 @@ def _append(
         if known:
             payload = pack(packed.skip(known))
         count = len(packed) - known
-        _write(job_id, kind, head + 1, head + count, payload)
-        _advance(head_id, head + count, source_id, taken + count)
+        cursor.execute(_INSERT_BLOCK, [_key(job_id), kind, last + 1, last + count, payload])
+        cursor.execute(_ADVANCE_HEAD, [last + count, head_id])
+        cursor.execute(_ADVANCE_SOURCE, [taken + count, source_id])
         ring(f"{kind}:{job_id}")
     return taken + count
 
 
-def _locked_head(job_id: JobId, kind: str) -> tuple[int, int]:
-    sql = f"SELECT id, last FROM {_HEAD} WHERE job_id = %s AND kind = %s{_for_update()}"  # noqa: S608
-    found = _row(sql, [_key(job_id), kind])
+def _locked_head(cursor: CursorWrapper, job_id: JobId, kind: str) -> tuple[int, int]:
+    sql = _SELECT_HEAD + (" FOR UPDATE" if connection.features.has_select_for_update else "")
+    cursor.execute(sql, [_key(job_id), kind])
+    found: tuple[int, int] | None = cursor.fetchone()
     if found is None:
         StreamHead.objects.get_or_create(job_id=job_id, kind=kind)
-        found = _row(sql, [_key(job_id), kind])
-    assert found is not None
+        return _locked_head(cursor, job_id, kind)
     return found
 
 
-def _source(attempt: Attempt, replica: str, kind: str) -> tuple[int, int]:
-    found = _row(
-        f"SELECT id, last FROM {_SOURCE} WHERE attempt_id = %s AND replica = %s AND kind = %s",  # noqa: S608
-        [_key(attempt.pk), replica, kind],
-    )
+def _source(cursor: CursorWrapper, attempt: Attempt, replica: str, kind: str) -> tuple[int, int]:
+    cursor.execute(_SELECT_SOURCE, [_key(attempt.pk), replica, kind])
+    found: tuple[int, int] | None = cursor.fetchone()
     return found or (Source.objects.create(attempt=attempt, replica=replica, kind=kind).pk, 0)
-
-
-def _write(job_id: JobId, kind: str, lo: int, hi: int, payload: bytes) -> None:
-    _run(
-        f"INSERT INTO {_BLOCK} (job_id, kind, lo, hi, payload) VALUES (%s, %s, %s, %s, %s)",  # noqa: S608
-        [_key(job_id), kind, lo, hi, payload],
-    )
-
-
-def _advance(head_id: int, head: int, source_id: int, taken: int) -> None:
-    _run(f"UPDATE {_HEAD} SET last = %s, unsealed = unsealed + 1 WHERE id = %s", [head, head_id])  # noqa: S608
-    _run(f"UPDATE {_SOURCE} SET last = %s WHERE id = %s", [taken, source_id])  # noqa: S608
-
-
-_HEAD, _SOURCE, _BLOCK = (model._meta.db_table for model in (StreamHead, Source, Block))
 
 
 def _key(value: JobId) -> Any:
     return Attempt._meta.pk.get_db_prep_value(value, connection)
 
 
-def _for_update() -> str:
-    return " FOR UPDATE" if connection.features.has_select_for_update else ""
-
-
-def _row(sql: str, parameters: list[Any]) -> tuple[int, int] | None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        row: tuple[int, int] | None = cursor.fetchone()
-        return row
-
-
-def _run(sql: str, parameters: list[Any]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, parameters)
+_HEAD, _SOURCE, _BLOCK = (model._meta.db_table for model in (StreamHead, Source, Block))
+_SELECT_HEAD = f"SELECT id, last FROM {_HEAD} WHERE job_id = %s AND kind = %s"  # noqa: S608
+_SELECT_SOURCE = f"SELECT id, last FROM {_SOURCE} WHERE attempt_id = %s AND replica = %s AND kind = %s"  # noqa: S608
+_INSERT_BLOCK = f"INSERT INTO {_BLOCK} (job_id, kind, lo, hi, payload) VALUES (%s, %s, %s, %s, %s)"  # noqa: S608
+_ADVANCE_HEAD = f"UPDATE {_HEAD} SET last = %s, unsealed = unsealed + 1 WHERE id = %s"  # noqa: S608
+_ADVANCE_SOURCE = f"UPDATE {_SOURCE} SET last = %s WHERE id = %s"  # noqa: S608
 
 
 # --- Heads -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,179 @@
+"""What agents send: output, metrics, reports, events, signs of life, artifacts. The messages stand in ``runtime.contract``.
+
+Every view finds the attempt by its id, compares the digest of the token that the agent shows, and refuses what comes
+from an attempt that has been replaced. The present attempt may send until its job is gone: what it printed last often
+comes after the job has ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from jobs import batches, services
+from jobs.models import Attempt
+from jobs.streams import store
+from jobs.streams.entries import Gap
+from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
+from rbac.selectors import digest_of
+
+BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
+ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
+
+Answer = dict[str, Any]
+View = Callable[..., JsonResponse]
+
+
+class Malformed(RegattaError):
+    """The body is no JSON object."""
+
+    code = "malformed"
+    status = 400
+
+
+class BatchGap(Conflict):
+    """The batch begins beyond the entries that were taken. ``last`` says where to go on from."""
+
+    code = "gap"
+
+
+def _authentic(view: Callable[[HttpRequest, Attempt], Answer]) -> View:
+    """Give the view its attempt. Raises NotFound, NotSignedIn, StaleAttempt."""
+
+    @csrf_exempt
+    @require_POST
+    @functools.wraps(view)
+    def authenticated(request: HttpRequest, attempt_id: UUID) -> JsonResponse:
+        attempt = _attempt(attempt_id, _bearer(request))
+        if attempt.number < attempt.job.attempt:
+            raise StaleAttempt(
+                f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
+                attempt=attempt.job.attempt,
+            )
+        return JsonResponse(view(request, attempt))
+
+    return authenticated
+
+
+def _bearer(request: HttpRequest) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotSignedIn("Send the attempt's token as 'Authorization: Bearer <token>'.")
+    return token.strip()
+
+
+def _attempt(attempt_id: UUID, token: str) -> Attempt:
+    attempt = Attempt.objects.select_related("job").filter(pk=attempt_id).first()
+    digest = digest_of(token)
+    if attempt is not None and hmac.compare_digest(attempt.token_digest, digest):
+        return attempt
+    if attempt is None or Attempt.objects.filter(token_digest=digest).exists():
+        raise NotFound("There is no such attempt, or this token belongs to another one.")
+    raise NotSignedIn("This token is not the attempt's. An agent gets the right one when it is started.")
+
+
+def _body(request: HttpRequest) -> Answer:
+    """The JSON object in the body. Raises TooLarge, Malformed."""
+    raw = request.read(BODY_LIMIT + 1)
+    if len(raw) > BODY_LIMIT:
+        raise TooLarge(f"The body has more than {BODY_LIMIT} bytes; send smaller batches.")
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise Malformed("The body is not JSON.") from None
+    if not isinstance(body, dict):
+        raise Malformed("The body must be a JSON object.")
+    return body
+
+
+def _taken(append: Callable[[], int]) -> Answer:
+    """The answer to a batch: the last number taken. Raises BatchGap."""
+    try:
+        return {"last": append()}
+    except Gap as gap:
+        raise BatchGap(str(gap), last=gap.last) from None
+
+
+@_authentic
+def logs(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Take lines of output."""
+    batch = batches.log_batch(_body(request))
+    return _taken(
+        lambda: store.append_logs(
+            job_id=attempt.job_id, attempt=attempt, replica=batch.replica, first=batch.first, lines=batch.entries
+        )
+    )
+
+
+@_authentic
+def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Take metric points."""
+    batch = batches.metric_batch(_body(request))
+    return _taken(
+        lambda: store.append_metrics(
+            job_id=attempt.job_id, attempt=attempt, replica=batch.replica, first=batch.first, points=batch.entries
+        )
+    )
+
+
+@_authentic
+def events(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Take events for the job's timeline."""
+    batch = batches.event_batch(_body(request))
+    return _taken(
+        lambda: services.record_events(attempt, replica=batch.replica, first=batch.first, events=batch.entries)
+    )
+
+
+@_authentic
+def report(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Take word of how a replica fares."""
+    services.record_report(attempt, batches.report(_body(request)))
+    return {}
+
+
+@_authentic
+def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Note that a replica lives."""
+    services.heartbeat(attempt, replica=batches.replica(_body(request)))
+    return {}
+
+
+@_authentic
+def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Keep a file that the attempt left. The raw bytes are the body."""
+    wanted = batches.artifact(request.GET)
+    if int(request.headers.get("Content-Length") or 0) > ARTIFACT_LIMIT:
+        raise TooLarge(
+            f"The file {wanted.name} has more than {ARTIFACT_LIMIT} bytes, which is all that is kept of one."
+        )
+    kept = services.store_artifact(
+        attempt,
+        replica=wanted.replica,
+        name=wanted.name,
+        sha256=wanted.sha256,
+        stream=CappedReader(request, ARTIFACT_LIMIT),
+    )
+    return {"name": kept.name, "size": kept.size, "sha256": kept.sha256}
+
+
+class CappedReader:
+    """Reads a request's body and raises TooLarge past ``limit`` bytes, whatever the length that was announced."""
+
+    def __init__(self, request: HttpRequest, limit: int) -> None:
+        self._request, self._left, self._limit = request, limit, limit
+
+    def read(self, size: int = -1) -> bytes:
+        piece: bytes = self._request.read(size) if size >= 0 else self._request.read()
+        self._left -= len(piece)
+        if self._left < 0:
+            raise TooLarge(f"The file has more than {self._limit} bytes, which is all that is kept of one.")
+        return piece

@@ -1,0 +1,75 @@
+"""The frames that go to readers of a stream, encoded once for all of them. Pure.
+
+A frame carries consecutive entries ``lo`` to ``hi``. With a filter by replica it still says ``lo`` and ``hi`` of all that was looked
+at: the reader's cursor moves on although nothing in between was for it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from jobs.streams.entries import LogLine, Point
+from jobs.streams.models import StreamKind
+
+FRAME_BYTES = 64 * 1024
+FRAME_ENTRIES = 500
+
+# The member of a frame that holds the entries, by the kind of the stream.
+FIELD = {StreamKind.LOGS: "lines", StreamKind.METRICS: "points"}
+
+Entry = TypeVar("Entry", LogLine, Point)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame(Generic[Entry]):
+    """Entries with the text that is sent for them. ``size`` of the text in bytes."""
+
+    kind: StreamKind
+    job: str
+    lo: int
+    hi: int
+    entries: Sequence[Entry]
+    text: str
+    size: int
+
+    def narrowed(self, after: int, replica: str | None) -> Frame[Entry]:
+        """Only the entries after a cursor, and of one replica where one is named."""
+        if after < self.lo and replica is None:
+            return self
+        kept = [entry for entry in self.entries if entry.seq > after and replica in (None, entry.replica)]
+        return _frame(self.kind, self.job, max(self.lo, after + 1), self.hi, kept, [encode(e.to_json()) for e in kept])
+
+
+def frames_of(kind: StreamKind, job: str, entries: Sequence[Entry]) -> Iterator[Frame[Entry]]:
+    """Cut entries without a gap between them into frames. An entry too big for a frame gets one of its own."""
+    start, pieces, size = 0, [], 0
+    for place, entry in enumerate(entries):
+        piece = encode(entry.to_json())
+        length = len(piece.encode()) + 1
+        if pieces and (len(pieces) >= FRAME_ENTRIES or size + length > FRAME_BYTES):
+            yield _whole(kind, job, entries[start:place], pieces)
+            start, pieces, size = place, [], 0
+        pieces.append(piece)
+        size += length
+    if pieces:
+        yield _whole(kind, job, entries[start:], pieces)
+
+
+def encode(body: dict[str, Any]) -> str:
+    """A frame's JSON. Refuses NaN, which is no JSON."""
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _whole(kind: StreamKind, job: str, entries: Sequence[Entry], pieces: list[str]) -> Frame[Entry]:
+    return _frame(kind, job, entries[0].seq, entries[-1].seq, entries, pieces)
+
+
+def _frame(
+    kind: StreamKind, job: str, lo: int, hi: int, entries: Sequence[Entry], pieces: list[str]
+) -> Frame[Entry]:
+    start = encode({"t": kind, "job": job, "lo": lo, "hi": hi})[:-1]
+    text = f'{start},"{FIELD[kind]}":[{",".join(pieces)}]}}'
+    return Frame(kind, job, lo, hi, entries, text, len(text.encode()))

@@ -1,0 +1,277 @@
+"""Follows streams for all readers of this process: each block is read and encoded once, however many sockets watch.
+
+One ``StreamReader`` per (job, kind), one ``Watcher`` per job or namespace, alive while somebody is subscribed. A doorbell or a slow
+poll wakes them. Readers pull: each keeps its own cursor and asks for the frame after it. A frame that is still in the reader's bounded
+window costs nothing; a slow reader finds its place in the store again. So there is no queue that could grow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from channels.db import DatabaseSyncToAsync
+
+from jobs.streams import store
+from jobs.streams.frames import Frame, frames_of
+from jobs.streams.models import StreamKind
+from portal.common.doorbell import Bell, Doorbell
+
+_log = logging.getLogger(__name__)
+
+POLL_SECONDS = 5.0
+STATUS_POLL_SECONDS = 0.5
+# At most this often is a stream read: a job that prints without pause makes full frames and not many small ones.
+SPACING_SECONDS = 0.02
+# With many readers a turn takes longer, so that one web process is not spent on small frames.
+SPACING_PER_READER = 0.0002
+MOST_SPACING = 0.1
+WINDOW_BYTES = 4 * 1024 * 1024
+READ_ENTRIES = 2000
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+_threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="streams")
+
+
+async def in_thread(function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
+    """Run something that reads the database, on one of the few threads of the streams."""
+    call: Any = DatabaseSyncToAsync(function, thread_sensitive=False, executor=_threads)
+    result: Result = await call(*given, **named)
+    return result
+
+
+# --- What a subscriber gets ------------------------------------------------------------------------------------------
+AnyFrame = Frame[Any]
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Entries that are not kept any more."""
+
+    first: int
+    last: int
+
+
+class _News:
+    """Wakes all who wait, once for each ``announce``. Take ``next`` before looking, wait for it after: nothing is missed."""
+
+    def __init__(self) -> None:
+        self.next = asyncio.Event()
+
+    def announce(self) -> None:
+        rung, self.next = self.next, asyncio.Event()
+        rung.set()
+
+
+class _Shared(Protocol):
+    """Something that runs while it has readers."""
+
+    topic: str
+    readers: int
+
+    async def run(self, bell: Bell) -> None: ...
+
+
+class StreamReader:
+    """Follows one stream of one job. ``hi`` is the last entry that was read, ``ended``: all was read and no more will come."""
+
+    def __init__(self, job: str, kind: StreamKind) -> None:
+        self.job, self.kind = job, kind
+        self.topic = f"{kind}:{job}"
+        self.readers = 0
+        self.hi = 0
+        self.ended = False
+        self._started = False
+        self._window: deque[AnyFrame] = deque()
+        self._bytes = 0
+        self._news = _News()
+
+    async def run(self, bell: Bell) -> None:
+        """Read on for ever; whatever goes wrong is tried again."""
+        while True:
+            try:
+                caught_up = await self._read_on()
+            except Exception:
+                _log.exception("The stream %s could not be read; trying again.", self.topic)
+                caught_up = True
+            await asyncio.sleep(min(SPACING_SECONDS + SPACING_PER_READER * self.readers, MOST_SPACING))
+            if caught_up:
+                await bell.wait(POLL_SECONDS)
+
+    async def _read_on(self) -> bool:
+        """Take in what is new. True: there was no more."""
+        head = await in_thread(store.head, self.job, self.kind)
+        if not self._started:
+            # What was there before has no place in the window: readers get it from the store.
+            self.hi, self._started = head.last, True
+        frames = await in_thread(_frames_after, self.job, self.kind, self.hi) if head.last > self.hi else []
+        for frame in frames:
+            self._keep(frame)
+        self.ended = head.closed and self.hi >= head.last
+        self._news.announce()
+        return self.hi >= head.last
+
+    def _keep(self, frame: AnyFrame) -> None:
+        self._window.append(frame)
+        self._bytes += frame.size
+        self.hi = frame.hi
+        while self._bytes > WINDOW_BYTES and len(self._window) > 1:
+            self._bytes -= self._window.popleft().size
+
+    async def follow(self, after: int, replica: str | None = None) -> AsyncIterator[AnyFrame | Missing]:
+        """Everything after the cursor, in order, once; stops after the last entry of a stream that has ended."""
+        cursor = after
+        while True:
+            news = self._news.next
+            if (frame := self._in_window(cursor)) is not None:
+                frames = [frame]
+            elif cursor < self.hi:
+                frames = await in_thread(_frames_after, self.job, self.kind, cursor)
+            else:
+                frames = []
+            for frame in frames:
+                if frame.lo > cursor + 1:
+                    yield Missing(cursor + 1, frame.lo - 1)
+                narrow = frame.narrowed(cursor, replica)
+                if narrow.entries:
+                    yield narrow
+                cursor = frame.hi
+            if frames:
+                continue
+            if self.ended:
+                return
+            await news.wait()
+
+    def _in_window(self, cursor: int) -> AnyFrame | None:
+        if not self._window or not self._window[0].lo <= cursor + 1 <= self._window[-1].hi:
+            return None
+        return next(frame for frame in self._window if frame.hi > cursor)
+
+
+def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:
+    if kind == StreamKind.LOGS:
+        lines = store.read_logs(job, after=after, limit=READ_ENTRIES).lines
+        return [frame for run in _runs(lines) for frame in frames_of(kind, job, run)]
+    points = store.read_points(job, after=after, limit=READ_ENTRIES)
+    return [frame for run in _runs(points) for frame in frames_of(kind, job, run)]
+
+
+def _runs(entries: list[Any]) -> list[list[Any]]:
+    """Cut where a sequence number is missing."""
+    breaks = [place for place in range(1, len(entries)) if entries[place].seq != entries[place - 1].seq + 1]
+    edges = [0, *breaks, len(entries)]
+    return [entries[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
+
+
+class Watcher:
+    """Follows a state: readers get the newest, not each in between. ``read`` gives a hashable version and what to send."""
+
+    def __init__(self, topic: str, read: Callable[[], tuple[Hashable, Any]]) -> None:
+        self.topic, self._read = topic, read
+        self.readers = 0
+        self._version: Hashable = None
+        self._state: Any = None
+        self._turn = 0
+        self._news = _News()
+
+    async def run(self, bell: Bell) -> None:
+        """Look again and again; whatever goes wrong is tried again."""
+        while True:
+            try:
+                version, state = await in_thread(self._read)
+            except Exception:
+                _log.exception("The state %s could not be read; trying again.", self.topic)
+            else:
+                self._note(version, state)
+            await bell.wait(STATUS_POLL_SECONDS)
+
+    def _note(self, version: Hashable, state: Any) -> None:
+        if self._turn and version == self._version:
+            return
+        self._version, self._state, self._turn = version, state, self._turn + 1
+        self._news.announce()
+
+    async def follow(self) -> AsyncIterator[Any]:
+        """The present state, then each newer one."""
+        seen = 0
+        while True:
+            news = self._news.next
+            if self._turn > seen:
+                seen = self._turn
+                yield self._state
+            else:
+                await news.wait()
+
+
+Follower = TypeVar("Follower", bound=_Shared)
+
+
+class Tailer:
+    """The followers of one event loop."""
+
+    def __init__(self) -> None:
+        self.doorbell = Doorbell()
+        self._running: dict[str, tuple[Any, asyncio.Task[None]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def stream(self, job: str, kind: StreamKind) -> AsyncIterator[StreamReader]:
+        """The shared reader of a stream, running while the block does."""
+        async with self._share(f"{kind}:{job}", lambda: StreamReader(job, kind)) as reader:
+            yield reader
+
+    @contextlib.asynccontextmanager
+    async def state(self, topic: str, read: Callable[[], tuple[Hashable, Any]]) -> AsyncIterator[Watcher]:
+        """The shared watcher of a state, running while the block does."""
+        async with self._share(topic, lambda: Watcher(topic, read)) as watcher:
+            yield watcher
+
+    @contextlib.asynccontextmanager
+    async def _share(self, topic: str, make: Callable[[], Follower]) -> AsyncIterator[Follower]:
+        if topic not in self._running:
+            follower = make()
+            self._running[topic] = follower, asyncio.create_task(self._run(follower), name=topic)
+        follower, task = self._running[topic]
+        follower.readers += 1
+        try:
+            yield follower
+        finally:
+            follower.readers -= 1
+            if not follower.readers:
+                del self._running[topic]
+                task.cancel()
+
+    async def _run(self, follower: _Shared) -> None:
+        with self.doorbell.subscribe(follower.topic) as bell:
+            await follower.run(bell)
+
+    def heads(self) -> dict[str, int]:
+        """The last entry that was read of each stream that is followed, by topic."""
+        followers = [follower for follower, _ in self._running.values()]
+        return {reader.topic: reader.hi for reader in followers if isinstance(reader, StreamReader)}
+
+    def close(self) -> None:
+        """Stop following. For the end of a loop; a process that ends needs no call."""
+        for _, task in self._running.values():
+            task.cancel()
+        self._running.clear()
+        self.doorbell.close()
+
+
+_tailers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tailer] = weakref.WeakKeyDictionary()
+
+
+def tailer() -> Tailer:
+    """The tailer of the running event loop; made at the first call."""
+    loop = asyncio.get_running_loop()
+    if loop not in _tailers:
+        _tailers[loop] = Tailer()
+    return _tailers[loop]
