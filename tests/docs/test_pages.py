@@ -1,0 +1,99 @@
+"""What the documents say is held against the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.urls import Resolver404, resolve
+
+from client import errors
+from jobs import spec
+from jobs.states import JobState
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS.append(ROOT / "deploy" / "README.md")
+GUIDE, API = ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
+SAMPLES = {"ns": "ada", "id": "00000000-0000-4000-8000-000000000000", "name": "digits"}
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^ *```{language}\n(.*?)^ *```$", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def headings(document: Path) -> set[str]:
+    """The anchors of a document's headings."""
+    titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for document in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
+            if not target.startswith(("http://", "https://")):
+                yield document, target
+
+
+@pytest.mark.parametrize(("document", "target"), links(), ids=lambda value: getattr(value, "name", value))
+def test_a_link_leads_somewhere(document: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    found = (document.parent / path).resolve() if path else document
+    assert found.exists()
+    assert not anchor or anchor in headings(found)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_python_in_a_document_is_python(document: Path) -> None:
+    for block in blocks(document, "python"):
+        indent = len(block) - len(block.lstrip(" "))
+        compile("".join(line[indent:] or "\n" for line in block.splitlines(keepends=True)), str(document), "exec")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: str(document.relative_to(ROOT)))
+def test_json_in_a_document_is_json(document: Path) -> None:
+    for block in blocks(document, "json"):
+        json.loads(block)
+
+
+def test_the_description_in_the_guide_is_taken() -> None:
+    (described,) = blocks(GUIDE, "yaml")
+    assert spec.parse(described).trainer.replicas == 2
+
+
+def calls() -> list[str]:
+    return sorted(set(re.findall(r"^\| `(?:GET|POST) (/[^`]+)`", API.read_text(), re.MULTILINE)))
+
+
+@pytest.mark.parametrize("call", calls())
+def test_a_documented_call_has_a_route(call: str) -> None:
+    try:
+        resolve(re.sub(r"\{(\w+)\}", lambda name: SAMPLES[name[1]], call))
+    except Resolver404:
+        pytest.fail(f"{call} is documented and leads nowhere")
+
+
+def test_the_guide_knows_every_state() -> None:
+    described = set(re.findall(r"^\| ([A-Z]+) \|", GUIDE.read_text(), re.MULTILINE))
+    assert described == {str(state) for state in JobState}
+
+
+def test_the_guide_knows_every_exit_code() -> None:
+    described = {int(code) for code in re.findall(r"^\| (\d+) \|", GUIDE.read_text(), re.MULTILINE)}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PortalError)]
+    known = {kind.exit_code for kind in kinds} | set(errors.EXIT_OF_STATE.values()) | {errors.EXIT_INTERRUPTED}
+    assert described == known
+
+
+def test_every_setting_is_in_the_operators_table() -> None:
+    """A variable is what a string of the portal's code consists of, whole."""
+    read = {
+        name
+        for file in (ROOT / "portal").rglob("*.py")
+        for name in re.findall(r'"(REGATTA_[A-Z_]+|PORT)"', file.read_text())
+    }
+    table = re.findall(r"^\| `(REGATTA_[A-Z_]+|PORT)` \|", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE)
+    assert sorted(table) == sorted(read)
