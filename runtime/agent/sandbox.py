@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent import kernel
@@ -37,7 +37,7 @@ class SandboxMissing(Exception):
     """The kernel cannot confine the process. The sentence says why."""
 
 
-def prepare(settings: Settings) -> int:
+def prepare(settings: Settings, command: Sequence[str]) -> int:
     """The descriptor of a rule set for ``enter``. Raises SandboxMissing."""
     version = kernel.landlock_version()
     if not version:
@@ -45,7 +45,7 @@ def prepare(settings: Settings) -> int:
     everything = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
     try:
         ruleset = kernel.landlock_ruleset(everything, _SCOPES if version >= _SCOPES_SINCE else 0)
-        for path, rights in _grants(settings, everything).items():
+        for path, rights in _grants(settings, command, everything).items():
             _allow(ruleset, path, rights & everything)
     except OSError as error:
         raise SandboxMissing(f"Landlock could not be set up ({error}): the trainer runs without it.") from None
@@ -57,13 +57,22 @@ def enter(ruleset: int) -> None:
     kernel.landlock_restrict(ruleset)
 
 
-def _grants(settings: Settings, everything: int) -> Mapping[str, int]:
-    python = _with_targets([sys.prefix, sys.base_prefix, *_python_path(settings)])
+def _grants(settings: Settings, command: Sequence[str], everything: int) -> Mapping[str, int]:
+    python = _with_targets([sys.prefix, sys.base_prefix, *_interpreter(command), *_python_path(settings)])
     readable = dict.fromkeys([*_SYSTEM, *python, *_with_targets(settings.data_path)], _LOOK)
     devices = dict.fromkeys(_DEVICES, _READ | _WRITE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), everything)
     shared = {_SHARED_MEMORY: _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE}
     return {**readable, **devices, **shared, **own}
+
+
+def _interpreter(command: Sequence[str]) -> Iterable[str]:
+    """The installation of the program and, where it is a virtual environment's link, the one that it leads to."""
+    program = Path(command[0])
+    for place in (program, program.resolve()):
+        # Never the root: what lies in /bin is granted with the system.
+        if place.is_absolute() and place.parent.name == "bin" and place.parent != Path("/bin"):
+            yield str(place.parent.parent)
 
 
 def _python_path(settings: Settings) -> Iterable[str]:

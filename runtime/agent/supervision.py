@@ -82,7 +82,7 @@ class Supervisor:
         if not self._settings.sandbox:
             return None, ""
         try:
-            return sandbox.prepare(self._settings), ""
+            return sandbox.prepare(self._settings, self._command), ""
         except sandbox.SandboxMissing as missing:
             return None, str(missing)
 

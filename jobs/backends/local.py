@@ -1,0 +1,302 @@
+"""Runs the replicas of an attempt as processes of this machine, each under an agent of its own.
+
+Nothing that matters is kept in memory: what was launched is in files, whether an agent lives is told by the lock that
+it holds, and how a replica ended by its state file. So the portal may be killed and started at any time, and two of
+its processes may call at once.
+
+    <attempts>/python/runtime            a link: all that replicas may import of the project
+    <attempts>/<attempt>/plan.json       the launch plan without the token
+    <attempts>/<attempt>/token           the ingest token, for replicas that are added later
+    <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
+    <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from jobs.backends import sessions
+from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Phase, ReplicaPlan, ReplicaView
+from runtime import contract
+from runtime.contract import ReplicaState
+
+PLAN_FILE = "plan.json"
+TOKEN_FILE = "token"  # noqa: S105  a file's name
+AGENT_LOG = "agent.log"
+# How long after the grace an agent may still send its last words before it is killed too.
+LAST_WORDS = timedelta(seconds=5)
+
+# Of the portal's own environment an agent gets these; all else comes from the plan.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+
+
+class LocalBackend:
+    """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything."""
+
+    def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
+        self._attempts = attempts
+        self._clock = clock
+
+    def launch(self, plan: LaunchPlan) -> None:
+        attempt = self._directory(plan.ref)
+        try:
+            attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # The plan first: from here on the attempt is known, whatever happens next.
+            if not (attempt / PLAN_FILE).exists():
+                _write_private(attempt / TOKEN_FILE, plan.ingest_token)
+                _write_plan(attempt, plan)
+            if (attempt / contract.STOP_FILE).exists():
+                return
+            for replica in plan.replicas:
+                self._start(attempt, plan, replica)
+        except OSError as error:
+            raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None:
+            return AttemptView(gone=True)
+        return AttemptView(gone=False, replicas=tuple(_view(attempt / one.name, one.name) for one in plan.replicas))
+
+    def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or (attempt / contract.STOP_FILE).exists():
+            return
+        ever = [one for one in plan.replicas if one.role == role]
+        present = [one for one in ever if not (attempt / one.name / contract.STOP_FILE).exists()]
+        # An index is never used again: its directory tells how that replica ended.
+        fresh = range(len(ever), len(ever) + replicas - len(present))
+        if ever and fresh:
+            plan = replace(plan, replicas=(*plan.replicas, *(_sibling(ever[0], index) for index in fresh)))
+            _write_plan(attempt, plan)
+            self.launch(plan)
+        for surplus in present[replicas:]:
+            self._stop(attempt / surplus.name, plan.grace)
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None:
+            return
+        self._write_stop(attempt, grace)
+        for one in plan.replicas:
+            if (attempt / one.name).is_dir():
+                self._stop(attempt / one.name, grace)
+
+    def cleanup(self, ref: AttemptRef) -> None:
+        """Remove all that is kept of an attempt whose replicas have ended. Running ones are left alone."""
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or any(contract.is_locked(attempt / one.name) for one in plan.replicas):
+            return
+        # Unknown at once, even if removing the rest is interrupted.
+        (attempt / TOKEN_FILE).unlink(missing_ok=True)
+        shutil.rmtree(attempt, ignore_errors=True)
+
+    # --- Starting ----------------------------------------------------------------------------------------------------
+    def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+        """Start one replica's agent unless one lives or has lived. The lock decides between two callers."""
+        directory = attempt / replica.name
+        directory.mkdir(exist_ok=True, mode=0o700)
+        lock = contract.take_lock(directory)
+        if lock is None:
+            return
+        try:
+            if ReplicaState.load(directory) is None:
+                _make_rooms(directory, plan.bundle if replica.role == contract.TRAINER else None)
+                self._start_agent(attempt, plan, replica, lock)
+        finally:
+            # The agent has inherited the descriptor, and the lock with it.
+            os.close(lock)
+
+    def _start_agent(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> None:
+        directory = attempt / replica.name
+        with (directory / AGENT_LOG).open("ab") as log:
+            # Not waited for: the agent outlives this process. Ended ones are collected by ``observe``.
+            subprocess.Popen(
+                [sys.executable, "-m", "runtime.agent", "--", *replica.command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env=self._environment(attempt, plan, replica, lock),
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+
+    def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
+        directory = attempt / replica.name
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
+        decided = {
+            contract.JOB_ID: plan.ref.job_id,
+            contract.ATTEMPT_ID: plan.ref.attempt_id,
+            contract.ATTEMPT: str(plan.ref.number),
+            contract.ROLE: replica.role,
+            contract.REPLICA: replica.name,
+            contract.INDEX: str(replica.index),
+            contract.INGEST_TOKEN: (attempt / TOKEN_FILE).read_text(encoding="utf-8"),
+            contract.REPLICA_DIR: str(directory),
+            contract.WORK_DIR: str(directory / "work"),
+            contract.OUTPUT_DIR: str(directory / "output"),
+            contract.GRACE_SECONDS: str(plan.grace.total_seconds()),
+            contract.LOG_CAP: str(plan.log_cap),
+            contract.LIMIT_MEMORY: str(replica.memory),
+            contract.LIMIT_PROCESSES: str(replica.processes),
+            contract.LIMIT_CPU_SECONDS: str(replica.cpu_seconds),
+            contract.LOCK_FD: str(lock),
+            "PYTHONPATH": str(self._import_path()),
+        }
+        return {**inherited, **defaults, **replica.environment, **decided}
+
+    def _import_path(self) -> Path:
+        """A directory with nothing but a link to the package ``runtime``: no more of the project can be imported."""
+        directory = self._attempts / "python"
+        directory.mkdir(parents=True, exist_ok=True)
+        target = Path(contract.__file__).resolve().parent
+        link = directory / "runtime"
+        if not link.is_symlink() or link.readlink() != target:
+            fresh = directory / f".runtime-{os.getpid()}"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(target)
+            fresh.replace(link)
+        return directory
+
+    # --- Stopping ----------------------------------------------------------------------------------------------------
+    def _stop(self, directory: Path, grace: timedelta) -> None:
+        """The first call asks; a call after grace and last words kills."""
+        asked = self._write_stop(directory, grace)
+        state = ReplicaState.load(directory)
+        if state is None:
+            return  # its agent looks for the stop file before it starts anything
+        lives = contract.is_locked(directory)
+        late = self._clock() > asked + (grace + LAST_WORDS).total_seconds()
+        if lives and not late:
+            sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
+        elif lives or state.phase != "exited":
+            sessions.kill(state.pid, state.ticks, directory)
+
+    def _write_stop(self, directory: Path, grace: timedelta) -> float:
+        """Write down the wish to stop, once; when it was first asked for (unix time)."""
+        path = directory / contract.STOP_FILE
+        with contextlib.suppress(FileExistsError):
+            asked = {"grace": grace.total_seconds(), "asked": self._clock()}
+            fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
+            fresh.write_text(json.dumps(asked), encoding="utf-8")
+            try:
+                # A link is refused where a file is: the first writer wins, and nobody sees half a file.
+                path.hardlink_to(fresh)
+            finally:
+                fresh.unlink()
+        return float(json.loads(path.read_text(encoding="utf-8"))["asked"])
+
+    def _directory(self, ref: AttemptRef) -> Path:
+        return self._attempts.absolute() / ref.attempt_id
+
+
+# --- Looking ---------------------------------------------------------------------------------------------------------
+def _view(directory: Path, name: str) -> ReplicaView:
+    # The lock before the state: an agent writes its last state before it lets go of the lock.
+    lives = contract.is_locked(directory)
+    state = ReplicaState.load(directory)
+    if state is None:
+        return _view_without_state(directory, name, lives)
+    if not lives:
+        sessions.collect(state.pid)
+    if state.phase == "exited" and (state.delivered or not lives):
+        return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why)
+    if not lives:
+        return ReplicaView(name, Phase.LOST, why="its agent is gone and left no word of how the process ended")
+    return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING)
+
+
+def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
+    if not lives and (directory / AGENT_LOG).exists():
+        last = _last_line(directory / AGENT_LOG)
+        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}")
+    return ReplicaView(name, Phase.STARTING)
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
+    return f": {lines[-1][:300]}" if lines else ""
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+def _make_rooms(directory: Path, bundle: Path | None) -> None:
+    """The replica's own directories; ``work`` with a private copy of the code where the role runs the user's code.
+
+    Platform roles get none of it: a file named like one of their modules would be imported instead.
+    """
+    for name in ("work", "output", "tmp"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    if bundle is None:
+        (directory / "work").mkdir()
+    else:
+        shutil.copytree(bundle, directory / "work")
+    (directory / "output").mkdir()
+    (directory / "tmp").mkdir()
+
+
+def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
+    """The plan of another replica of the same role."""
+    return replace(replica, name=f"{replica.role}-{index}", index=index)
+
+
+def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
+    body = {
+        "ref": [plan.ref.job_id, plan.ref.attempt_id, plan.ref.number],
+        "namespace": plan.namespace,
+        "bundle": str(plan.bundle),
+        "grace": plan.grace.total_seconds(),
+        "log_cap": plan.log_cap,
+        "replicas": [_replica_to_json(one) for one in plan.replicas],
+    }
+    _write_private(attempt / PLAN_FILE, json.dumps(body))
+
+
+def _read_plan(attempt: Path) -> LaunchPlan | None:
+    """The plan as it was launched, without the token; None where the attempt is gone."""
+    try:
+        body = json.loads((attempt / PLAN_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return LaunchPlan(
+        ref=AttemptRef(*body["ref"]),
+        namespace=body["namespace"],
+        bundle=Path(body["bundle"]),
+        replicas=tuple(_replicas_from_json(body["replicas"])),
+        grace=timedelta(seconds=body["grace"]),
+        log_cap=body["log_cap"],
+    )
+
+
+def _replica_to_json(replica: ReplicaPlan) -> dict[str, Any]:
+    return {**vars(replica), "command": list(replica.command), "environment": dict(replica.environment)}
+
+
+def _replicas_from_json(bodies: Iterable[Mapping[str, Any]]) -> Iterator[ReplicaPlan]:
+    return (ReplicaPlan(**{**body, "command": tuple(body["command"])}) for body in bodies)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read, atomically."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
