@@ -1,8 +1,8 @@
 """The life of a job: ``step(job, event, now)``, the table of its transitions. Pure.
 
 ``jobs.reconciler`` is the only caller of ``step``. It loads a job, asks ``jobs.facts.events_from`` what
-has happened, steps, and writes the outcome by compare-and-set. What a state still has to get done is not remembered in a queue: ``effects_due``
-derives it from the state, so that work lost with a process is simply done again. All of it may be done twice.
+has happened, steps, and writes the outcome by compare-and-set. What a state still has to get done is not remembered in
+a queue: ``effects_due`` derives it from the state, so that work lost with a process is simply done again. All of it may be done twice.
 
 States, and who leaves them
 
@@ -304,7 +304,7 @@ def _cancel_waiting(job: JobView, event: Event, now: datetime) -> Step:
     """Nothing runs yet: the end needs no stopping."""
     why = event.why or RULES[Reason.CANCELLED].sentence
     ended = replace(job, reason=Reason.CANCELLED, finished=now)
-    return _enter(ended, JobState.CANCELLED, why, now, CloseStreams)
+    return _enter(ended, JobState.CANCELLED, why, now, ReleaseQuota, CloseStreams)
 
 
 def _finish_or_requeue(job: JobView, event: Event, now: datetime) -> Step:
@@ -329,7 +329,7 @@ def _requeue(job: JobView, reason: Reason, left: int | None, now: datetime) -> S
     why = after + ("." if left is None else f"; {left - 1} more {'try' if left == 2 else 'tries'} after it.")
     requeues = {**job.requeues, str(reason): job.requeues.get(reason, 0) + 1}
     moved = _enter(job, JobState.QUEUED, why, now, CloseAttempt, ReleaseQuota)
-    again = replace(moved.job, attempt=job.attempt + 1, requeues=requeues, admitted=None)
+    again = replace(moved.job, attempt=job.attempt + 1, reason=None, requeues=requeues, admitted=None)
     return replace(moved, job=again)
 
 

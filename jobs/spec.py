@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from packaging.requirements import InvalidRequirement, Requirement
@@ -179,6 +179,7 @@ def _yaml_problem(error: Exception) -> str:
     return "it cannot be read."
 
 
+Amount = TypeVar("Amount")
 _MISSING = object()
 
 
@@ -324,8 +325,8 @@ class _Reader:
         return length
 
     def quantity(
-        self, path: str, body: Mapping[Any, Any], key: str, read: Callable[[object], Any], default: Any
-    ) -> Any:
+        self, path: str, body: Mapping[Any, Any], key: str, read: Callable[[object], Amount], default: Amount
+    ) -> Amount:
         if body.get(key) is None:
             return default
         try:
@@ -384,14 +385,14 @@ class _Reader:
         return least, most
 
     def cpu(self, path: str, body: Mapping[Any, Any]) -> float:
-        amount: float = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, 1.0)
+        amount = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, 1.0)
         if not 0.01 <= amount <= 1024:
             self.fail(f"{path}.cpu", "Write a number of cores from 0.01 to 1024.")
             return 1.0
-        return float(amount)
+        return amount
 
     def memory(self, path: str, body: Mapping[Any, Any]) -> int:
-        amount: int = self.quantity(f"{path}.memory", body, "memory", quantities.memory, DEFAULT_MEMORY)
+        amount = self.quantity(f"{path}.memory", body, "memory", quantities.memory, DEFAULT_MEMORY)
         if amount < SMALLEST_MEMORY:
             least = quantities.memory_text(SMALLEST_MEMORY)
             self.fail(f"{path}.memory", f"A replica needs at least {least} to start; ask for that much.")

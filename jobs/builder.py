@@ -1,0 +1,138 @@
+"""From a code snapshot to what can be launched: a folder with the files, and an interpreter with the requirements.
+
+``build`` is asked again and again until it has an answer; it never waits. Bundles are named by the snapshot's digest,
+environments by the hash of their requirements, so a second attempt, or another job, finds them ready. Installing is
+done by ``jobs/install.py`` in a process of its own, which outlives the portal; no code of the user's is run by it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs import install, planner
+
+REPLICA = "build"  # the name under which what pip says is found in the log
+
+
+@dataclass(frozen=True)
+class BuildView:
+    """``done`` holds what was made, ``problem`` why it cannot be; with neither the build goes on. ``log``: what was
+    said so far, in whole lines."""
+
+    done: planner.Build | None = None
+    problem: str = ""
+    log: tuple[str, ...] = ()
+
+
+def bundle_folder(digest: str) -> Path:
+    return Path(settings.DATA_DIR) / "bundles" / digest
+
+
+def environment_folder(requirements: tuple[str, ...]) -> Path:
+    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements)])
+    return Path(settings.DATA_DIR) / "environments" / hashlib.sha256(recipe.encode()).hexdigest()[:32]
+
+
+def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
+    """The folder with the files; it is seen whole or not at all. Raises OSError."""
+    folder = bundle_folder(digest)
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    try:
+        for path, text in files.items():
+            target = fresh / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", newline="")
+        fresh.chmod(0o755)
+        _move(fresh, folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def _move(fresh: Path, folder: Path) -> None:
+    try:
+        fresh.rename(folder)
+    except OSError:
+        # Somebody else was quicker; the content is the same.
+        if not folder.is_dir():
+            raise
+
+
+def build(digest: str, files: Mapping[str, str], requirements: tuple[str, ...]) -> BuildView:
+    """Begin or look on. Raises OSError where the data directory cannot be written."""
+    bundle = write_bundle(digest, files)
+    if not requirements:
+        return BuildView(planner.Build(bundle, Path(sys.executable)))
+    folder = environment_folder(requirements)
+    outcome = folder / "outcome.json"
+    if not outcome.exists():
+        _begin(folder, requirements)
+        return BuildView(log=_log_of(folder))
+    told = json.loads(outcome.read_text(encoding="utf-8"))
+    if told["ok"]:
+        return BuildView(planner.Build(bundle, folder / "venv" / "bin" / "python"), log=_log_of(folder, whole=True))
+    log = _log_of(folder, whole=True)
+    # The next try, of this job or another, begins anew: what was missing may be there by then.
+    shutil.rmtree(folder, ignore_errors=True)
+    return BuildView(problem=told["why"], log=log)
+
+
+def made(digest: str, requirements: tuple[str, ...]) -> planner.Build:
+    """What ``build`` made before."""
+    python = environment_folder(requirements) / "venv" / "bin" / "python" if requirements else Path(sys.executable)
+    return planner.Build(bundle_folder(digest), python)
+
+
+def _begin(folder: Path, requirements: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if _is_held(folder / "lock"):
+        return
+    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    subprocess.Popen(
+        (sys.executable, "-I", install.__file__, str(folder)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env={name: os.environ[name] for name in ("PATH", "HOME", "LANG", *_pip_variables()) if name in os.environ},
+        start_new_session=True,
+    )
+
+
+def _pip_variables() -> list[str]:
+    """Where packages come from is the operator's choice, told to pip in the usual ways."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    return [name for name in os.environ if name.startswith("PIP_") or name.upper() in names]
+
+
+def _is_held(lock: Path) -> bool:
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _log_of(folder: Path, *, whole: bool = False) -> tuple[str, ...]:
+    try:
+        text = (folder / "install.log").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ()
+    lines = text.split("\n")
+    return tuple(lines if whole and lines[-1] else lines[:-1])

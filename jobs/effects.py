@@ -1,0 +1,193 @@
+"""Does what the lifecycle asks for. Standing effects answer with the event that follows, or with None while there is
+none yet; immediate effects are rows that change in the transaction of the state. Each may be done twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.utils.crypto import salted_hmac
+
+from datasets import selectors as datasets
+from datasets.storage.base import StorageError
+from jobs import backends, builder, lifecycle, planner, snapshots
+from jobs.backends.base import AttemptRef, LaunchFailed
+from jobs.lifecycle import Effect, Event, JobState
+from jobs.models import Attempt, Job, Replica
+from jobs.reasons import Reason
+from jobs.spec import JobSpec
+from jobs.streams import store
+from jobs.streams.models import StreamHead
+from portal.common.doorbell import ring
+from portal.common.errors import NotFound
+from portal.common.time import now as wall_clock
+from quota import policy
+from quota import selectors as quota_selectors
+from quota import services as quota
+from rbac.models import Namespace
+from rbac.selectors import digest_of
+
+# Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
+INTERRUPTION_GRACE = timedelta(seconds=2)
+
+
+def token_of(attempt: Attempt) -> str:
+    """The token that the attempt's agents hold. It is derived, so that a second launch gives them the same one."""
+    return "rga_" + salted_hmac("jobs.attempt-token", str(attempt.pk), algorithm="sha256").hexdigest()
+
+
+def ref_of(job: Job, attempt: Attempt) -> AttemptRef:
+    return AttemptRef(str(job.pk), str(attempt.pk), attempt.number)
+
+
+def present_attempt(job: Job) -> Attempt | None:
+    return Attempt.objects.filter(job=job, number=job.attempt).first()
+
+
+# --- Standing --------------------------------------------------------------------------------------------------------
+def perform(effect: Effect, job: Job) -> Event | None:
+    """Do a standing effect of the job as it was loaded, and tell what came of it."""
+    return _STANDING[type(effect)](job)
+
+
+def quota_verdict(namespace: Namespace, spec: JobSpec) -> policy.Verdict:
+    """Whether the job would be admitted now. Nothing is reserved."""
+    limits, reserved = quota_selectors.limits_of(namespace), quota_selectors.reserved_in(namespace)
+    return policy.decide(planner.amounts(spec), limits, reserved, namespace=namespace.name)
+
+
+def _reserve(job: Job) -> Event:
+    spec = JobSpec.from_json(job.spec)
+    verdict = quota_verdict(job.namespace, spec)
+    if verdict.admitted:
+        asked = planner.amounts(spec)
+        verdict = quota.reserve(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=asked)
+    if verdict.admitted:
+        return lifecycle.QuotaReserved(job.attempt)
+    return lifecycle.QuotaRefused(job.attempt, f"Waiting for quota. {verdict.why}")
+
+
+def _build(job: Job) -> Event | None:
+    spec = JobSpec.from_json(job.spec)
+    try:
+        view = builder.build(job.snapshot_id, snapshots.files_of(job.snapshot), spec.requirements)
+    except (OSError, StorageError, NotFound) as error:
+        return lifecycle.BuildFailed(job.attempt, f"The code could not be prepared: {error}")
+    _ship_build_log(job, view.log)
+    if view.problem:
+        return lifecycle.BuildFailed(job.attempt, view.problem)
+    if view.done is None:
+        return None
+    return lifecycle.Built(job.attempt, f"Starting {_in_words(spec)}.")
+
+
+def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
+    attempt = present_attempt(job)
+    if log and attempt:
+        at = time.time()
+        lines = [(at, "system", line) for line in log]
+        store.append_logs(job_id=job.pk, attempt=attempt, replica=builder.REPLICA, first=1, lines=lines)
+
+
+def _in_words(spec: JobSpec) -> str:
+    servers = "1 parameter server" if spec.pserver.replicas == 1 else f"{spec.pserver.replicas} parameter servers"
+    trainers = "1 trainer" if spec.trainer.replicas == 1 else f"{spec.trainer.replicas} trainers"
+    return f"the master, {servers} and {trainers}"
+
+
+def _launch(job: Job) -> Event | None:
+    attempt = present_attempt(job)
+    if attempt is None:
+        return None
+    spec = JobSpec.from_json(job.spec)
+    made = builder.made(job.snapshot_id, spec.requirements)
+    plan = planner.make_plan(ref_of(job, attempt), job.namespace.name, spec, made, site(), token_of(attempt))
+    try:
+        backends.current().launch(plan)
+    except LaunchFailed as failure:
+        return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
+    except OSError as error:
+        return lifecycle.LaunchFailed(job.attempt, f"The replicas could not be started: {error}.", retryable=True)
+    return lifecycle.Launched(job.attempt)
+
+
+def _stop(job: Job) -> None:
+    attempt = present_attempt(job)
+    if attempt is not None:
+        grace = timedelta(seconds=settings.STOP_GRACE_SECONDS)
+        hurried = min(grace, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else grace
+        backends.current().stop(ref_of(job, attempt), hurried)
+
+
+def site() -> planner.Site:
+    """What this installation adds to plans."""
+    return planner.Site(
+        ingest_url=settings.INGEST_URL,
+        data_path=datasets.data_path(),
+        import_path=Path(settings.BASE_DIR),
+        grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
+        log_cap=settings.LOG_CAP_BYTES,
+    )
+
+
+_STANDING: Mapping[type[Effect], Callable[[Job], Event | None]] = {
+    lifecycle.Reserve: _reserve,
+    lifecycle.Build: _build,
+    lifecycle.Launch: _launch,
+    lifecycle.Stop: _stop,
+}
+
+
+# --- Immediate -------------------------------------------------------------------------------------------------------
+def commit(effect: Effect, job: Job) -> None:
+    """Do an immediate effect, inside the transaction that changes the state."""
+    _IMMEDIATE[type(effect)](job, effect.attempt)
+
+
+def _open_attempt(job: Job, number: int) -> None:
+    attempt = Attempt(job=job, number=number, created=wall_clock())
+    attempt.token_digest = digest_of(token_of(attempt))
+    attempt.save()
+    planned = planner.replicas(JobSpec.from_json(job.spec))
+    Replica.objects.bulk_create(
+        Replica(attempt=attempt, name=f"{role}-{index}", role=role, index=index) for role, index, _ in planned
+    )
+
+
+def _close_attempt(job: Job, number: int) -> None:
+    Attempt.objects.filter(job=job, number=number, finished=None).update(finished=wall_clock())
+
+
+def _release_quota(job: Job, number: int) -> None:
+    quota.release(job=job.pk, attempt=number)
+
+
+def _open_streams(job: Job, number: int) -> None:
+    StreamHead.objects.filter(job=job).update(closed=False)
+
+
+def _close_streams(job: Job, number: int) -> None:
+    store.close(job.pk)
+
+
+def _publish(job: Job, number: int) -> None:
+    """The doorbell itself waits for the commit."""
+    ring(f"status:{job.pk}")
+    ring(f"status:ns:{job.namespace.name}")
+
+
+_IMMEDIATE: Mapping[type[Effect], Callable[[Job, int], None]] = {
+    lifecycle.OpenAttempt: _open_attempt,
+    lifecycle.CloseAttempt: _close_attempt,
+    lifecycle.ReleaseQuota: _release_quota,
+    lifecycle.OpenStreams: _open_streams,
+    lifecycle.CloseStreams: _close_streams,
+    lifecycle.Publish: _publish,
+}
+
+# States in which the backend has something to tell.
+OBSERVED = frozenset({JobState.REGISTERING, JobState.RUNNING, JobState.STOPPING})

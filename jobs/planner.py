@@ -1,0 +1,126 @@
+"""What an attempt needs: its processes, their environment, and what it asks of the quota. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
+from jobs.spec import JobSpec, RoleSpec
+from runtime import contract
+
+# The master only hands out ranges of records; its memory is what an interpreter with NumPy takes.
+MASTER = RoleSpec(replicas=1, cpu=0.5, memory=512 * 1024**2)
+# CPU time of one process beyond what its cores could use in the job's whole time.
+CPU_SLACK = 60
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the portal's installation adds to every plan. ``import_path`` is where the package ``runtime`` lies."""
+
+    ingest_url: str
+    data_path: tuple[Path, ...]
+    import_path: Path
+    grace: timedelta
+    log_cap: int
+
+
+@dataclass(frozen=True)
+class Build:
+    """What the builder made: the folder with the code, and the interpreter that has the requirements."""
+
+    bundle: Path
+    python: Path
+
+
+def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
+    """The roles of a native job in the order in which they are started."""
+    return ((contract.MASTER, MASTER), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
+
+
+def replicas(spec: JobSpec) -> Iterator[tuple[str, int, RoleSpec]]:
+    """Every replica as (role, index, what it may use)."""
+    for role, each in roles(spec):
+        for index in range(each.replicas):
+            yield role, index, each
+
+
+def amounts(spec: JobSpec) -> dict[str, float]:
+    """What an attempt asks of the quota: cores, bytes of memory, devices, and one job."""
+    asked = [each for _, _, each in replicas(spec)]
+    return {
+        "cpu": round(sum(each.cpu for each in asked), 3),
+        "memory": sum(each.memory for each in asked),
+        "gpu": sum(each.gpu for each in asked),
+        "jobs": 1,
+    }
+
+
+def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site: Site, token: str) -> LaunchPlan:
+    """The plan of one attempt; the same input gives the same plan."""
+    return LaunchPlan(
+        ref=ref,
+        namespace=namespace,
+        bundle=build.bundle,
+        replicas=tuple(_replica(ref, spec, build, site, *one) for one in replicas(spec)),
+        grace=site.grace,
+        log_cap=site.log_cap,
+        ingest_token=token,
+    )
+
+
+def _replica(
+    ref: AttemptRef, spec: JobSpec, build: Build, site: Site, role: str, index: int, each: RoleSpec
+) -> ReplicaPlan:
+    return ReplicaPlan(
+        name=f"{role}-{index}",
+        role=role,
+        index=index,
+        command=_command(role, spec, build),
+        environment=_environment(ref, spec, site, role, index, each),
+        cpu=each.cpu,
+        memory=each.memory,
+        gpu=each.gpu,
+        cpu_seconds=int(spec.timeout.total_seconds() * max(1.0, each.cpu)) + CPU_SLACK,
+    )
+
+
+def _command(role: str, spec: JobSpec, build: Build) -> tuple[str, ...]:
+    what = (spec.entrypoint,) if role == contract.TRAINER else ("-m", f"runtime.{role}")
+    return (str(build.python), *what)
+
+
+def _environment(
+    ref: AttemptRef, spec: JobSpec, site: Site, role: str, index: int, each: RoleSpec
+) -> Mapping[str, str]:
+    threads = str(max(1, int(each.cpu)))
+    environment = {
+        contract.JOB_ID: ref.job_id,
+        contract.ATTEMPT_ID: ref.attempt_id,
+        contract.ATTEMPT: str(ref.number),
+        contract.ROLE: role,
+        contract.REPLICA: f"{role}-{index}",
+        contract.INDEX: str(index),
+        contract.TRAINERS: str(spec.trainer.replicas),
+        contract.MIN_TRAINERS: str(spec.trainer.min),
+        contract.PSERVERS: str(spec.pserver.replicas),
+        contract.MODE: spec.mode,
+        contract.PASSES: str(spec.passes),
+        contract.DATASET: spec.dataset,
+        # The same job gives the same parameters, whichever attempt it is.
+        contract.SEED: "0",
+        contract.DATA_PATH: ":".join(map(str, site.data_path)),
+        contract.INGEST_URL: site.ingest_url,
+        "PYTHONPATH": str(site.import_path),
+        # A library that takes a thread for every core of the machine takes its neighbours' cores too.
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+    }
+    if role == contract.TRAINER and spec.env:
+        environment[contract.USER_ENVIRONMENT] = json.dumps(dict(spec.env), sort_keys=True)
+    return environment

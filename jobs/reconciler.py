@@ -1,0 +1,274 @@
+"""Moves jobs on. The only caller of ``lifecycle.step`` and the only writer of ``Job.state``.
+
+One turn: load the job and the facts, derive an event, step, apply by compare-and-set on ``Job.revision`` with the
+Transition row and the immediate effects, in one transaction. Then look again, until nothing is left to do. The backend
+and the builder are only ever called between transactions. Any number of reconcilers may work at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from uuid import UUID
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F
+
+from jobs import backends, effects
+from jobs.backends.base import AttemptView
+from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge
+from jobs.lifecycle import CancelRequested, Event, JobView, QuotaReserved, Reserve, Step, effects_due, step
+from jobs.models import Attempt, Job, Replica, Transition
+from jobs.quantities import span
+from jobs.reasons import Reason
+from jobs.states import ACTIVE, TERMINAL, JobState, ReplicaState
+from portal.common.time import now as wall_clock
+from rbac.models import User
+
+_log = logging.getLogger(__name__)
+
+# A job passes through fewer states than this between two waits; more turns mean a fault of ours.
+MOST_TURNS = 40
+Clock = Callable[[], datetime]
+_RANK: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
+
+
+class Outcome(Enum):
+    APPLIED = "applied"
+    UNCHANGED = "unchanged"
+    CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A job with all that its life depends on."""
+
+    job: Job
+    view: JobView
+    attempt: Attempt | None
+    replicas: tuple[Replica, ...]
+
+
+# --- One job ---------------------------------------------------------------------------------------------------------
+def reconcile(
+    job_id: UUID | str, *, clock: Clock = wall_clock, rest: frozenset[JobState] = TERMINAL
+) -> JobState | None:
+    """Move the job on until it waits for something, or has ended; its state then. None: there is no such job.
+
+    In the states of ``rest`` it is left alone.
+    """
+    state: JobState | None = None
+    for _ in range(MOST_TURNS):
+        loaded = load(job_id)
+        if loaded is None:
+            return None
+        state = loaded.view.state
+        if state in rest or not _turn(loaded, clock):
+            return state
+    _log.error("Job %s was not at rest after %d turns; the sweep goes on with it.", job_id, MOST_TURNS)
+    return state
+
+
+def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User | None = None) -> bool:
+    """Bring an event from outside about. False where the job's state leaves nothing to do.
+
+    Raises lifecycle.InvalidTransition where it cannot happen in this state.
+    """
+    while True:
+        loaded = load(job_id)
+        if loaded is None:
+            return False
+        outcome = apply(loaded, kind(loaded.view.attempt, why), actor=actor)
+        if outcome is not Outcome.CONFLICT:
+            return outcome is Outcome.APPLIED
+
+
+def _turn(loaded: Loaded, clock: Clock) -> bool:
+    """One step on. False where nothing is left to do now."""
+    now = clock()
+    facts = _facts(loaded)
+    _note(loaded, facts, now)
+    for event in events_from(loaded.view, facts, now, policy()):
+        if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
+            return True
+    return _work(loaded, clock)
+
+
+def _work(loaded: Loaded, clock: Clock) -> bool:
+    """Do what the state still has to get done. True where something came of it."""
+    for effect in effects_due(loaded.view):
+        if isinstance(effect, Reserve):
+            return _reserve(loaded, effect, clock)
+        event = effects.perform(effect, loaded.job)
+        if event is not None and apply(loaded, event, clock) is not Outcome.UNCHANGED:
+            return True
+    return False
+
+
+def _reserve(loaded: Loaded, effect: Reserve, clock: Clock) -> bool:
+    """The reservation and the state that holds it are committed together or not at all."""
+    with transaction.atomic():
+        event = effects.perform(effect, loaded.job)
+        outcome = apply(loaded, event, clock) if event else Outcome.UNCHANGED
+        if outcome is Outcome.CONFLICT:
+            transaction.set_rollback(True)
+    # A new sentence is no progress: the job waits on.
+    return outcome is Outcome.CONFLICT or isinstance(event, QuotaReserved)
+
+
+def policy() -> Policy:
+    return Policy(registration=timedelta(seconds=settings.REGISTRATION_SECONDS))
+
+
+def _actor_of(event: Event, job: Job) -> User | None:
+    return job.cancelled_by if isinstance(event, CancelRequested) else None
+
+
+# --- Loading ---------------------------------------------------------------------------------------------------------
+def load(job_id: UUID | str) -> Loaded | None:
+    job = Job.objects.select_related("namespace", "snapshot", "cancelled_by").filter(pk=job_id).first()
+    if job is None:
+        return None
+    attempt = effects.present_attempt(job)
+    replicas = tuple(attempt.replicas.order_by("id")) if attempt else ()
+    return Loaded(job, _view(job, attempt), attempt, replicas)
+
+
+def _view(job: Job, attempt: Attempt | None) -> JobView:
+    return JobView(
+        id=str(job.pk),
+        state=JobState(job.state),
+        attempt=job.attempt,
+        changed=job.changed,
+        reason=Reason(job.reason) if job.reason else None,
+        why=job.why,
+        started=job.started,
+        finished=job.finished,
+        admitted=attempt.created if attempt else None,
+        retries=job.spec["retries"],
+        requeues=job.requeues,
+        timeout=span(job.spec["timeout"]),
+        min_trainers=job.spec["roles"]["trainer"]["min"],
+    )
+
+
+def _facts(loaded: Loaded) -> Facts:
+    job = loaded.job
+    wished = job.cancel_requested is not None
+    return Facts(
+        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if wished else "",
+        replicas=tuple(replica_fact(row) for row in loaded.replicas),
+        view=_observe(loaded),
+    )
+
+
+def _observe(loaded: Loaded) -> AttemptView | None:
+    if loaded.view.state not in effects.OBSERVED:
+        return None
+    if loaded.attempt is None:
+        return AttemptView(gone=True)
+    return backends.current().observe(effects.ref_of(loaded.job, loaded.attempt))
+
+
+def replica_fact(row: Replica) -> ReplicaFact:
+    return ReplicaFact(
+        name=row.name,
+        role=row.role,
+        state=ReplicaState(row.state),
+        code=row.code,
+        signal=row.signal,
+        out_of_memory=row.out_of_memory,
+        why=row.why,
+        registered=row.registered is not None,
+        flushed=row.flushed,
+    )
+
+
+def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
+    """Write down the ends that the backend saw and no agent has reported, for those who look at the replicas."""
+    if facts.view is None:
+        return
+    never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
+    for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
+        if fact.state == row.state or row.state == never_started:
+            continue
+        Replica.objects.filter(pk=row.pk, state=row.state).update(
+            state=fact.state,
+            code=fact.code,
+            signal=fact.signal,
+            out_of_memory=fact.out_of_memory,
+            why=fact.why,
+            finished=now,
+        )
+
+
+# --- Applying --------------------------------------------------------------------------------------------------------
+def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: User | None = None) -> Outcome:
+    """Step and write, if the job is still as it was loaded."""
+    now = clock()
+    outcome = step(loaded.view, event, now)
+    if outcome.job == loaded.view and not outcome.effects:
+        return Outcome.UNCHANGED
+    with transaction.atomic():
+        if not _write(loaded.job, outcome):
+            return Outcome.CONFLICT
+        if outcome.job.state is not loaded.view.state:
+            _remember(loaded, outcome, now, actor)
+        for effect in outcome.effects:
+            effects.commit(effect, loaded.job)
+    return Outcome.APPLIED
+
+
+def _write(job: Job, outcome: Step) -> bool:
+    after = outcome.job
+    written = Job.objects.filter(pk=job.pk, revision=job.revision).update(
+        state=after.state,
+        reason=after.reason or "",
+        why=after.why,
+        attempt=after.attempt,
+        requeues=dict(after.requeues),
+        changed=after.changed,
+        started=after.started,
+        finished=after.finished,
+        revision=F("revision") + 1,
+    )
+    return written == 1
+
+
+def _remember(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) -> None:
+    Transition.objects.create(
+        job=loaded.job,
+        attempt=outcome.job.attempt,
+        at=now,
+        old=loaded.view.state,
+        state=outcome.job.state,
+        reason=outcome.job.reason or loaded.view.reason or "",
+        why=outcome.why,
+        actor=actor,
+    )
+
+
+# --- All jobs --------------------------------------------------------------------------------------------------------
+def sweep(now: datetime) -> int:
+    """Look at every active job once; the number of them. One query where there is none.
+
+    The order is that of admission: by priority, then by age. A job that cannot be moved on does not hold up the others.
+    """
+    jobs = active_jobs()
+    for job_id in jobs:
+        try:
+            reconcile(job_id, clock=lambda: now)
+        except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+            _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)
+    return len(jobs)
+
+
+def active_jobs() -> list[UUID]:
+    rows: Iterable[tuple[UUID, str]] = (
+        Job.objects.filter(state__in=ACTIVE).order_by("created").values_list("pk", "spec__priority")
+    )
+    return [pk for pk, _ in sorted(rows, key=lambda row: _RANK.get(row[1], 1))]

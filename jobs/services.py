@@ -1,0 +1,364 @@
+"""What people and agents do to jobs. People's deeds take ``actor``, check the scope, and leave a row in the trail.
+
+The state of a job is changed by none of these: they leave facts (a wish, a report) and hint at the reconciler.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Protocol
+from uuid import UUID, uuid4
+
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest
+
+from datasets.storage import default_storage
+from jobs import effects, facts, planner, reconciler, snapshots, tasks
+from jobs.lifecycle import HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
+from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
+from jobs.selectors import job_for
+from jobs.spec import JobSpec
+from jobs.states import ENDED, ReplicaState
+from jobs.streams.entries import Gap
+from jobs.streams.models import Source
+from portal.common.doorbell import ring
+from portal.common.errors import Conflict, NotFound, QuotaExceeded, ValidationFailed
+from portal.common.time import now as wall_clock
+from rbac import audit
+from rbac.access import namespace_for
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+
+_log = logging.getLogger(__name__)
+
+KEY_LIMIT = 100  # characters of an idempotency key
+_EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
+_FIRST_WHY = "Waiting to be admitted."
+
+
+# --- People ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Submitted:
+    """``created`` is False where an earlier submission with the same key is given again."""
+
+    job: Job
+    created: bool
+
+
+def submit_job(
+    *,
+    actor: User,
+    namespace: str,
+    spec: JobSpec,
+    idempotency_key: str | None = None,
+    request: HttpRequest | None = None,
+) -> Submitted:
+    """Take a job in: QUEUED, with its code kept.
+
+    Raises NotFound or Forbidden for the namespace, QuotaExceeded (with ``numbers``) where it can never fit, Conflict
+    where the key was used for something else.
+    """
+    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    key = _checked_key(idempotency_key)
+    _refuse_what_never_fits(room, spec)
+    # The storage may be far away: no transaction is open meanwhile.
+    digest, size = snapshots.keep(spec.files)
+    earlier = _earlier(actor, room, key, spec, digest)
+    if earlier:
+        return Submitted(earlier, created=False)
+    try:
+        return Submitted(_create(actor, room, spec, key, digest, size, request), created=True)
+    except IntegrityError:
+        # The same key came twice at once.
+        earlier = _earlier(actor, room, key, spec, digest)
+        if earlier is None:
+            raise
+        return Submitted(earlier, created=False)
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and (not key.strip() or len(key) > KEY_LIMIT or not key.isprintable()):
+        raise ValidationFailed({"Idempotency-Key": [f"Write 1 to {KEY_LIMIT} printable characters."]})
+    return key
+
+
+def _refuse_what_never_fits(namespace: Namespace, spec: JobSpec) -> None:
+    verdict = effects.quota_verdict(namespace, spec)
+    if verdict.never:
+        raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
+
+
+def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:
+    if key is None:
+        return None
+    job = Job.objects.filter(namespace=namespace, owner=actor, idempotency_key=key).first()
+    if job and (job.snapshot_id != digest or job.spec != spec.to_json()):
+        raise Conflict(f"The key {key!r} was used for another job ({job.pk}). Use a fresh key for each job.")
+    return job
+
+
+@transaction.atomic
+def _create(
+    actor: User,
+    namespace: Namespace,
+    spec: JobSpec,
+    key: str | None,
+    digest: str,
+    size: int,
+    request: HttpRequest | None,
+) -> Job:
+    now = wall_clock()
+    CodeSnapshot.objects.get_or_create(digest=digest, defaults={"size": size})
+    job = Job.objects.create(
+        namespace=namespace,
+        owner=actor,
+        name=spec.name,
+        spec=spec.to_json(),
+        snapshot_id=digest,
+        why=_FIRST_WHY,
+        created=now,
+        changed=now,
+        idempotency_key=key,
+    )
+    Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
+    detail = {"name": job.name, "snapshot": digest}
+    audit.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail, request=request)
+    _tell(job)
+    return job
+
+
+def _tell(job: Job) -> None:
+    """After the commit: the reconciler looks at the job, and so do readers."""
+    tasks.hint(job.pk)
+    ring(f"status:{job.pk}")
+    ring(f"status:ns:{job.namespace.name}")
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would come of a submission now. ``verdict``: ``admitted``, ``queued`` or ``refused``, with its reason."""
+
+    verdict: str
+    reason: str
+    numbers: Mapping[str, Mapping[str, float]]
+    amounts: Mapping[str, float]
+    replicas: Sequence[Mapping[str, Any]]
+
+
+def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
+    """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden."""
+    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    decided = effects.quota_verdict(room, spec)
+    verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
+    return Preview(
+        verdict=verdict,
+        reason=decided.why or "It fits and would start at once.",
+        numbers=decided.numbers,
+        amounts=planner.amounts(spec),
+        replicas=[
+            {"name": f"{role}-{index}", "role": role, "index": index, "cpu": each.cpu, "memory": each.memory}
+            for role, index, each in planner.replicas(spec)
+        ],
+    )
+
+
+@transaction.atomic
+def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+    """Leave the wish to cancel; asking twice is asking once.
+
+    Raises NotFound, Forbidden, and Conflict where the job has ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.state in TERMINAL:
+        raise Conflict(f"The job has already ended ({job.state}); there is nothing to cancel.")
+    now = wall_clock()
+    wished = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
+    if wished:
+        audit.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+        _tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+@transaction.atomic
+def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+    """Let a job that has ended run again as its next attempt.
+
+    Raises NotFound, Forbidden, QuotaExceeded, and Conflict where the job has not ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.state not in TERMINAL:
+        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+    _refuse_what_never_fits(job.namespace, JobSpec.from_json(job.spec))
+    Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None)
+    reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
+    audit.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+    _tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+# --- Agents ----------------------------------------------------------------------------------------------------------
+class ReplicaReport(Protocol):
+    """What an agent tells of its replica; ``phase`` is starting, registered or exited."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def out_of_memory(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
+
+
+@transaction.atomic
+def record_report(attempt: Attempt, report: ReplicaReport) -> None:
+    """Write down how a replica fares; a report that was taken before changes nothing. Raises NotFound."""
+    row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
+    if row is None:
+        raise NotFound(f"This attempt has no replica {report.replica!r}.")
+    told = _PHASES[report.phase](row, report, wall_clock())
+    row.save()
+    if told:
+        _happened(attempt, row.name, kind=report.phase, text=told)
+    _tell(attempt.job)
+
+
+def _started(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    if row.state == ReplicaState.WAITING:
+        row.state = ReplicaState.STARTING
+    row.started = row.started or now
+    return ""
+
+
+def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    _started(row, report, now)
+    if row.state not in ENDED:
+        row.state = ReplicaState.REGISTERED
+    before, row.registered = row.registered, row.registered or now
+    return "" if before else f"{row.name} has registered."
+
+
+def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    """The agent's own word replaces what the backend saw; it knows more."""
+    if row.flushed:
+        return ""
+    row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
+    row.code, row.signal, row.out_of_memory, row.why = report.code, report.signal, report.out_of_memory, report.why
+    return facts.ending(reconciler.replica_fact(row)) + "."
+
+
+_PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
+
+
+def _happened(attempt: Attempt, replica: str, *, kind: str, text: str) -> None:
+    JobEvent.objects.create(
+        job_id=attempt.job_id, attempt=attempt.number, at=wall_clock(), replica=replica, kind=kind, text=text
+    )
+
+
+def heartbeat(attempt: Attempt, *, replica: str) -> None:
+    """Note that a replica's agent lives."""
+    Replica.objects.filter(attempt=attempt, name=replica).update(heartbeat=wall_clock())
+
+
+@transaction.atomic
+def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[tuple[float, str, str]]) -> int:
+    """Take events (unix time, kind, text) that the replica numbers from ``first`` on; the last number taken.
+
+    What was taken before is dropped. Raises Gap where ``first`` lies beyond the one after the last number taken.
+    """
+    source, _ = Source.objects.select_for_update().get_or_create(attempt=attempt, replica=replica, kind=_EVENTS)
+    if first > source.last + 1:
+        raise Gap(source.last)
+    fresh = events[source.last + 1 - first :]
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            at=datetime.fromtimestamp(at, UTC),
+            replica=replica,
+            kind=kind,
+            text=text,
+        )
+        for at, kind, text in fresh
+    )
+    source.last += len(fresh)
+    source.save(update_fields=["last"])
+    if fresh:
+        ring(f"status:{attempt.job_id}")
+    return source.last
+
+
+def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, stream: BinaryIO) -> Artifact:
+    """Keep a file that a replica left; sending it again changes nothing.
+
+    Where another replica has left a different file of that name, this one's goes by ``<replica>/<name>``.
+    Raises ValidationFailed where the content is not what ``sha256`` says, and what the storage raises.
+    """
+    known = Artifact.objects.filter(job_id=attempt.job_id, attempt=attempt.number)
+    same = known.filter(sha256=sha256, name__in=(name, f"{replica}/{name}")).first()
+    if same:
+        return same
+    key = f"artifacts/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
+    storage = default_storage()
+    kept = storage.put(key, stream)
+    if kept.sha256 != sha256:
+        storage.delete(key)
+        raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
+    taken = known.filter(name=name).exclude(replica=replica).exists()
+    row, _ = Artifact.objects.update_or_create(
+        job_id=attempt.job_id,
+        attempt=attempt.number,
+        name=f"{replica}/{name}" if taken else name,
+        defaults={"replica": replica, "size": kept.size, "sha256": sha256, "key": key, "created": wall_clock()},
+    )
+    ring(f"status:{attempt.job_id}")
+    return row
+
+
+# --- The end of the portal -------------------------------------------------------------------------------------------
+def interrupt_all(*, seconds: float = 5.0) -> int:
+    """Stop every running attempt because the portal itself stops; how many had not ended after ``seconds``.
+
+    Each goes back to the queue as the next attempt. One that has not ended in time stays STOPPING, and the next start
+    of the portal goes on with it. The caller has stopped the sweep and the worker before.
+    """
+    running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
+    waiting = [pk for pk in running if _interrupt(pk)]
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while waiting and time.monotonic() < deadline:
+        waiting = [pk for pk in waiting if not _at_rest(pk)]
+        if waiting:
+            pause.wait(0.05)
+    return len(waiting)
+
+
+def _interrupt(job_id: UUID) -> bool:
+    try:
+        reconciler.cause(job_id, Interrupted, why="The portal was stopped.")
+    except InvalidTransition:
+        # It went back to the queue by itself.
+        return False
+    return True
+
+
+_REST = TERMINAL | {JobState.QUEUED}
+
+
+def _at_rest(job_id: UUID) -> bool:
+    try:
+        state = reconciler.reconcile(job_id, rest=_REST)
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be interrupted.", job_id)
+        return True
+    return state is None or state in _REST
