@@ -1,0 +1,66 @@
+// Builds the pages' scripts into portal/static/portal/dist (or the directory after --out), deterministically:
+// the same sources and lock file give the same bytes, which scripts/check_frontend.sh relies on.
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { gzipSync } from "node:zlib";
+import { build } from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const argument = (name) => {
+  const at = process.argv.indexOf(name);
+  return at < 0 ? undefined : process.argv[at + 1];
+};
+
+const shared = { bundle: true, format: "esm", logLevel: "warning", charset: "utf8", absWorkingDir: here };
+
+async function buildTests() {
+  const outdir = join(here, "build", "tests");
+  rmSync(outdir, { recursive: true, force: true });
+  const entryPoints = readdirSync(join(here, "test")).map((name) => join("test", name));
+  await build({ ...shared, entryPoints, outdir, platform: "node", target: "node20" });
+}
+
+async function buildPages(outdir) {
+  rmSync(outdir, { recursive: true, force: true });
+  mkdirSync(outdir, { recursive: true });
+  const result = await build({
+    ...shared,
+    entryPoints: ["src/main.ts"],
+    outdir,
+    splitting: true,
+    minify: true,
+    target: "es2022",
+    chunkNames: "[name]-[hash]",
+    legalComments: "none",
+    metafile: true,
+  });
+  writeFileSync(join(outdir, "LICENSES.txt"), licences(Object.keys(result.metafile.inputs)));
+  for (const name of readdirSync(outdir).filter((name) => name.endsWith(".js"))) {
+    const packed = gzipSync(readFileSync(join(outdir, name)), { level: 9 });
+    // The tenth byte names the operating system that packed it; 255 is "unknown".
+    packed[9] = 255;
+    writeFileSync(join(outdir, `${name}.gz`), packed);
+  }
+}
+
+/** The licence texts of every package whose code went into the bundle. */
+function licences(inputs) {
+  const packages = new Set();
+  for (const input of inputs) {
+    const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input);
+    if (found) packages.add(found[1]);
+  }
+  return [...packages].sort().map(licence).join("\n");
+}
+
+function licence(name) {
+  const folder = join(here, "node_modules", name);
+  const { version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
+  const file = readdirSync(folder).find((entry) => /^licen[cs]e/i.test(entry));
+  const text = file ? readFileSync(join(folder, file), "utf8").trim() : "See the package.";
+  return `${name} ${version}\n\n${text}\n\n${"-".repeat(80)}\n`;
+}
+
+if (process.argv.includes("--tests")) await buildTests();
+else await buildPages(argument("--out") ?? join(here, "..", "portal", "static", "portal", "dist"));

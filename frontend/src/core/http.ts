@@ -1,0 +1,50 @@
+/** The HTTP API, from the page: same origin, session cookie, CSRF token, problems as one error type. */
+
+/** `application/problem+json` as the API answers it. */
+export interface Problem {
+  code: string;
+  detail: string;
+  status: number;
+  errors?: Record<string, string[]>;
+}
+
+export class ApiError extends Error {
+  constructor(readonly problem: Problem) {
+    super(problem.detail);
+  }
+}
+
+/** Raises ApiError for an answer that is no success, TypeError when the portal cannot be reached. */
+export async function getJson<Value>(url: string, signal?: AbortSignal): Promise<Value> {
+  return read<Value>(await fetch(url, { headers: { Accept: "application/json" }, ...(signal ? { signal } : {}) }));
+}
+
+/** As getJson, but POST with a JSON body. `key` makes a repeated submit harmless. */
+export async function postJson<Value>(url: string, body: unknown, key = ""): Promise<Value> {
+  const headers: Record<string, string> = {
+    Accept: "application/json",
+    "Content-Type": "application/json",
+    "X-CSRFToken": csrfToken(),
+  };
+  if (key) headers["Idempotency-Key"] = key;
+  return read<Value>(await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+function csrfToken(): string {
+  return document.querySelector<HTMLMetaElement>('meta[name="csrf-token"]')?.content ?? "";
+}
+
+async function read<Value>(response: Response): Promise<Value> {
+  const text = await response.text();
+  if (response.ok) return (text ? JSON.parse(text) : null) as Value;
+  throw new ApiError(problemOf(response, text));
+}
+
+function problemOf(response: Response, text: string): Problem {
+  try {
+    const problem = JSON.parse(text) as Partial<Problem>;
+    return { code: "error", detail: response.statusText, ...problem, status: response.status };
+  } catch {
+    return { code: "error", detail: `${response.status} ${response.statusText}`, status: response.status };
+  }
+}

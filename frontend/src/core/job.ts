@@ -1,0 +1,89 @@
+/** The shapes that the API and the socket share (design of the HTTP contract), and a job's states in words. */
+import { gettext } from "./i18n";
+
+export interface Replica {
+  name: string;
+  role: string;
+  index: number;
+  state: string;
+  why: string;
+}
+
+export interface Job {
+  id: string;
+  name: string;
+  namespace: string;
+  owner?: string;
+  state: string;
+  reason: string;
+  why: string;
+  attempt: number;
+  created: string;
+  changed?: string;
+  started: string | null;
+  finished: string | null;
+  replicas: Replica[];
+}
+
+export interface LogLine {
+  seq: number;
+  time: string | number;
+  replica: string;
+  stream: string;
+  text: string;
+}
+
+export interface MetricPoint {
+  seq: number;
+  time: string | number;
+  attempt: number;
+  replica: string;
+  step: number;
+  key: string;
+  /** NaN and the infinities come as text. */
+  value: number | string | null;
+}
+
+/** A change of state (`kind` is "state") or something that happened to a replica. */
+export interface JobEvent {
+  time: string;
+  attempt: number;
+  kind: string;
+  state: string;
+  replica: string;
+  text: string;
+  actor: string;
+}
+
+const TERMINAL = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);
+
+export function isTerminal(state: string): boolean {
+  return TERMINAL.has(state);
+}
+
+const LABELS: Record<string, () => string> = {
+  QUEUED: () => gettext("Queued"),
+  ADMITTED: () => gettext("Admitted"),
+  BUILDING: () => gettext("Building"),
+  LAUNCHING: () => gettext("Launching"),
+  REGISTERING: () => gettext("Registering"),
+  RUNNING: () => gettext("Running"),
+  STOPPING: () => gettext("Stopping"),
+  SUCCEEDED: () => gettext("Succeeded"),
+  FAILED: () => gettext("Failed"),
+  CANCELLED: () => gettext("Cancelled"),
+  waiting: () => gettext("waiting"),
+  starting: () => gettext("starting"),
+  registered: () => gettext("registered"),
+  exited: () => gettext("exited"),
+  lost: () => gettext("lost"),
+};
+
+export function stateLabel(state: string): string {
+  return LABELS[state]?.() ?? state;
+}
+
+/** Times come as ISO text or as seconds since 1970. */
+export function dateOf(time: string | number): Date {
+  return typeof time === "number" ? new Date(time * 1000) : new Date(time);
+}

@@ -1,0 +1,49 @@
+/**
+ * A job specification between its three forms: the object that the API takes, the fields of the form (named by their path,
+ * `roles.trainer.cpu`), and YAML. Pure.
+ */
+
+export type Value = string | number | boolean | null | Value[] | { [key: string]: Value };
+export type Spec = { [key: string]: Value };
+
+/** What stands at a dotted path, or undefined. */
+export function at(spec: Spec, path: string): Value | undefined {
+  let value: Value | undefined = spec;
+  for (const key of path.split(".")) {
+    if (value === null || typeof value !== "object" || Array.isArray(value)) return undefined;
+    value = value[key];
+  }
+  return value;
+}
+
+/** A copy with another value at the path; an empty text takes the key away, so that the default counts. */
+export function withValue(spec: Spec, path: string, value: Value): Spec {
+  const [key, ...rest] = path.split(".") as [string, ...string[]];
+  const copy: Spec = { ...spec };
+  if (rest.length) {
+    const inner = copy[key];
+    const object = inner !== null && typeof inner === "object" && !Array.isArray(inner) ? inner : {};
+    copy[key] = withValue(object, rest.join("."), value);
+  } else if (value === "") delete copy[key];
+  else copy[key] = value;
+  return copy;
+}
+
+/** What a field holds, as the specification wants it. A number that is none goes as it is: the server says what is wrong. */
+export function fieldValue(text: string, numeric: boolean): Value {
+  const trimmed = text.trim();
+  return numeric && /^-?\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
+}
+
+/** The specification without its code, which has an editor of its own. */
+export function withoutFiles(spec: Spec): Spec {
+  const { files: _files, ...rest } = spec;
+  return rest;
+}
+
+/** Where a complaint of the server belongs: `files.train.py: line 3, column 5: ...` is a place in the editor. */
+export function placeOf(path: string, sentence: string): { file: string; line: number; column: number } | null {
+  const file = /^files\.(.+)$/.exec(path)?.[1];
+  const place = /line (\d+)(?:,? column (\d+))?/i.exec(sentence);
+  return file && place ? { file, line: Number(place[1]), column: Number(place[2] ?? 1) } : null;
+}

@@ -1,0 +1,91 @@
+/** `<live-status job="...">`: the state in a chip, why, since when, and a row for each replica; always as it is now. */
+import { paintChip } from "../core/chip";
+import { embedded, h } from "../core/dom";
+import { getJson } from "../core/http";
+import { fill, gettext } from "../core/i18n";
+import { dateOf, isTerminal, stateLabel, type Job, type Replica } from "../core/job";
+import { theLive, type Connection } from "../core/live";
+import { absolute } from "../core/time";
+
+export class LiveStatus extends HTMLElement {
+  private stop: (() => void) | undefined;
+  private job: Job | null = null;
+  private readonly onConnection = (event: Event): void => this.showConnection((event as CustomEvent<Connection>).detail);
+
+  connectedCallback(): void {
+    const job = embedded<Job>("job-data");
+    if (job) this.show(job);
+    document.addEventListener("regatta:connection", this.onConnection);
+    const id = this.getAttribute("job") ?? "";
+    this.stop = theLive().subscribe({
+      stream: "status",
+      job: id,
+      onFrame: (frame) => {
+        if (frame.t === "status") this.show(frame.job_state);
+      },
+      poll: async () => this.show(await getJson<Job>(`/api/v1/jobs/${id}`)),
+    });
+  }
+
+  disconnectedCallback(): void {
+    this.stop?.();
+    document.removeEventListener("regatta:connection", this.onConnection);
+  }
+
+  private show(job: Job): void {
+    const before = this.job;
+    this.job = job;
+    const chip = document.querySelector<HTMLElement>("[data-state-chip]");
+    if (chip) paintChip(chip, job.state);
+    const why = document.querySelector<HTMLElement>("[data-why]");
+    if (why) why.textContent = job.why;
+    this.showDuration(job);
+    for (const element of document.querySelectorAll<HTMLElement>("[data-when]")) {
+      element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
+    }
+    this.replaceChildren(replicasTable(job));
+    document.dispatchEvent(new CustomEvent("regatta:rendered"));
+    if (!before || before.state !== job.state || before.attempt !== job.attempt) this.announce(job);
+  }
+
+  private announce(job: Job): void {
+    document.dispatchEvent(new CustomEvent<Job>("regatta:job", { detail: job }));
+    document.title = document.title.replace(/^[^·]*·/, `${stateLabel(job.state)} ·`);
+  }
+
+  private showDuration(job: Job): void {
+    const element = document.querySelector<HTMLElement>("[data-duration]");
+    if (!element) return;
+    element.dataset["since"] = job.started ?? job.created;
+    if (job.finished) element.dataset["until"] = job.finished;
+    else delete element.dataset["until"];
+    element.title = fill(gettext("Since {time}"), { time: absolute(dateOf(job.started ?? job.created)) });
+  }
+
+  private showConnection(state: Connection): void {
+    const chip = document.querySelector<HTMLElement>("[data-connection]");
+    if (!chip) return;
+    chip.hidden = state === "live" || state === "connecting";
+    chip.textContent = state === "polling" ? gettext("Live view by polling") : gettext("Reconnecting…");
+  }
+}
+
+function replicasTable(job: Job): HTMLElement {
+  if (job.replicas.length === 0) {
+    return h("p", { class: "quiet" }, gettext("No process has been started yet. They appear here as soon as the job is launched."));
+  }
+  const head = [gettext("Replica"), gettext("State"), gettext("What happened")].map((text) => h("th", { scope: "col" }, text));
+  return h(
+    "table",
+    { class: "table replicas" },
+    h("thead", {}, h("tr", {}, ...head)),
+    h("tbody", {}, ...job.replicas.map(replicaRow)),
+  );
+}
+
+function replicaRow(replica: Replica): HTMLElement {
+  const chip = h("span", { class: "dot-label", "data-replica-state": replica.state }, stateLabel(replica.state));
+  return h("tr", {}, h("th", { scope: "row" }, replica.name), h("td", {}, chip), h("td", { class: "quiet" }, replica.why));
+}
+
+customElements.define("live-status", LiveStatus);

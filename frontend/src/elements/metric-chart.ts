@@ -1,0 +1,538 @@
+/**
+ * `<metric-chart job="...">`: the curves of a job. History comes reduced over HTTP, the rest over the socket strictly after
+ * it; a zoom asks for finer data. Plotly draws at most twice a second, and not at all while nobody looks.
+ */
+import Plotly from "plotly.js-basic-dist-min";
+import { addPoint, bucketWidth, coarsen, emptySeries, MOST_BUCKETS, smooth, type Series } from "../core/buckets";
+import { Cursor } from "../core/cursor";
+import { debounce, embedded, h } from "../core/dom";
+import { getJson } from "../core/http";
+import { fill, gettext, language } from "../core/i18n";
+import { dateOf, isTerminal, type Job, type JobEvent, type MetricPoint } from "../core/job";
+import { theLive } from "../core/live";
+import { short } from "../core/numbers";
+
+type Axis = "step" | "elapsed" | "wall";
+
+interface MetricsAnswer {
+  series: Record<string, Series>;
+  next: number;
+}
+
+const DRAW_MS = 600;
+const BUCKETS = 1000;
+const ATTEMPTS_SHOWN = 3;
+const TABLE_ROWS = 20;
+// Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008).
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"];
+
+export class MetricChart extends HTMLElement {
+  private jobId = "";
+  private job: Job | null = null;
+  private axis: Axis = "step";
+  private smoothing = 0;
+  private logY = false;
+  private key = "";
+  private zoom: [number, number] | null = null;
+  /** Attempt -> key -> series, whole run. */
+  private history = new Map<number, Map<string, Series>>();
+  /** The same for the part that is zoomed into. */
+  private detail: Map<number, Map<string, Series>> | null = null;
+  private cursor = new Cursor(0);
+  /** Where the axis of elapsed time begins: the time of the first point. */
+  private base = 0;
+  private events: JobEvent[] = [];
+  private dirty = true;
+  private stop: (() => void) | undefined;
+  private timer: ReturnType<typeof setInterval> | undefined;
+  private generation = 0;
+  private readonly plot = h("div", { class: "chart-plot", role: "img" });
+  private readonly picker = h("div", { class: "segmented", role: "group", "aria-label": gettext("Curve") });
+  private readonly summary = h("p", { class: "chart-summary quiet", "aria-live": "off" });
+  private readonly table = h("div", { class: "chart-table" });
+  private readonly dark = matchMedia("(prefers-color-scheme: dark)");
+  private readonly onJob = (event: Event): void => void this.jobChanged((event as CustomEvent<Job>).detail);
+  private readonly onTheme = (): void => void (this.dirty = true);
+
+  connectedCallback(): void {
+    this.jobId = this.getAttribute("job") ?? "";
+    this.job = embedded<Job>("job-data");
+    this.replaceChildren(this.toolbar(), this.plot, this.summary, this.dataTable());
+    document.addEventListener("regatta:job", this.onJob);
+    document.addEventListener("regatta:theme", this.onTheme);
+    this.dark.addEventListener("change", this.onTheme);
+    this.timer = setInterval(() => this.drawIfNeeded(), DRAW_MS);
+    void this.load();
+    void this.loadEvents();
+  }
+
+  disconnectedCallback(): void {
+    this.stop?.();
+    clearInterval(this.timer);
+    Plotly.purge(this.plot);
+    document.removeEventListener("regatta:job", this.onJob);
+    document.removeEventListener("regatta:theme", this.onTheme);
+    this.dark.removeEventListener("change", this.onTheme);
+  }
+
+  // --- Data ---------------------------------------------------------------------------------------------------------
+
+  private async load(): Promise<void> {
+    const generation = ++this.generation;
+    try {
+      const { history, next } = await this.fetchAll(null);
+      if (generation !== this.generation) return;
+      this.base = this.axis === "elapsed" ? firstX(history) : 0;
+      this.history = shifted(history, this.base);
+      this.cursor = new Cursor(next);
+      this.listen();
+      this.draw();
+    } catch {
+      this.summary.textContent = gettext("The chart could not be loaded. It is tried again.");
+      setTimeout(() => this.isConnected && generation === this.generation && void this.load(), 3000);
+    }
+  }
+
+  /** All attempts that are shown, newest last. `next` is where the live points begin: the smallest of the answers' cursors. */
+  private async fetchAll(range: [number, number] | null): Promise<{ history: Map<number, Map<string, Series>>; next: number }> {
+    const newest = Math.max(1, this.job?.attempt ?? 1);
+    const history = new Map<number, Map<string, Series>>();
+    let next = Infinity;
+    for (let attempt = Math.max(1, newest - ATTEMPTS_SHOWN + 1); attempt <= newest; attempt += 1) {
+      const answer = await getJson<MetricsAnswer>(this.metricsUrl(attempt, range));
+      history.set(attempt, new Map(Object.entries(answer.series)));
+      next = Math.min(next, answer.next);
+    }
+    return { history, next: Number.isFinite(next) ? next : 0 };
+  }
+
+  private metricsUrl(attempt: number, range: [number, number] | null): string {
+    const x = this.axis === "step" ? "step" : "wall";
+    const query = new URLSearchParams({ x, buckets: String(BUCKETS), attempt: String(attempt) });
+    if (range) {
+      query.set("from", String(range[0] + this.base));
+      query.set("to", String(range[1] + this.base));
+    }
+    return `/api/v1/jobs/${this.jobId}/metrics?${query}`;
+  }
+
+  private listen(): void {
+    this.stop?.();
+    this.stop = theLive().subscribe({
+      stream: "metrics",
+      job: this.jobId,
+      after: () => this.cursor.after,
+      onFrame: (frame) => {
+        if (frame.t === "metrics") this.take(frame.points, frame.hi);
+        // Points that are gone for good, or a cursor of other data: begin anew from what there is.
+        if (frame.t === "gap" || (frame.t === "error" && frame.code === "cursor_beyond_head")) void this.load();
+      },
+      poll: () => this.load(),
+    });
+  }
+
+  private take(points: MetricPoint[], hi: number): void {
+    for (const point of this.cursor.take(points, hi)) {
+      addLive(this.history, point, this.xOf(point));
+      if (this.detail && this.inZoom(this.xOf(point))) addLive(this.detail, point, this.xOf(point));
+      this.dirty = true;
+    }
+  }
+
+  private inZoom(x: number): boolean {
+    return this.zoom !== null && x >= this.zoom[0] && x <= this.zoom[1];
+  }
+
+  private xOf(point: MetricPoint): number {
+    if (this.axis === "step") return point.step;
+    const seconds = dateOf(point.time).getTime() / 1000;
+    return this.axis === "wall" ? seconds : seconds - this.base;
+  }
+
+  private async jobChanged(job: Job): Promise<void> {
+    const another = this.job !== null && (job.attempt !== this.job.attempt || (job.started !== null && !this.job.started));
+    const ended = isTerminal(job.state) && !isTerminal(this.job?.state ?? "");
+    this.job = job;
+    if (another || ended) await this.load();
+    await this.loadEvents();
+  }
+
+  private async loadEvents(): Promise<void> {
+    const answer = await getJson<{ events?: JobEvent[]; results?: JobEvent[] }>(`/api/v1/jobs/${this.jobId}/events`).catch(() => null);
+    this.events = answer?.events ?? answer?.results ?? [];
+    this.dirty = true;
+  }
+
+  private readonly refine = debounce(() => {
+    const range = this.zoom;
+    if (!range) return;
+    this.fetchAll(range)
+      .then(({ history }) => {
+        if (this.zoom !== range) return;
+        this.detail = shifted(history, this.base);
+        this.draw();
+      })
+      .catch(() => undefined);
+  }, 250);
+
+  // --- Controls -----------------------------------------------------------------------------------------------------
+
+  private toolbar(): HTMLElement {
+    return h(
+      "div",
+      { class: "toolbar" },
+      this.picker,
+      h("span", { class: "spacer" }),
+      this.axisPicker(),
+      this.smoothingSlider(),
+      this.logToggle(),
+      h("a", { class: "button small", href: `/api/v1/jobs/${this.jobId}/metrics.csv`, download: true }, "CSV"),
+      h("button", { class: "button small", type: "button", onclick: () => this.savePng() }, "PNG"),
+    );
+  }
+
+  private axisPicker(): HTMLElement {
+    const choices: [Axis, string][] = [
+      ["step", gettext("Step")],
+      ["elapsed", gettext("Elapsed")],
+      ["wall", gettext("Clock")],
+    ];
+    const select = h("select", {
+      class: "small",
+      "aria-label": gettext("Horizontal axis"),
+      onchange: () => this.chooseAxis(select.value as Axis),
+    });
+    for (const [value, label] of choices) select.append(h("option", { value }, label));
+    return select;
+  }
+
+  private chooseAxis(axis: Axis): void {
+    this.axis = axis;
+    this.zoom = null;
+    this.detail = null;
+    void this.load();
+  }
+
+  private smoothingSlider(): HTMLElement {
+    const input = h("input", {
+      type: "range",
+      min: 0,
+      max: 0.99,
+      step: 0.01,
+      value: 0,
+      oninput: () => {
+        this.smoothing = Number(input.value);
+        this.dirty = true;
+      },
+    });
+    return h("label", { class: "inline" }, gettext("Smooth"), input);
+  }
+
+  private logToggle(): HTMLElement {
+    const input = h("input", {
+      type: "checkbox",
+      onchange: () => {
+        this.logY = input.checked;
+        this.draw();
+      },
+    });
+    return h("label", { class: "inline" }, input, gettext("Log scale"));
+  }
+
+  private showPicker(keys: string[]): void {
+    const shown = [...this.picker.children].map((child) => child.getAttribute("data-key"));
+    if (shown.join("\n") !== keys.join("\n")) {
+      this.picker.replaceChildren(
+        ...keys.map((key) => h("button", { type: "button", "data-key": key, onclick: () => this.chooseKey(key) }, key)),
+      );
+    }
+    for (const child of this.picker.children) {
+      child.setAttribute("aria-pressed", String(child.getAttribute("data-key") === this.key));
+    }
+  }
+
+  private chooseKey(key: string): void {
+    this.key = key;
+    this.zoom = null;
+    this.detail = null;
+    this.draw();
+  }
+
+  private savePng(): void {
+    void Plotly.downloadImage(this.plot, { format: "png", width: 1400, height: 700, filename: `${this.job?.name ?? "job"}-${this.key}` });
+  }
+
+  private dataTable(): HTMLElement {
+    const details = h("details", { class: "quiet-details" }, h("summary", {}, gettext("The last values as a table")), this.table);
+    details.addEventListener("toggle", () => details.open && this.showTable());
+    return details;
+  }
+
+  // --- Drawing ------------------------------------------------------------------------------------------------------
+
+  private drawIfNeeded(): void {
+    if (this.dirty && !document.hidden) this.draw();
+  }
+
+  private draw(): void {
+    this.dirty = false;
+    const keys = orderedKeys(this.history);
+    if (!keys.includes(this.key)) this.key = keys[0] ?? "";
+    this.showPicker(keys);
+    this.showSummary();
+    this.showTable();
+    void Plotly.react(this.plot, this.traces(), this.layout(), {
+      displaylogo: false,
+      responsive: true,
+      locale: language().startsWith("zh") ? "zh-CN" : "en",
+      modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d", "toImage"],
+    }).then(() => this.listenToZoom());
+  }
+
+  private listening = false;
+
+  private listenToZoom(): void {
+    if (this.listening) return;
+    this.listening = true;
+    (this.plot as unknown as Plotly.PlotElement).on("plotly_relayout", (change) => this.zoomed(change));
+  }
+
+  private zoomed(change: Record<string, unknown>): void {
+    if (change["xaxis.autorange"] === true) {
+      this.zoom = null;
+      this.detail = null;
+      this.draw();
+      return;
+    }
+    const from = this.fromAxis(change["xaxis.range[0]"]);
+    const to = this.fromAxis(change["xaxis.range[1]"]);
+    if (from === null || to === null) return;
+    this.zoom = [from, to];
+    this.refine();
+  }
+
+  private fromAxis(value: unknown): number | null {
+    if (value === undefined) return null;
+    // Plotly writes dates without a zone; ours are drawn in local time.
+    return this.axis === "wall" ? new Date(String(value).replace(" ", "T")).getTime() / 1000 : Number(value);
+  }
+
+  private traces(): Plotly.Trace[] {
+    const shown = this.detail ?? this.history;
+    const newest = Math.max(...shown.keys());
+    const traces: Plotly.Trace[] = [];
+    for (const [attempt, series] of shown) {
+      const data = series.get(this.key);
+      if (data && data.x.length) traces.push(...this.tracesOf(data, attempt, attempt === newest));
+    }
+    return traces;
+  }
+
+  private tracesOf(data: Series, attempt: number, newest: boolean): Plotly.Trace[] {
+    const x = this.axis === "wall" ? data.x.map(localTime) : data.x;
+    const index = orderedKeys(this.history).indexOf(this.key);
+    const colour = COLOURS[(newest ? index : index + attempt) % COLOURS.length] as string;
+    const name = this.history.size > 1 ? fill(gettext("{key}, attempt {n}"), { key: this.key, n: attempt }) : this.key;
+    const faint = { x, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false, line: { width: 0, color: colour } };
+    const traces: Plotly.Trace[] = [];
+    if (newest && data.count.some((count) => count > 1)) {
+      traces.push({ ...faint, y: data.min }, { ...faint, y: data.max, fill: "tonexty", fillcolor: `${colour}2a` });
+    }
+    if (this.smoothing > 0) traces.push({ ...faint, y: data.last, line: { width: 1, color: `${colour}55` } });
+    const alone = data.x.length === 1;
+    traces.push({
+      x,
+      y: smooth(data.last, data.count, this.smoothing),
+      name,
+      type: "scatter",
+      mode: alone ? "markers" : "lines",
+      opacity: newest ? 1 : 0.45,
+      line: { color: colour, width: newest ? 2 : 1.5, dash: newest ? "solid" : "dot" },
+      marker: { color: colour },
+    });
+    return traces;
+  }
+
+  private layout(): Plotly.Layout {
+    const style = getComputedStyle(this);
+    const colour = (name: string): string => style.getPropertyValue(name).trim();
+    const axis = { gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), automargin: true };
+    return {
+      uirevision: `${this.axis}|${this.key}|${this.zoom === null}`.replace(/\|(true|false)$/, ""),
+      autosize: true,
+      margin: { l: 52, r: 16, t: 12, b: 42 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { family: style.fontFamily, size: 12, color: colour("--quiet") },
+      hovermode: "x",
+      dragmode: "zoom",
+      showlegend: this.history.size > 1,
+      legend: { orientation: "h", y: 1.12, x: 0 },
+      xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear" },
+      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power" },
+      shapes: this.marks().map((mark) => ({
+        type: "line",
+        xref: "x",
+        yref: "paper",
+        x0: mark.x,
+        x1: mark.x,
+        y0: 0,
+        y1: 1,
+        line: { color: colour("--quiet"), width: 1, dash: "dot" },
+      })),
+      annotations: this.marks().map((mark) => ({
+        x: mark.x,
+        y: 1,
+        xref: "x",
+        yref: "paper",
+        text: "◆",
+        hovertext: mark.text,
+        showarrow: false,
+        font: { size: 10 },
+      })),
+      ...(this.history.size === 0 || this.key === "" ? { annotations: [this.emptyNote()] } : {}),
+    };
+  }
+
+  private emptyNote(): Record<string, unknown> {
+    const text = isTerminal(this.job?.state ?? "")
+      ? gettext("This job reported no metrics.")
+      : gettext("The curve begins with the first report of a trainer.");
+    return { text, xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, font: { size: 14 } };
+  }
+
+  /** Things that happened to replicas, where time is the axis: on the axis of steps they have no place. */
+  private marks(): { x: number | string; text: string }[] {
+    if (this.axis === "step") return [];
+    return this.events
+      .filter((event) => event.replica)
+      .slice(-50)
+      .map((event) => {
+        const seconds = dateOf(event.time).getTime() / 1000;
+        return { x: this.axis === "wall" ? localTime(seconds) : seconds - this.base, text: event.text };
+      });
+  }
+
+  private axisTitle(): string {
+    if (this.axis === "step") return gettext("step");
+    return this.axis === "elapsed" ? gettext("seconds since the start") : gettext("time");
+  }
+
+  // --- For those who do not see the curve ---------------------------------------------------------------------------
+
+  private current(): Series {
+    const newest = Math.max(...this.history.keys());
+    return this.history.get(newest)?.get(this.key) ?? emptySeries();
+  }
+
+  private showSummary(): void {
+    const series = this.current();
+    const at = lowest(series.min);
+    const text =
+      at < 0
+        ? ""
+        : fill(gettext("{key}: {last} now, lowest {least}, from {points} points"), {
+            key: this.key,
+            last: short(series.last.at(-1)),
+            least: short(series.min[at]),
+            points: series.count.reduce((sum, count) => sum + count, 0),
+          });
+    this.summary.textContent = text;
+    this.plot.setAttribute("aria-label", text || gettext("Empty chart"));
+  }
+
+  private showTable(): void {
+    if (!(this.table.parentElement as HTMLDetailsElement | null)?.open) return;
+    const { x, min, max, last } = this.current();
+    const from = Math.max(0, x.length - TABLE_ROWS);
+    const head = [this.axisTitle(), gettext("last"), gettext("least"), gettext("most")];
+    const rows = x.slice(from).map((value, i) => {
+      const cells = [this.axis === "wall" ? localTime(value) : short(value), ...[last, min, max].map((of) => short(of[from + i]))];
+      return h("tr", {}, ...cells.map((cell) => h("td", {}, cell)));
+    });
+    this.table.replaceChildren(
+      h(
+        "table",
+        { class: "table numbers" },
+        h("thead", {}, h("tr", {}, ...head.map((text) => h("th", { scope: "col" }, text)))),
+        h("tbody", {}, ...rows.reverse()),
+      ),
+    );
+  }
+}
+
+/** Cost first, the rest by name. */
+function orderedKeys(history: Map<number, Map<string, Series>>): string[] {
+  const keys = new Set([...history.values()].flatMap((series) => [...series.keys()]));
+  return [...keys].sort((a, b) => Number(b === "cost") - Number(a === "cost") || a.localeCompare(b));
+}
+
+function firstX(history: Map<number, Map<string, Series>>): number {
+  const first = [...history.values()].flatMap((series) => [...series.values()].map((one) => one.x[0] ?? Infinity));
+  const least = Math.min(...first);
+  return Number.isFinite(least) ? least : Date.now() / 1000;
+}
+
+/** As the server gives it, with x counted from `base` and only numbers that can be drawn. */
+function shifted(history: Map<number, Map<string, Series>>, base: number): Map<number, Map<string, Series>> {
+  for (const ofAttempt of history.values()) {
+    for (const series of ofAttempt.values()) {
+      series.x = series.x.map((x) => x - base);
+      for (const name of ["min", "max", "last"] as const) series[name] = series[name].map(finite);
+    }
+  }
+  return history;
+}
+
+function addLive(history: Map<number, Map<string, Series>>, point: MetricPoint, x: number): void {
+  const ofAttempt = history.get(point.attempt) ?? new Map<string, Series>();
+  history.set(point.attempt, ofAttempt);
+  const series = ofAttempt.get(point.key) ?? emptySeries();
+  const width = widthOf(series);
+  addPoint(series, x, finite(point.value), width);
+  const end = series.x.length - 1;
+  const span = (series.x[end] as number) - (series.x[0] as number);
+  ofAttempt.set(point.key, end >= MOST_BUCKETS ? coarsen(series, bucketWidth(span, BUCKETS)) : series);
+}
+
+/** What can be drawn; the rest leaves a gap. */
+function finite(value: number | string | null): number | null {
+  return typeof value === "number" && Number.isFinite(value) ? value : null;
+}
+
+/** Once a series is reduced, its last buckets tell how wide they are; before that each x is its own. */
+function widthOf(series: Series): number {
+  const end = series.x.length - 1;
+  if (end < BUCKETS / 2) return 0;
+  return bucketWidth((series.x[end] as number) - (series.x[0] as number), BUCKETS);
+}
+
+function lowest(values: (number | null)[]): number {
+  let found = -1;
+  values.forEach((value, i) => {
+    if (value !== null && (found < 0 || value < (values[found] as number))) found = i;
+  });
+  return found;
+}
+
+/** Local wall-clock time as Plotly takes it: "2026-01-31 14:05:09.120". */
+function localTime(seconds: number): string {
+  const date = new Date(seconds * 1000);
+  return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().replace("T", " ").slice(0, 23);
+}
+
+Plotly.register({
+  moduleType: "locale",
+  name: "zh-CN",
+  dictionary: {
+    Zoom: "缩放",
+    Pan: "平移",
+    "Zoom in": "放大",
+    "Zoom out": "缩小",
+    "Reset axes": "复位",
+    "Double-click to zoom back out": "双击还原",
+  },
+  format: {},
+});
+
+customElements.define("metric-chart", MetricChart);

@@ -1,0 +1,49 @@
+/** The job list stays true while it is looked at: states change in place, and a job that is new is fetched with its row. */
+import { debounce } from "./core/dom";
+import { theLive } from "./core/live";
+import { isTerminal, type Job } from "./core/job";
+import { paintChip } from "./core/chip";
+
+const list = document.querySelector<HTMLElement>("[data-job-list]") as HTMLElement;
+
+/** Every job that the socket has told of: one that is not here is new, and may belong into the list. */
+const met = new Set<string>();
+
+function update(job: Job, first: boolean): void {
+  const fresh = !met.has(job.id);
+  met.add(job.id);
+  const row = document.querySelector<HTMLElement>(`[data-job="${CSS.escape(job.id)}"]`);
+  const chip = row?.querySelector<HTMLElement>("[data-state]");
+  if (row && chip) paint(row, chip, job);
+  else if (fresh && !first) refresh();
+}
+
+function paint(row: HTMLElement, chip: HTMLElement, job: Job): void {
+  // The time that it took is in the row too: let the server write it when the job begins or ends.
+  if (chip.dataset["state"] !== job.state && (job.state === "RUNNING" || isTerminal(job.state))) refresh();
+  paintChip(chip, job.state);
+  const why = row.querySelector<HTMLElement>("[data-row-why]");
+  if (why) why.textContent = job.why;
+}
+
+/** The rows of the present address, from the server: it alone knows what the filters let through. */
+const refresh = debounce(() => {
+  void fetch(location.href, { headers: { "HX-Request": "true" } })
+    .then((response) => (response.ok ? response.text() : ""))
+    .then((html) => {
+      const fresh = new DOMParser().parseFromString(html, "text/html").querySelector("#jobs");
+      if (fresh) document.querySelector("#jobs")?.replaceWith(fresh);
+      document.dispatchEvent(new CustomEvent("regatta:rendered"));
+    });
+}, 500);
+
+theLive().subscribe({
+  stream: "jobs",
+  namespace: list.dataset["jobList"] ?? "",
+  onFrame: (frame) => {
+    if (frame.t !== "jobs") return;
+    const first = met.size === 0;
+    for (const job of frame.jobs) update(job, first);
+  },
+  poll: async () => refresh(),
+});

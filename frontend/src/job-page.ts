@@ -1,0 +1,152 @@
+/** The job page around its elements: tabs, events, files that were left, cancel and retry. */
+import { embedded, h } from "./core/dom";
+import { ApiError, getJson, postJson } from "./core/http";
+import { fill, gettext } from "./core/i18n";
+import { dateOf, isTerminal, stateLabel, type Job, type JobEvent } from "./core/job";
+import { bytes } from "./core/numbers";
+import { absolute } from "./core/time";
+
+interface ArtifactRow {
+  name: string;
+  size: number;
+  sha256: string;
+}
+
+const job = embedded<Job>("job-data") as Job;
+const api = `/api/v1/jobs/${job.id}`;
+
+function panel(name: string): HTMLElement {
+  return document.querySelector(`[data-panel="${name}"]`) as HTMLElement;
+}
+
+// --- Tabs; the chosen one is in the address ----------------------------------------------------------------------------
+
+function choose(name: string): void {
+  for (const tab of document.querySelectorAll<HTMLElement>("[data-tab]")) {
+    const chosen = tab.dataset["tab"] === name;
+    tab.setAttribute("aria-selected", String(chosen));
+    tab.tabIndex = chosen ? 0 : -1;
+    panel(tab.dataset["tab"] ?? "").hidden = !chosen;
+  }
+  if (name === "code") void showCode();
+  if (name === "events") void showEvents();
+  if (name === "artifacts") void showArtifacts();
+}
+
+function startTabs(): void {
+  const tabs = [...document.querySelectorAll<HTMLElement>("[data-tab]")];
+  tabs.forEach((tab, index) => {
+    tab.addEventListener("click", () => {
+      choose(tab.dataset["tab"] ?? "");
+      history.replaceState(null, "", `#${tab.dataset["tab"]}`);
+    });
+    tab.addEventListener("keydown", (event) => {
+      const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
+      const next = tabs[(index + by + tabs.length) % tabs.length];
+      if (by && next) {
+        next.focus();
+        next.click();
+      }
+    });
+  });
+  const wanted = location.hash.slice(1);
+  choose(tabs.some((tab) => tab.dataset["tab"] === wanted) ? wanted : "logs");
+}
+
+// --- What the tabs show ------------------------------------------------------------------------------------------------
+
+async function showCode(): Promise<void> {
+  const editor = panel("code").querySelector("code-editor");
+  if (!editor || editor.hasAttribute("loaded")) return;
+  editor.setAttribute("loaded", "");
+  const code = embedded<{ files: Record<string, string>; entrypoint: string }>("code-data");
+  await import("./elements/code-editor");
+  if (code) (editor as import("./elements/code-editor").CodeEditor).load(code.files, code.entrypoint);
+}
+
+async function showEvents(): Promise<void> {
+  const answer = await getJson<{ events?: JobEvent[]; results?: JobEvent[] }>(`${api}/events`).catch(() => null);
+  const events = answer?.events ?? answer?.results ?? [];
+  panel("events").replaceChildren(
+    events.length ? h("ol", { class: "timeline" }, ...events.map(eventRow)) : h("p", { class: "quiet" }, gettext("Nothing has happened yet.")),
+  );
+  document.dispatchEvent(new CustomEvent("regatta:rendered"));
+}
+
+function eventRow(event: JobEvent): HTMLElement {
+  const date = dateOf(event.time);
+  const kind = event.kind === "state" ? stateLabel(event.state) : event.kind;
+  return h(
+    "li",
+    { "data-kind": event.state || event.kind },
+    h("time", { datetime: date.toISOString(), title: absolute(date), class: "quiet" }, date.toLocaleTimeString()),
+    h("strong", {}, event.replica || kind),
+    h("span", {}, event.text, event.actor && h("em", { class: "quiet" }, ` ${fill(gettext("by {name}"), { name: event.actor })}`)),
+  );
+}
+
+async function showArtifacts(): Promise<void> {
+  const answer = await getJson<{ artifacts: ArtifactRow[] }>(`${api}/artifacts`).catch(() => null);
+  const rows = answer?.artifacts ?? [];
+  panel("artifacts").replaceChildren(rows.length ? artifactTable(rows) : h("p", { class: "quiet" }, noArtifacts()));
+}
+
+function noArtifacts(): string {
+  return isTerminal(state) ? gettext("This job left no files.") : gettext("The trained model appears here when the job has ended.");
+}
+
+function artifactTable(rows: ArtifactRow[]): HTMLElement {
+  const head = [gettext("File"), gettext("Size"), "SHA-256", ""].map((text) => h("th", { scope: "col" }, text));
+  return h(
+    "table",
+    { class: "table" },
+    h("thead", {}, h("tr", {}, ...head)),
+    h("tbody", {}, ...rows.map(artifactRow)),
+  );
+}
+
+function artifactRow({ name, size, sha256 }: ArtifactRow): HTMLElement {
+  const href = `${api}/artifacts/${name.split("/").map(encodeURIComponent).join("/")}`;
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, name),
+    h("td", {}, bytes(size)),
+    h("td", { class: "quiet digest", title: sha256 }, sha256.slice(0, 12)),
+    h("td", { class: "right" }, h("a", { class: "button small", href, download: true }, gettext("Download"))),
+  );
+}
+
+// --- Cancel and retry --------------------------------------------------------------------------------------------------
+
+function startActions(): void {
+  const dialog = document.querySelector<HTMLDialogElement>("dialog#cancel");
+  document.querySelector("[data-action=cancel]")?.addEventListener("click", () => dialog?.showModal());
+  dialog?.querySelector("form")?.addEventListener("submit", (event) => {
+    if ((event as SubmitEvent).submitter?.getAttribute("value") === "yes") void act("cancel");
+  });
+  document.querySelector("[data-action=retry]")?.addEventListener("click", () => void act("retry"));
+}
+
+async function act(action: "cancel" | "retry"): Promise<void> {
+  const note = document.querySelector("[data-action-note]") as HTMLElement;
+  note.textContent = action === "cancel" ? gettext("Cancelling…") : "";
+  try {
+    const answer = await postJson<Job | null>(`${api}/${action}`, {});
+    if (answer?.id && answer.id !== job.id) location.assign(`/n/${job.namespace}/jobs/${answer.id}`);
+    else if (action === "retry") location.reload();
+    else note.textContent = "";
+  } catch (error) {
+    note.textContent = error instanceof ApiError ? error.problem.detail : gettext("The portal cannot be reached. Try again.");
+  }
+}
+
+let state = job.state;
+document.addEventListener("regatta:job", (event) => {
+  state = (event as CustomEvent<Job>).detail.state;
+  const chosen = document.querySelector<HTMLElement>("[data-tab][aria-selected=true]")?.dataset["tab"];
+  if (chosen === "events") void showEvents();
+  if (chosen === "artifacts") void showArtifacts();
+});
+startTabs();
+startActions();

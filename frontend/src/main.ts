@@ -1,0 +1,79 @@
+/** Every page: theme, menus, times, the quota line; and the parts that only some pages have, each loaded where it stands. */
+import { bytes } from "./core/numbers";
+import { getJson } from "./core/http";
+import { keepTimesTrue } from "./core/time";
+
+const THEMES = ["auto", "light", "dark"] as const;
+const YEAR_SECONDS = 31_536_000;
+
+function startTheme(): void {
+  const root = document.documentElement;
+  document.querySelector("[data-action=theme]")?.addEventListener("click", () => {
+    const now = THEMES.indexOf(root.dataset["theme"] as (typeof THEMES)[number]);
+    const next = THEMES[(now + 1) % THEMES.length] as string;
+    root.dataset["theme"] = next;
+    // A cookie, so that the server already sends the next page in this theme.
+    document.cookie = `regatta_theme=${next}; path=/; max-age=${YEAR_SECONDS}; samesite=lax`;
+    document.dispatchEvent(new CustomEvent("regatta:theme"));
+  });
+}
+
+/** Menus are `<details>`: one at a time, closed by Esc and by a click elsewhere. */
+function startMenus(): void {
+  const close = (but?: Node): void => {
+    for (const menu of document.querySelectorAll<HTMLDetailsElement>("details.menu[open]")) {
+      if (!but || !menu.contains(but)) menu.open = false;
+    }
+  };
+  document.addEventListener("click", (event) => close(event.target as Node));
+  document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+}
+
+/** Choices that take effect at once; their forms keep a button for those without scripts. */
+function startAutoSubmit(): void {
+  for (const field of document.querySelectorAll<HTMLSelectElement>("select[data-auto-submit]")) {
+    field.addEventListener("change", () => field.form?.requestSubmit());
+  }
+}
+
+interface Quota {
+  used: Record<string, number>;
+  limits: Record<string, number | null>;
+}
+
+async function showQuota(): Promise<void> {
+  const line = document.querySelector<HTMLElement>("[data-quota]");
+  if (!line) return;
+  const quota = await getJson<Quota>(`/api/v1/namespaces/${line.dataset["quota"]}/quota`).catch(() => null);
+  if (!quota) return;
+  for (const item of line.querySelectorAll<HTMLElement>("[data-resource]")) {
+    const name = item.dataset["resource"] ?? "";
+    const used = quota.used[name] ?? 0;
+    const limit = quota.limits[name] ?? null;
+    const words = name === "memory" ? bytes : (value: number): string => String(Number(value.toFixed(1)));
+    (item.querySelector("[data-amount]") as HTMLElement).textContent = limit === null ? words(used) : `${words(used)} / ${words(limit)}`;
+    const meter = item.querySelector("meter") as HTMLMeterElement;
+    meter.hidden = limit === null;
+    meter.max = limit || 1;
+    meter.high = (limit || 1) * 0.85;
+    meter.value = used;
+  }
+}
+
+const PARTS: [string, () => Promise<unknown>][] = [
+  ["metric-chart", () => import("./elements/metric-chart")],
+  ["log-view", () => import("./elements/log-view")],
+  ["live-status", () => import("./elements/live-status")],
+  ["[data-job-list]", () => import("./job-list")],
+  ["form#new-job", () => import("./new-job")],
+  ["[data-tab]", () => import("./job-page")],
+];
+
+startTheme();
+startMenus();
+startAutoSubmit();
+keepTimesTrue();
+void showQuota();
+document.addEventListener("regatta:job", () => void showQuota());
+document.body.addEventListener("htmx:afterSwap", () => document.dispatchEvent(new CustomEvent("regatta:rendered")));
+for (const [selector, load] of PARTS) if (document.querySelector(selector)) void load();

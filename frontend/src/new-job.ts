@@ -1,0 +1,267 @@
+/** The page "New job": form, editor and YAML are three views of one specification; the draft is kept in this browser. */
+import { debounce, embedded, h } from "./core/dom";
+import { ApiError, postJson, type Problem } from "./core/http";
+import { fill, gettext } from "./core/i18n";
+import { at, fieldValue, placeOf, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
+import { CodeEditor, type Fault } from "./elements/code-editor";
+
+interface Example {
+  name: string;
+  spec: Spec;
+}
+
+interface PageData {
+  namespace: string;
+  examples: Example[];
+  /** What to begin with: a cloned job, or the example of the address. */
+  spec: Spec;
+  /** Whether the address asked for just that; a draft then gives way. */
+  wanted: boolean;
+}
+
+interface DryRun {
+  verdict: "admitted" | "queued" | "refused";
+  /** A sentence; for what waits or is refused it has the numbers. */
+  reason: string;
+}
+
+type Field = HTMLInputElement | HTMLSelectElement;
+
+const VERDICT_MS = 500;
+const DRAFT_MS = 400;
+
+class NewJob {
+  private readonly data = embedded<PageData>("new-job-data") as PageData;
+  private readonly form = document.querySelector("form#new-job") as HTMLFormElement;
+  private readonly editor = document.querySelector("code-editor") as CodeEditor;
+  private readonly yaml = document.querySelector("textarea#yaml") as HTMLTextAreaElement;
+  private readonly verdict = document.querySelector("[data-verdict]") as HTMLElement;
+  private readonly submitButton = this.form.querySelector("button[type=submit]") as HTMLButtonElement;
+  private readonly draftKey = `regatta-draft:${this.data.namespace}`;
+  private spec: Spec = {};
+  private asked = 0;
+  private readonly keepDraft = debounce(() => this.saveDraft(), DRAFT_MS);
+  private readonly ask = debounce(() => void this.askVerdict(), VERDICT_MS);
+  /** One key for one intent: pressing Submit again after a lost answer gives the same job. */
+  private key = crypto.randomUUID?.() ?? String(Math.random());
+
+  start(): void {
+    this.use(this.draft() ?? this.data.spec);
+    this.form.addEventListener("input", (event) => this.fieldChanged(event.target as HTMLElement));
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.submit();
+    });
+    this.editor.addEventListener("editor-change", () => this.changed());
+    this.editor.addEventListener("editor-save", () => this.saveDraft(true));
+    this.editor.addEventListener("editor-submit", () => void this.submit());
+    document.addEventListener("keydown", (event) => this.pageKey(event));
+    document.querySelector("#yaml-panel")?.addEventListener("toggle", () => void this.showYaml());
+    this.yaml.addEventListener("input", debounce(() => void this.readYaml(), 400));
+    for (const button of document.querySelectorAll<HTMLElement>("[data-example]")) {
+      button.addEventListener("click", () => this.useExample(button.dataset["example"] ?? ""));
+    }
+  }
+
+  // --- One specification, three views -------------------------------------------------------------------------------
+
+  private use(spec: Spec): void {
+    this.spec = spec;
+    this.showFields();
+    this.editor.load((spec["files"] ?? {}) as Record<string, string>, String(spec["entrypoint"] ?? "train.py"));
+    void this.showYaml();
+    this.ask();
+  }
+
+  private fields(): Field[] {
+    return [...this.form.querySelectorAll<Field>("[data-path]")];
+  }
+
+  private showFields(): void {
+    for (const field of this.fields()) {
+      const value = at(this.spec, field.dataset["path"] ?? "");
+      field.value = value === undefined || value === null ? "" : String(value);
+      this.growSelect(field, String(value ?? ""));
+    }
+  }
+
+  /** A value that no choice of a select has (m_of_n(3) of a clone) becomes one. */
+  private growSelect(field: Field, value: string): void {
+    if (!(field instanceof HTMLSelectElement) || field.value === value || value === "") return;
+    field.append(h("option", { value }, value));
+    field.value = value;
+  }
+
+  private fieldChanged(target: HTMLElement): void {
+    const path = target.dataset["path"];
+    if (!path) return;
+    this.spec = withValue(this.spec, path, fieldValue((target as Field).value, target.hasAttribute("data-number")));
+    this.clearError(path);
+    void this.showYaml();
+    this.changed();
+  }
+
+  private changed(): void {
+    this.key = crypto.randomUUID?.() ?? String(Math.random());
+    this.keepDraft();
+    this.ask();
+  }
+
+  private whole(): Spec {
+    return { ...this.spec, files: this.editor.files as Value };
+  }
+
+  private async showYaml(): Promise<void> {
+    if (document.activeElement === this.yaml || !this.yamlOpen()) return;
+    const { stringify } = await import("yaml");
+    this.yaml.value = stringify(withoutFiles(this.spec), { lineWidth: 0 });
+  }
+
+  private yamlOpen(): boolean {
+    return (document.querySelector("#yaml-panel") as HTMLDetailsElement).open;
+  }
+
+  private async readYaml(): Promise<void> {
+    const { parse } = await import("yaml");
+    try {
+      const spec = parse(this.yaml.value) as unknown;
+      if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error(gettext("Write keys and values."));
+      this.fromYaml(spec as Spec);
+      this.showError("yaml", []);
+    } catch (error) {
+      this.showError("yaml", [(error as Error).message]);
+    }
+  }
+
+  private fromYaml(spec: Spec): void {
+    if (spec["files"]) this.editor.load(spec["files"] as Record<string, string>, String(spec["entrypoint"] ?? "train.py"));
+    this.spec = spec;
+    this.showFields();
+    this.changed();
+  }
+
+  private useExample(name: string): void {
+    const example = this.data.examples.find((candidate) => candidate.name === name);
+    if (!example) return;
+    const files = JSON.stringify(this.editor.files);
+    const untouched = this.data.examples.some((known) => JSON.stringify(known.spec["files"] ?? {}) === files);
+    if (!untouched && !confirm(gettext("Replace the code in the editor by this example?"))) return;
+    this.clearErrors();
+    this.use(example.spec);
+    this.saveDraft();
+  }
+
+  // --- Draft --------------------------------------------------------------------------------------------------------
+
+  private draft(): Spec | null {
+    if (this.data.wanted) return null;
+    try {
+      return JSON.parse(localStorage.getItem(this.draftKey) ?? "null") as Spec | null;
+    } catch {
+      return null;
+    }
+  }
+
+  private saveDraft(tell = false): void {
+    try {
+      localStorage.setItem(this.draftKey, JSON.stringify(this.whole()));
+    } catch {
+      return;
+    }
+    // The address no longer says where to begin: a reload shows the draft.
+    if (location.search) history.replaceState(null, "", location.pathname);
+    if (tell) this.say(gettext("The draft is saved in this browser."), "quiet");
+  }
+
+  // --- Verdict and submit -------------------------------------------------------------------------------------------
+
+  private url(query = ""): string {
+    return `/api/v1/namespaces/${this.data.namespace}/jobs${query}`;
+  }
+
+  private async askVerdict(): Promise<void> {
+    const number = ++this.asked;
+    try {
+      const answer = await postJson<DryRun>(this.url("?dry_run=true"), this.whole());
+      if (number !== this.asked) return;
+      this.clearErrors();
+      this.showVerdict(answer);
+    } catch (error) {
+      if (number === this.asked && error instanceof ApiError) this.complain(error.problem, false);
+    }
+  }
+
+  private showVerdict({ verdict, reason }: DryRun): void {
+    if (verdict === "admitted") this.say(gettext("Fits the quota and would start at once."), "good");
+    else if (verdict === "queued") this.say(fill(gettext("It would wait. {why}"), { why: reason }), "wait");
+    else this.say(reason, "bad");
+  }
+
+  private async submit(): Promise<void> {
+    if (this.submitButton.disabled) return;
+    this.submitButton.disabled = true;
+    this.saveDraft();
+    this.clearErrors();
+    try {
+      const job = await postJson<{ id: string }>(this.url(), this.whole(), this.key);
+      localStorage.removeItem(this.draftKey);
+      location.assign(`/n/${this.data.namespace}/jobs/${job.id}`);
+    } catch (error) {
+      this.submitButton.disabled = false;
+      if (error instanceof ApiError) this.complain(error.problem, true);
+      else this.say(gettext("The portal cannot be reached. The draft is safe; try again."), "bad");
+    }
+  }
+
+  private complain(problem: Problem, loudly: boolean): void {
+    this.clearErrors();
+    const errors = Object.entries(problem.errors ?? {});
+    const faults: Fault[] = [];
+    const homeless: string[] = [];
+    for (const [path, sentences] of errors) {
+      const place = placeOf(path, sentences[0] ?? "");
+      if (place) faults.push({ ...place, text: sentences.join(" ") });
+      if (place || !this.showError(path, sentences)) homeless.push(place ? `${place.file}: ${sentences.join(" ")}` : sentences.join(" "));
+    }
+    if (faults.length) this.editor.mark(faults, loudly);
+    this.say(homeless.join(" ") || (errors.length ? gettext("Please look at the marked fields.") : problem.detail), "bad");
+    if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+  }
+
+  private showError(path: string, sentences: string[]): boolean {
+    const note = document.querySelector<HTMLElement>(`[data-error-for="${CSS.escape(path)}"]`);
+    if (!note) return false;
+    note.textContent = sentences.join(" ");
+    note.hidden = sentences.length === 0;
+    const field = document.querySelector<HTMLElement>(`[data-path="${CSS.escape(path)}"]`);
+    if (sentences.length) field?.setAttribute("aria-invalid", "true");
+    else field?.removeAttribute("aria-invalid");
+    if (sentences.length) note.closest("details")?.setAttribute("open", "");
+    return true;
+  }
+
+  private clearError(path: string): void {
+    this.showError(path, []);
+  }
+
+  private clearErrors(): void {
+    for (const field of this.fields()) this.clearError(field.dataset["path"] ?? "");
+    this.editor.mark([]);
+  }
+
+  private say(text: string, tone: "good" | "wait" | "bad" | "quiet"): void {
+    this.verdict.textContent = text;
+    this.verdict.dataset["tone"] = tone;
+  }
+
+  private pageKey(event: KeyboardEvent): void {
+    if (!(event.ctrlKey || event.metaKey) || event.defaultPrevented) return;
+    if (event.key === "Enter") void this.submit();
+    else if (event.key === "s") {
+      event.preventDefault();
+      this.saveDraft(true);
+    }
+  }
+}
+
+new NewJob().start();

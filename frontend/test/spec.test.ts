@@ -1,0 +1,30 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { at, fieldValue, placeOf, withoutFiles, withValue } from "../src/core/spec";
+
+test("a field is read and written by its path, and nothing else changes", () => {
+  const spec = { name: "a", roles: { trainer: { replicas: 1 } } };
+  const changed = withValue(spec, "roles.trainer.replicas", 3);
+  assert.equal(at(changed, "roles.trainer.replicas"), 3);
+  assert.equal(at(spec, "roles.trainer.replicas"), 1);
+  assert.equal(at(changed, "roles.pserver.cpu"), undefined);
+});
+
+test("a field that is emptied falls back to its default", () => {
+  assert.deepEqual(withValue({ passes: 3, mode: "sync" }, "passes", ""), { mode: "sync" });
+});
+
+test("numbers go as numbers, and nonsense goes as it was typed for the server to refuse", () => {
+  assert.equal(fieldValue(" 2 ", true), 2);
+  assert.equal(fieldValue("12 potatoes", true), "12 potatoes");
+  assert.equal(fieldValue("42", false), "42");
+});
+
+test("the place of a syntax error is found", () => {
+  assert.deepEqual(placeOf("files.train.py", "Line 3, column 7: invalid syntax."), { file: "train.py", line: 3, column: 7 });
+  assert.equal(placeOf("name", "Line 3, column 7: no."), null);
+});
+
+test("the code is not part of the YAML", () => {
+  assert.deepEqual(withoutFiles({ name: "a", files: { "train.py": "" } }), { name: "a" });
+});

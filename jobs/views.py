@@ -1,0 +1,143 @@
+"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; the changes that
+people make on them go through the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_safe
+
+from datasets import selectors as datasets
+from datasets.storage.base import StorageError
+from jobs import examples, listing, selectors, snapshots
+from jobs.models import Job
+from jobs.spec import MODES
+from jobs.states import TERMINAL, JobState
+from portal.common.errors import NotFound
+from rbac.access import may, namespace_for
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+from rbac.selectors import namespaces_of
+from rbac.services import ensure_personal_namespace
+
+_LAST_NAMESPACE = "namespace"
+
+
+def _user(request: HttpRequest) -> User:
+    """Who asks; the views are behind ``login_required``."""
+    return cast(User, request.user)
+
+
+@require_safe
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """To the jobs of the namespace last looked at, if one still belongs to it, else of one's own."""
+    last = request.session.get(_LAST_NAMESPACE)
+    names = {namespace.name for namespace in namespaces_of(request.user)}
+    return redirect("jobs", ns=last if last in names else ensure_personal_namespace(_user(request)).name)
+
+
+def _enter(request: HttpRequest, name: str, scope: Scope) -> Namespace:
+    """The namespace of the address, remembered as the one last looked at. Raises NotFound, Forbidden."""
+    namespace = namespace_for(_user(request), name, scope)
+    if request.session.get(_LAST_NAMESPACE) != name:
+        request.session[_LAST_NAMESPACE] = name
+    return namespace
+
+
+@require_safe
+@login_required
+def job_list(request: HttpRequest, ns: str) -> HttpResponse:
+    """The jobs of a namespace. What is shown is in the address: it can be kept, sent and reloaded."""
+    namespace = _enter(request, ns, Scope.JOB_READ)
+    filters = listing.Filters.of(request.GET)
+    cursor = request.GET.get("after", "")
+    page = listing.page_of(namespace, _user(request), filters, cursor)
+    context = {
+        "namespace": namespace,
+        "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
+        "filters": filters,
+        "filtered": filters.narrow or bool(cursor),
+        "jobs": page.jobs,
+        "newest": filters.address(owner=filters.owner) if cursor else "",
+        "older": filters.address(after=page.older) if page.older else "",
+    }
+    return render(request, "jobs/list.html", context)
+
+
+@require_safe
+@login_required
+def new_job(request: HttpRequest, ns: str) -> HttpResponse:
+    """The editor and the form; ``?example=`` names what to begin with, ``?clone=`` a job to begin from."""
+    namespace = _enter(request, ns, Scope.JOB_WRITE)
+    shown = _examples()
+    wanted = _wanted(request, shown)
+    page_data = {
+        "namespace": namespace.name,
+        "examples": shown,
+        "spec": wanted or (shown[0]["spec"] if shown else {}),
+        "wanted": bool(wanted),
+    }
+    context = {
+        "namespace": namespace,
+        "examples": shown,
+        "datasets": datasets.catalogue(_user(request), namespace.name),
+        "modes": MODES,
+        "page_data": page_data,
+    }
+    return render(request, "jobs/new.html", context)
+
+
+def _examples() -> list[dict[str, Any]]:
+    return [
+        {"name": example.name, "title": example.title, "description": example.description, "spec": example.spec}
+        for example in examples.catalogue()
+    ]
+
+
+def _wanted(request: HttpRequest, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The specification that the address asks to begin with. Raises NotFound for a job that may not be seen."""
+    clone, example = request.GET.get("clone"), request.GET.get("example")
+    if clone:
+        job = _readable(_user(request), clone)
+        return {**job.spec, "files": _files(job)}
+    return next((entry["spec"] for entry in shown if entry["name"] == example), None)
+
+
+def _readable(user: User, job_id: str | UUID) -> Job:
+    try:
+        return selectors.job_for(user, str(UUID(str(job_id))), Scope.JOB_READ)
+    except ValueError:
+        raise NotFound("There is no such job.") from None
+
+
+def _files(job: Job) -> dict[str, str]:
+    """The submitted code; empty where the storage cannot give it, so that the page still shows the rest."""
+    try:
+        return snapshots.files_of(job.snapshot)
+    except StorageError:
+        return {}
+
+
+@require_safe
+@login_required
+def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
+    """One job: its curve, replicas, log, events, code and files."""
+    namespace = _enter(request, ns, Scope.JOB_READ)
+    job = _readable(_user(request), job_id)
+    if job.namespace_id != namespace.pk:
+        raise NotFound(f"There is no such job in {ns!r}.")
+    context = {
+        "namespace": namespace,
+        "job": job,
+        "spec": job.spec,
+        "ended": JobState(job.state) in TERMINAL,
+        "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
+        "job_data": selectors.job_document(str(job.pk)),
+        "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
+    }
+    return render(request, "jobs/job.html", context)

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Fails when portal/static/portal/dist is not what frontend/ builds now. Needs Node 20 or newer.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+fresh=$(mktemp -d)
+trap 'rm -rf "$fresh"' EXIT
+
+cd "$root/frontend"
+# An install that matches the lock file is kept: it is the slow part.
+if ! cmp -s package-lock.json node_modules/.regatta-lock; then
+    npm ci --ignore-scripts --silent
+    cp package-lock.json node_modules/.regatta-lock
+fi
+npx --no-install tsc --noEmit
+node build.mjs --out "$fresh/dist"
+npm test --silent
+
+# The packed copies are compared by what is in them: versions of zlib may pack differently.
+if ! diff -rq --exclude='*.gz' "$fresh/dist" "$root/portal/static/portal/dist"; then
+    echo "The built pages are stale. Run 'make frontend' and commit portal/static/portal/dist." >&2
+    exit 1
+fi
+for packed in "$root"/portal/static/portal/dist/*.js.gz; do
+    gzip -dc "$packed" | cmp -s - "${packed%.gz}" || { echo "$packed is stale. Run 'make frontend'." >&2; exit 1; }
+done
+echo "The built pages are fresh."
