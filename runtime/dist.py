@@ -1,0 +1,103 @@
+"""What training code imports: ``from runtime import dist``.
+
+    job = dist.init()
+    p = job.params({"w": np.zeros((64, 10), "f4")}, opt=dist.SGD(0.1))
+    for x, y in job.steps(job.reader("public/digits", batch=64, shuffle=1024), passes=5):
+        cost, grads = loss_and_grad(p, x, y)
+        p.push_pull(grads, n=len(y))
+        job.report(cost=cost)
+    job.save_model("model.npz")
+
+The same script runs alone (``python train.py``) and as one of many trainers of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime import contract
+from runtime.channel import Channel
+from runtime.errors import Lost, RegattaError, UsageError
+from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
+from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
+from runtime.trainer.job import Job
+from runtime.trainer.params import Params
+from runtime.trainer.reader import Reader
+from runtime.trainer.surroundings import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "BeginIteration",
+    "BeginPass",
+    "EndIteration",
+    "EndPass",
+    "Event",
+    "Job",
+    "Momentum",
+    "Nesterov",
+    "Optimiser",
+    "Params",
+    "Reader",
+    "RegattaError",
+    "UsageError",
+    "init",
+    "train",
+]
+
+LossAndGrad = Callable[..., tuple[Any, Mapping[str, NDArray[np.floating[Any]]]]]
+
+_job: Job | None = None
+
+
+def init() -> Job:
+    """Join the job that this process belongs to, or start one that runs alone. Once a process.
+
+    Waits until master and parameter servers are there. Raises UsageError when called again.
+    """
+    global _job
+    if _job is not None:
+        raise UsageError("dist.init() was called before in this process; use the job that it gave.")
+    environment = contract.read()
+    if environment.role != contract.TRAINER:
+        raise UsageError(f"This process is a {environment.role}; only trainers call dist.init().")
+    _job = Job(environment, _surroundings(environment))
+    return _job
+
+
+def _surroundings(environment: contract.Environment) -> Surroundings:
+    if environment.alone:
+        return Alone(environment)
+    try:
+        attached = Attached(environment, Channel.from_environment())
+    except Lost as lost:
+        end_for_restart(str(lost))
+    leave_on_sigterm(attached.leave)
+    return attached
+
+
+def train(
+    loss_and_grad: LossAndGrad,
+    params: Params,
+    *,
+    reader: Reader,
+    passes: int | None = None,
+    event_handler: Callable[[Event], object] | None = None,
+) -> None:
+    """The whole loop: ``loss_and_grad(params, x, y)`` gives the mean cost of a batch and the gradients by name.
+
+    ``event_handler`` hears BeginPass, BeginIteration, EndIteration and EndPass.
+    """
+    if _job is None:
+        raise UsageError("Call dist.init() before dist.train().")
+    if event_handler is not None:
+        _job.on(Event, event_handler)
+    for x, y in _job.steps(reader, passes):
+        cost, grads = loss_and_grad(params, x, y)
+        params.push_pull(grads, n=len(y))
+        _job.report(cost=cost)

@@ -1,0 +1,191 @@
+"""The job as user code sees it. ``runtime.dist`` is the door to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.contract import Environment
+from runtime.data import catalogue
+from runtime.data.records import Features
+from runtime.errors import UsageError
+from runtime.pserver.optimisers import SGD, Optimiser
+from runtime.trainer.events import Event, Handler, Listeners
+from runtime.trainer.loop import Loop
+from runtime.trainer.params import Arrays, Params
+from runtime.trainer.reader import Decode, Reader
+from runtime.trainer.reports import Reports
+from runtime.trainer.surroundings import Surroundings, end_for_restart, guard
+from runtime.trainer.tasks import TaskSource
+
+# The elected trainer has this long to write the model before another may be elected.
+SAVE_SECONDS = 60.0
+
+Writer = Callable[[Path], object]
+
+
+class Job:
+    """One training. Made by ``dist.init()``."""
+
+    def __init__(self, environment: Environment, surroundings: Surroundings) -> None:
+        self._environment = environment
+        self._surroundings = surroundings
+        self._listeners = Listeners()
+        self._parameters: Params | None = None
+        self._source: TaskSource | None = None
+        self._loop: Loop | None = None
+        self._guard = guard(self._end)
+        self._reports = Reports(surroundings.sink, self._version)
+
+    @property
+    def trainer(self) -> int:
+        """This trainer's index, from 0."""
+        return self._environment.index
+
+    @property
+    def seed(self) -> int:
+        """The job's seed, the same in every trainer."""
+        return self._environment.seed
+
+    # --- Data --------------------------------------------------------------------------------------------------------
+    def reader(
+        self, name: str | None = None, batch: int | None = None, shuffle: int = 0, decode: Decode | None = None
+    ) -> Reader:
+        """Training records of a data set by name (default: the job's). Raises UsageError for an unknown name.
+
+        A record is ``(features, label)``; with ``batch`` it comes as arrays ``(x, y)`` of that many records, fewer at
+        the end of a task. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run
+        with the same seed. ``decode`` is applied to each record first.
+        """
+        if batch is not None and batch < 1:
+            raise UsageError(f"A batch has at least one record, not {batch}.")
+        return Reader(self._find(name).name, batch, shuffle, decode, one_pass=self._one_pass)
+
+    def load(self, name: str | None = None, split: str = "test") -> tuple[Features, NDArray[np.generic]]:
+        """A whole split as arrays: features (n, ...) float32 and labels (n,), int64 or float32."""
+        return catalogue.load(self._find(name), split)
+
+    def _find(self, name: str | None) -> catalogue.DatasetInfo:
+        wanted = name or self._environment.dataset
+        if not wanted:
+            known = ", ".join(catalogue.names(self._environment.data_path))
+            raise UsageError(f"Say which data set to read, as in job.reader({known.split(', ')[0]!r}); known: {known}.")
+        return catalogue.find(wanted, self._environment.data_path)
+
+    def steps(self, reader: Reader, passes: int | None = None) -> Iterator[Any]:
+        """Batches of ``passes`` passes, as this trainer is given them by the master.
+
+        In a job its specification says how many passes there are and ``passes`` can only end earlier; alone ``passes``
+        says it. A task counts as done when the batch after its last one is asked for.
+        """
+        if not isinstance(reader, Reader):
+            raise UsageError("job.steps takes a reader, as in job.steps(job.reader(batch=64)).")
+        return self._iterate(reader, passes, stays=False)
+
+    def _one_pass(self, reader: Reader) -> Iterator[Any]:
+        return self._iterate(reader, 1, stays=True)
+
+    def _iterate(self, reader: Reader, passes: int | None, stays: bool) -> Iterator[Any]:
+        with self._guard():
+            loop = self._loop = Loop(
+                self._tasks(reader.name, passes),
+                reader,
+                passes,
+                stays=stays,
+                seed=self.seed,
+                params=lambda: self._parameters,
+                listeners=self._listeners,
+                reports=self._reports,
+                pause=self._surroundings.wait,
+            )
+            for batch in loop.batches():
+                if why := self._surroundings.why_leave():
+                    self._end(why)
+                yield batch
+
+    def _tasks(self, dataset: str, passes: int | None) -> TaskSource:
+        """The connection to the master is kept; alone every loop has a queue of its own."""
+        if self._source is None or self._environment.alone:
+            self._source = self._surroundings.tasks(dataset, passes)
+        return self._source
+
+    # --- Parameters --------------------------------------------------------------------------------------------------
+    def params(self, arrays: Arrays, opt: Optimiser | None = None, mode: str | None = None) -> Params:
+        """Share a dict of float32 or float64 arrays with all trainers; one of them gives the first values.
+
+        ``opt`` updates them where they live (default: ``SGD(0.01)``). ``mode`` is ``sync`` or ``async`` (default: the
+        job's). Raises UsageError where trainers differ or the arrays cannot be parameters.
+        """
+        if self._parameters is not None:
+            raise UsageError("This job has its parameters already; put all arrays into one dict.")
+        if not isinstance(opt, Optimiser | None):
+            raise UsageError(f"opt is an optimiser such as dist.SGD(0.1), not {opt!r}.")
+        mode = mode or self._environment.mode
+        with self._guard():
+            store = self._surroundings.store()
+        self._parameters = Params(arrays, store, opt or SGD(), mode, self._guard)
+        return self._parameters
+
+    def _version(self) -> int | None:
+        return None if self._parameters is None else self._parameters.version
+
+    # --- What is told ------------------------------------------------------------------------------------------------
+    def report(self, **values: object) -> None:
+        """Put numbers on the job's charts, as in ``job.report(cost=cost)``. Raises UsageError for what is none."""
+        self._reports.report(values)
+
+    def on(self, event: type[Event], handler: Handler) -> None:
+        """Call ``handler`` with every event of a kind, as in ``job.on(dist.EndPass, print)``."""
+        self._listeners.on(event, handler)
+
+    # --- The model ---------------------------------------------------------------------------------------------------
+    def save_model(self, path: str, write: Writer | None = None) -> bool:
+        """Save the model among the job's artifacts; True in the one trainer that was elected to do so.
+
+        The parameters are saved as ``.npz``. For another format ``write`` is called with the path to write to.
+        """
+        if write is None and self._parameters is None:
+            raise UsageError("There are no parameters to save; give a function that writes the model to a path.")
+        with self._guard():
+            alone = self._environment.alone
+            if not alone and not self._tasks(self._environment.dataset, None).save_request(SAVE_SECONDS):
+                return False
+        if self._parameters is not None:
+            self._parameters.pull()
+        _write_whole(self._output(path), write or self._write_parameters)
+        return True
+
+    def _output(self, path: str) -> Path:
+        root = Path(self._environment.output_dir).resolve()
+        target = (root / path).resolve()
+        if not target.is_relative_to(root):
+            raise UsageError(f"Save the model below the output directory, as in save_model('model.npz'), not {path!r}.")
+        return target
+
+    def _write_parameters(self, path: Path) -> None:
+        arrays: Mapping[str, Any] = dict(self._parameters or {})
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+    def _end(self, why: str) -> NoReturn:
+        """Hand the task in hand back and end this process."""
+        if self._loop is not None:
+            self._loop.abandon()
+        end_for_restart(why)
+
+
+def _write_whole(target: Path, write: Writer) -> None:
+    """Write beside the target and rename: whoever finds the file finds all of it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        write(draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)

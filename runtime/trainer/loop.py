@@ -1,0 +1,167 @@
+"""The loop over tasks: gets them, iterates over their batches, tells the parameter servers about passes, reports done.
+
+A task is reported done when the next batch is asked for after its last one: what was pushed for it has been accepted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from runtime.data.catalogue import read_task
+from runtime.data.records import Record
+from runtime.errors import RegattaError
+from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
+from runtime.trainer.params import Params
+from runtime.trainer.reader import Reader
+from runtime.trainer.reports import Reports
+from runtime.trainer.tasks import JobDone, PassEnd, Task, TaskSource, Wait
+
+# A task that takes long is asked to be kept this often.
+EXTEND_SECONDS = 20.0
+
+
+class _Unreadable(RegattaError):
+    """The records of a task cannot be read."""
+
+
+def _records(task: Task) -> Iterator[Record]:
+    try:
+        yield from read_task(task)
+    except (RegattaError, OSError) as error:
+        raise _Unreadable(str(error)) from error
+
+
+class Loop:
+    """One trip of ``job.steps``. ``passes`` of None goes on until the source says that the job is done.
+
+    ``stays``: another loop over the next pass will follow, so that other trainers wait for this one.
+    """
+
+    def __init__(
+        self,
+        source: TaskSource,
+        reader: Reader,
+        passes: int | None,
+        *,
+        stays: bool,
+        seed: int,
+        params: Callable[[], Params | None],
+        listeners: Listeners,
+        reports: Reports,
+        pause: Callable[[float], None],
+    ) -> None:
+        self._source = source
+        self._reader = reader
+        self._passes = passes
+        self._stays = stays
+        self._seed = seed
+        self._params = params
+        self._listeners = listeners
+        self._reports = reports
+        self._pause = pause
+        self._pass: int | None = None  # the pass that was begun and not ended
+        self._told = -1  # the last pass whose beginning was told
+        self._batch = 0
+        self._abandoned = False
+        self.task: Task | None = None  # the task in hand
+
+    def batches(self) -> Iterator[Any]:
+        """Every batch of every task that this trainer is given."""
+        try:
+            while not isinstance(answer := self._source.next_task(), JobDone):
+                if isinstance(answer, Task):
+                    yield from self._work(answer)
+                elif isinstance(answer, PassEnd):
+                    self._end(answer.pass_id)
+                    if self._passes is not None and answer.pass_id + 1 >= self._passes:
+                        return
+                else:
+                    self._wait(answer)
+        finally:
+            if not self._abandoned:
+                self.release()
+                self._leave()
+
+    def abandon(self) -> None:
+        """This process ends: hand the task back and ask nobody for anything any more."""
+        self._abandoned = True
+        self.release()
+
+    def release(self) -> None:
+        """Hand the task in hand back; another trainer takes it over at once."""
+        if self.task is not None:
+            task, self.task = self.task, None
+            with suppress(RegattaError):
+                self._source.release(task)
+
+    def fail(self, why: str) -> None:
+        """Say that the task in hand cannot be done."""
+        if self.task is not None:
+            task, self.task = self.task, None
+            with suppress(RegattaError):
+                self._source.fail(task, why)
+
+    def _work(self, task: Task) -> Iterator[Any]:
+        self.task = task
+        self._begin(task.pass_id)
+        batches = self._reader.batches(_records(task), (self._seed, task.pass_id, task.task_id))
+        try:
+            yield from self._keeping(task, self._told_of(batches))
+        except _Unreadable as error:
+            self.fail(str(error))
+            return
+        self.task = None
+        self._source.done(task)
+
+    def _told_of(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, each between its two events."""
+        for batch in batches:
+            number, self._batch = self._batch, self._batch + 1
+            pass_id = self._told
+            self._listeners.tell(BeginIteration(pass_id, number))
+            self._reports.last.clear()
+            yield batch
+            values = dict(self._reports.last)
+            cost = values.pop("cost", float("nan"))
+            self._listeners.tell(EndIteration(pass_id, number, cost, values))
+
+    def _keeping(self, task: Task, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, while the master is told now and then that the task is still worked on."""
+        told = time.monotonic()
+        for batch in batches:
+            yield batch
+            if time.monotonic() - told > EXTEND_SECONDS:
+                told = time.monotonic()
+                self._source.extend(task)
+
+    # --- Passes ------------------------------------------------------------------------------------------------------
+    def _begin(self, pass_id: int) -> None:
+        self._pass = pass_id
+        if pass_id > self._told:
+            self._told, self._batch = pass_id, 0
+            self._listeners.tell(BeginPass(pass_id))
+        if (params := self._params()) is not None:
+            params.begin_pass(pass_id)
+
+    def _end(self, pass_id: int) -> None:
+        """Nothing more of this pass. A pass in which this trainer had nothing to do is begun and ended at once."""
+        self._pass = None
+        if (params := self._params()) is not None:
+            params.end_pass(pass_id)
+        if pass_id > self._told:
+            self._told, self._batch = pass_id, 0
+            self._listeners.tell(BeginPass(pass_id))
+        self._listeners.tell(EndPass(pass_id, dict(self._reports.last)))
+
+    def _wait(self, wait: Wait) -> None:
+        if self._pass is not None and (params := self._params()) is not None:
+            params.end_pass(self._pass)
+            self._pass = None
+        self._pause(wait.seconds)
+
+    def _leave(self) -> None:
+        if not self._stays and (params := self._params()) is not None:
+            params.leave()

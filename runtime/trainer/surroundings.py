@@ -1,0 +1,152 @@
+"""What a trainer's process finds around it: nothing (it runs alone), or an agent, a master and parameter servers."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NoReturn, Protocol
+
+from runtime.channel import Channel, Members
+from runtime.contract import EXIT_RESTART, MASTER, PSERVER, TRAINER, Environment, Member
+from runtime.data import catalogue
+from runtime.errors import Leaving, Lost, UsageError
+from runtime.master.table import partition
+from runtime.protocol.client import Client
+from runtime.protocol.frames import job_crc
+from runtime.trainer.params import LocalStore, ServerStore, Store
+from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
+from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
+
+# How long a trainer waits for the other processes of the job to come up.
+GATHER_SECONDS = 60.0
+
+
+class Surroundings(Protocol):
+    """The seam between a job and where it runs."""
+
+    sink: Sink
+
+    def tasks(self, dataset: str, passes: int | None) -> TaskSource:
+        """Where tasks come from; ``passes`` counts only where nothing else says how many."""
+
+    def store(self) -> Store: ...
+
+    def why_leave(self) -> str:
+        """Why this process should end and be started again; empty while it should not."""
+
+    def wait(self, seconds: float) -> None:
+        """Sleep, but not beyond the wish to end."""
+
+
+class Alone:
+    """Everything in one process: ``python train.py``."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self.sink: Sink = TerminalSink()
+
+    def tasks(self, dataset: str, passes: int | None) -> TaskSource:
+        info = catalogue.find(dataset, self._environment.data_path)
+        table = partition(info.name, catalogue.chunks(info))
+        return LocalTasks(table, self._environment.passes if passes is None else passes)
+
+    def store(self) -> Store:
+        return LocalStore()
+
+    def why_leave(self) -> str:
+        return ""
+
+    def wait(self, seconds: float) -> None:
+        """A queue of one trainer has always an answer."""
+
+
+class Attached:
+    """A trainer of a job. Registers with the agent and waits until master and parameter servers are there."""
+
+    def __init__(self, environment: Environment, channel: Channel) -> None:
+        self._environment = environment
+        self._leave = threading.Event()
+        self._why = ""
+        self.sink: Sink = ChannelSink(channel)
+        self._job = job_crc(environment.job_id, environment.attempt)
+        channel.on_fenced(self.leave)
+        channel.hello()
+        try:
+            members = channel.wait_for_members(self._complete, GATHER_SECONDS)
+        except (TimeoutError, ConnectionError) as error:
+            raise Lost(str(error)) from None
+        self._peers = {member.name: member for member in members if member.role != TRAINER}
+        self._me = next(member for member in members if member.name == environment.replica)
+        channel.on_members(self._take_members)
+
+    def _complete(self, members: Members) -> bool:
+        names = {member.name for member in members}
+        needed = {f"{PSERVER}-{index}" for index in range(self._environment.pservers)}
+        return needed | {f"{MASTER}-0", self._environment.replica} <= names
+
+    def _take_members(self, members: Members) -> None:
+        """A parameter server that is gone, or came back empty, takes the parameters with it."""
+        now = {member.name: member.incarnation for member in members}
+        for name, peer in self._peers.items():
+            if peer.role == PSERVER and now.get(name) != peer.incarnation:
+                self.leave(f"{name} is gone and with it the parameters that it held")
+
+    def leave(self, why: str) -> None:
+        """Wish this process to end."""
+        self._why = self._why or why
+        self._leave.set()
+
+    def tasks(self, dataset: str, passes: int | None) -> TaskSource:
+        ours = self._environment.dataset
+        if dataset != ours:
+            raise UsageError(f"This job's data set is {ours!r}, the script reads {dataset!r}; name one in both places.")
+        address = self._peers[f"{MASTER}-0"].address
+        incarnation = self._me.incarnation
+        return TaskClient(address, self._me.index, incarnation, job=self._job, leaving=self._leave.is_set)
+
+    def store(self) -> Store:
+        servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]
+        return ServerStore([self._client(server) for server in servers])
+
+    def _client(self, server: Member) -> Client:
+        return Client(
+            server.address,
+            name=f"parameter server {server.index}",
+            job=self._job,
+            incarnation=self._me.incarnation,
+            leaving=self._leave.is_set,
+        )
+
+    def why_leave(self) -> str:
+        return self._why
+
+    def wait(self, seconds: float) -> None:
+        self._leave.wait(seconds)
+
+
+def leave_on_sigterm(leave: Callable[[str], object]) -> None:
+    """Turn SIGTERM into the wish to end, so that a task in hand is given back. Only the main thread can."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: leave("it was asked to end (SIGTERM)"))
+
+
+def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManager[None]]:
+    """A context in which the loss of another process, or the wish to end, leads to ``give_up`` with the reason."""
+
+    @contextmanager
+    def guarded() -> Iterator[None]:
+        try:
+            yield
+        except (Lost, Leaving) as error:
+            give_up(str(error))
+
+    return guarded
+
+
+def end_for_restart(why: str) -> NoReturn:
+    """End this process so that it is started again, and say why in the job's log."""
+    print(f"This trainer ends: {why.rstrip('.')}.", file=sys.stderr, flush=True)  # noqa: T201
+    raise SystemExit(EXIT_RESTART)
