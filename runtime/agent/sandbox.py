@@ -7,6 +7,7 @@ limits alone, and its log says so.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
@@ -19,6 +20,8 @@ from runtime.agent.settings import Settings
 _EXECUTE, _WRITE, _READ, _LIST, _REMOVE_DIRECTORY, _REMOVE = (1 << bit for bit in range(6))
 _MAKE_FILE = 1 << 8
 _MOVE, _TRUNCATE, _DEVICE_CONTROL = 1 << 13, 1 << 14, 1 << 15
+# More than any kernel knows; the first unknown one ends the dropping.
+_CAPABILITIES = 64
 # Bits of file rights known since each version; a newer kernel is asked for no more than the last.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 # Signals and abstract sockets can be confined since version 6.
@@ -54,6 +57,10 @@ def prepare(settings: Settings, command: Sequence[str]) -> int:
 
 def enter(ruleset: int) -> None:
     """Confine this process. Called between fork and exec. Raises OSError."""
+    # A portal that runs as root starts trainers as root: without capabilities, which would open what Landlock closes.
+    with contextlib.suppress(OSError):
+        for capability in range(_CAPABILITIES):
+            kernel.prctl(kernel.PR_CAPBSET_DROP, capability)
     kernel.landlock_restrict(ruleset)
 
 

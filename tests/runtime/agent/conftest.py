@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,17 @@ class Replica:
     def state(self) -> ReplicaState | None:
         return ReplicaState.load(self.directory)
 
-    def start(self, script: str, **variables: Any) -> Replica:
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.directory.parent / 'coordination.sqlite3'}"
+
+    def start(self, script: str, command: Sequence[str] = (sys.executable, "train.py"), **variables: Any) -> Replica:
         """Begin to run the script under an agent. ``variables`` are the contract's, by their Python names."""
         for name in ("work", "output", "tmp"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         (self.directory / "work" / "train.py").write_text(textwrap.dedent(script))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.agent", "--", sys.executable, "train.py"],
+            [sys.executable, "-m", "runtime.agent", "--", *command],
             env=self._environment(variables),
             stderr=subprocess.PIPE,
             start_new_session=True,
@@ -86,7 +90,7 @@ class Replica:
             contract.REPLICA: "trainer-0",
             contract.INGEST_URL: self.portal.url,
             contract.INGEST_TOKEN: "secret-token",
-            contract.COORDINATION: f"sqlite:///{self.directory.parent / 'coordination.sqlite3'}",
+            contract.COORDINATION: self.store,
             contract.REPLICA_DIR: str(self.directory),
             contract.WORK_DIR: str(self.directory / "work"),
             contract.OUTPUT_DIR: str(self.output),

@@ -2,18 +2,386 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
+from runtime import contract, coordination
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = pytest.mark.processes
 
+JOINED = """
+    import os, sys, time
+    from runtime.channel import Channel
+    channel = Channel.from_environment()
+    channel.hello()
+    members = channel.wait_for_members(bool, 10)
+"""
+ENDLESS = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 
+
+def wait_for(condition: object, timeout: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+# --- Output ----------------------------------------------------------------------------------------------------------
 def test_what_is_printed_arrives_line_by_line_and_the_end_is_reported(replica: Replica, portal: IngestServer) -> None:
     report = replica.run("import sys\nprint('one')\nprint('two')\nprint('three', file=sys.stderr)")
-    assert portal.texts("stdout") == ["one", "two"]
-    assert portal.texts("stderr") == ["three"]
+    assert (portal.texts("stdout"), portal.texts("stderr")) == (["one", "two"], ["three"])
     assert report == {
         "replica": "trainer-0", "phase": "exited", "code": 0, "signal": None, "out_of_memory": False, "why": "",
     }  # fmt: skip
+
+
+def test_a_hundred_thousand_lines_arrive_complete_and_in_order(replica: Replica, portal: IngestServer) -> None:
+    replica.run("for i in range(100_000): print('line', i)", LOG_CAP=2**30)
+    assert portal.texts("stdout") == [f"line {i}" for i in range(100_000)]
+
+
+def test_beyond_the_cap_lines_are_counted_and_what_was_kept_is_complete(replica: Replica, portal: IngestServer) -> None:
+    replica.run("for i in range(1000): print(f'{i:09d}')", LOG_CAP=1000)
+    assert portal.texts("stdout") == [f"{i:09d}" for i in range(100)]
+    assert portal.texts("system") == [
+        "log cap of 0.0009537 MiB reached; the rest is not kept",
+        "900 lines beyond the log cap of 0.0009537 MiB were not kept",
+    ]
+
+
+def test_bytes_that_are_no_utf8_and_a_huge_line_are_shown_as_far_as_they_can(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.run(
+        """
+        import sys
+        sys.stdout.buffer.write(b"caf\\xe9 \\xff\\n")
+        sys.stdout.buffer.write(b"x" * 10_000_000 + b"\\n")
+        sys.stdout.buffer.write(b"last, without a line break")
+        """
+    )
+    first, huge, last = portal.texts("stdout")
+    assert first == "caf\\xe9 \\xff"
+    assert huge == "x" * contract.LINE_LIMIT + " … [cut: this line had 10,000,000 bytes]"
+    assert last == "last, without a line break"
+
+
+# --- Delivery --------------------------------------------------------------------------------------------------------
+def test_lost_answers_errors_and_gaps_double_nothing_and_lose_nothing(replica: Replica, portal: IngestServer) -> None:
+    replica.start(
+        """
+        import time
+        for i in range(3000):
+            print(i)
+            if i % 100 == 0: time.sleep(0.02)
+        """
+    )
+    for trouble in ("drop_replies", "fail", "forget"):
+        there = len(portal.taken["logs"])
+        portal.wait_until(lambda there=there: len(portal.taken["logs"]) > there)
+        setattr(portal, trouble, 3)
+    replica.wait()
+    assert portal.texts("stdout") == [str(i) for i in range(3000)]
+
+
+def test_a_portal_that_was_away_gets_everything_when_it_comes_back(replica: Replica, portal: IngestServer) -> None:
+    replica.start("import time\nfor i in range(200): print(i); time.sleep(0.002)")
+    portal.wait_until(lambda: bool(portal.taken["logs"]))
+    portal.go_away()
+    wait_for(lambda: replica.state is not None and replica.state.phase == "exited")
+    assert replica.state is not None
+    assert not replica.state.delivered
+    portal.come_back()
+    assert replica.wait() == 0
+    assert portal.texts("stdout") == [str(i) for i in range(200)]
+    assert replica.state.delivered
+    assert portal.last_report()["phase"] == "exited"
+
+
+def test_an_agent_of_a_replaced_attempt_ends_its_process(replica: Replica, portal: IngestServer) -> None:
+    replica.start(ENDLESS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    portal.stale = True
+    replica.wait()
+    assert replica.state is not None
+    assert replica.state.why == "was ended because its attempt is over: a newer attempt runs"
+
+
+def test_points_and_events_of_the_process_are_numbered_and_sent(replica: Replica, portal: IngestServer) -> None:
+    replica.run(
+        JOINED
+        + """
+    channel.metrics([(1.0, 1, "cost", 0.5), (2.0, 2, "cost", float("nan"))])
+    channel.event("note", "half way")
+    """
+    )
+    assert portal.taken["metrics"] == [[1.0, 1, "cost", 0.5], [2.0, 2, "cost", "NaN"]]
+    assert [event[1:] for event in portal.taken["events"]] == [["note", "half way"]]
+
+
+def test_nonsense_over_the_link_is_said_once_and_harms_nothing(replica: Replica, portal: IngestServer) -> None:
+    report = replica.run(
+        """
+        import os
+        for message in (b"}{", b'{"op": "metrics", "points": [[1]]}', b"[]", b'{"op": "dance"}'):
+            os.write(int(os.environ["REGATTA_AGENT_FD"]), message + b"\\n")
+        """
+    )
+    assert len([text for text in portal.texts("system") if "not understood" in text]) == 1
+    assert report["code"] == 0
+
+
+# --- Artifacts -------------------------------------------------------------------------------------------------------
+def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
+    replica: Replica, portal: IngestServer, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("secret")
+    portal.refused_artifacts.add("refused")
+    replica.run(
+        f"""
+        import os
+        output = os.environ["REGATTA_OUTPUT_DIR"]
+        os.mkdir(output + "/sub")
+        open(output + "/sub/model.npz", "wb").write(b"m" * 3_000_000)
+        open(output + "/refused", "w").write("too much")
+        os.symlink("{tmp_path / "secret"}", output + "/link")
+        """
+    )
+    assert portal.artifacts == {"sub/model.npz": b"m" * 3_000_000}
+    assert "refused is not kept: that is too large" in portal.texts("system")
+
+
+# --- How it ended ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("script", "facts"),
+    [
+        ("import sys\nsys.exit(3)", {"code": 3, "why": "exited with code 3"}),
+        (
+            "def f():\n    raise ValueError('no')\n\nf()",
+            {"code": 1, "why": "exited with code 1: ValueError: no in train.py line 2"},
+        ),
+        ("import os\nos.abort()", {"code": None, "signal": 6, "why": "was ended by signal 6 (SIGABRT)"}),
+        (
+            "import numpy\nnumpy.ones((1024, 1024, 1024))",
+            {"code": 1, "out_of_memory": True, "why": "ran out of memory (limit 512 MiB)"},
+        ),
+        ("while True: pass", {"signal": 24, "why": "used more than its 1 s of CPU time"}),
+    ],
+)
+def test_an_end_is_told_in_words(replica: Replica, script: str, facts: dict[str, object]) -> None:
+    report = replica.run(script, LIMIT_MEMORY=512 * 2**20, LIMIT_CPU_SECONDS=1)
+    assert {name: report[name] for name in facts} == facts
+
+
+def test_a_command_that_is_not_there_is_told(replica: Replica, portal: IngestServer) -> None:
+    replica.start("", command=["/nowhere/python"]).wait()
+    assert portal.last_report()["why"].startswith("could not be started: ")
+
+
+# --- Limits ----------------------------------------------------------------------------------------------------------
+def test_processes_that_together_take_too_much_memory_are_ended(replica: Replica) -> None:
+    report = replica.run(
+        """
+        import os, time
+        for _ in range(4):
+            if not os.fork(): break
+        hog = b"x" * (60 * 2**20)
+        time.sleep(60)
+        """,
+        LIMIT_MEMORY=200 * 2**20,
+    )
+    assert report["out_of_memory"]
+    assert report["why"].startswith("out of memory: used ")
+    assert report["why"].endswith(" of 200 MiB")
+
+
+def test_a_fork_bomb_is_ended_and_leaves_nothing(replica: Replica, portal: IngestServer) -> None:
+    # Bounded for the sake of the machine, should the agent fail.
+    report = replica.run(
+        """
+        import os, time
+        for _ in range(8): os.fork()
+        time.sleep(60)
+        """,
+        LIMIT_PROCESSES=20,
+    )
+    assert report["why"] == "started more than 20 processes and threads"
+    assert _marked(replica.directory) == []
+
+
+def test_a_double_forked_daemon_does_not_outlive_its_job(replica: Replica, portal: IngestServer) -> None:
+    replica.run(
+        """
+        import os, time
+        if not os.fork():
+            os.setsid()
+            if not os.fork():
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+        """
+    )
+    assert _marked(replica.directory) == []
+
+
+def _marked(directory: Path) -> list[int]:
+    """The running processes that carry the replica's work directory in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(directory / "work").encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return [pid for pid in found if is_running(pid)]
+
+
+# --- Stopping --------------------------------------------------------------------------------------------------------
+def test_asked_to_stop_the_process_gets_its_grace(replica: Replica, portal: IngestServer) -> None:
+    replica.start(
+        """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: (print("tidied up"), sys.exit(0)))
+        print("up", flush=True)
+        time.sleep(600)
+        """
+    )
+    portal.wait_until(lambda: "up" in portal.texts())
+    replica.ask_to_stop()
+    assert replica.wait() == 0
+    assert portal.texts() == ["up", "tidied up"]
+    assert (portal.last_report()["code"], portal.last_report()["why"]) == (0, "was asked to stop")
+
+
+def test_one_that_does_not_listen_is_killed_after_the_grace(replica: Replica, portal: IngestServer) -> None:
+    replica.start("import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    (replica.directory / contract.STOP_FILE).write_text(json.dumps({"grace": 0.3}))
+    replica.ask_to_stop()
+    replica.wait()
+    report = portal.last_report()
+    assert (report["signal"], report["why"]) == (9, "did not stop when it was asked to, and was killed")
+
+
+def test_stopped_while_the_portal_is_away_it_leaves_the_spool_and_its_last_word(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.start(ENDLESS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    portal.go_away()
+    (replica.directory / contract.STOP_FILE).write_text(json.dumps({"grace": 0.0}))
+    replica.ask_to_stop()
+    assert replica.wait(timeout=8) == contract.EXIT_ERROR
+    assert replica.state is not None
+    assert (replica.state.phase, replica.state.delivered) == ("exited", False)
+
+
+def test_when_the_agent_is_killed_its_process_goes_with_it(replica: Replica, portal: IngestServer) -> None:
+    replica.start("import os\nprint(os.getpid(), flush=True)\n" + ENDLESS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    child = int(portal.texts()[0])
+    assert replica.process is not None
+    os.kill(replica.process.pid, signal.SIGKILL)
+    wait_for(lambda: not is_running(child))
+
+
+# --- One agent a replica ---------------------------------------------------------------------------------------------
+def test_a_second_agent_for_the_same_replica_refuses(replica: Replica, portal: IngestServer) -> None:
+    replica.start(ENDLESS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    second = Replica(replica.directory, portal)
+    second.start(ENDLESS)
+    assert second.wait() == contract.EXIT_ERROR
+    assert "Another agent runs trainer-0" in second.complaint()
+    second.end()
+
+
+# --- Membership ------------------------------------------------------------------------------------------------------
+def test_hello_registers_and_the_end_takes_the_registration_back_at_once(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.directory.mkdir(parents=True)
+    store = coordination.connect(replica.store)
+    key = contract.member_key("job", 1, "trainer", 0)
+    replica.start(JOINED + "    print(members[0].name, members[0].incarnation, flush=True)\n    time.sleep(600)")
+    portal.wait_until(lambda: bool(portal.texts("stdout")))
+    entry = store.get(key)
+    assert entry is not None
+    assert portal.texts("stdout") == [f"trainer-0 {entry.create_revision}"]
+    assert [report["phase"] for report in portal.reports] == ["starting", "registered"]
+    replica.ask_to_stop()
+    replica.wait()
+    assert store.get(key) is None
+    store.close()
+
+
+# --- What it may see -------------------------------------------------------------------------------------------------
+def test_a_trainer_sees_neither_token_nor_store_nor_files_that_are_not_its_own(
+    replica: Replica, portal: IngestServer, tmp_path: Path
+) -> None:
+    (tmp_path / "database").write_text("everything")
+    replica.run(
+        f"""
+        import os
+        for path in ("{tmp_path / "database"}", "../state.json", "../logs.spool", f"/proc/{{os.getppid()}}/environ"):
+            try: open(path).read()
+            except PermissionError: print("denied")
+        try: os.kill(os.getppid(), 9)
+        except PermissionError: print("denied")
+        print(sorted(set(os.environ) & {{"REGATTA_INGEST_TOKEN", "REGATTA_INGEST_URL", "REGATTA_COORDINATION"}}))
+        """
+    )
+    assert portal.texts("stdout") == ["denied"] * 5 + ["[]"]
+
+
+def test_inside_the_sandbox_numpy_and_multiprocessing_work(replica: Replica, portal: IngestServer) -> None:
+    report = replica.run(
+        """
+        import multiprocessing, tempfile
+        import numpy
+        tempfile.TemporaryFile().write(b"x")
+        with multiprocessing.Pool(2) as pool:
+            print(sum(pool.map(abs, [1, -2])), int((numpy.ones((50, 50)) @ numpy.ones((50, 50))).sum()))
+        """,
+        LIMIT_MEMORY=512 * 2**20,
+        LIMIT_PROCESSES=256,
+    )
+    assert report["code"] == 0, portal.texts()
+    assert portal.texts("stdout") == ["3 125000"]
+
+
+def test_the_users_variables_are_set_and_cannot_pose_as_the_contracts(replica: Replica, portal: IngestServer) -> None:
+    users = json.dumps({"LEARNING": "fast", "REGATTA_ATTEMPT": "99"})
+    replica.run(
+        "import os\nprint(os.environ['LEARNING'], os.environ.get('REGATTA_ATTEMPT'), sorted(os.environ.get('SSH', '')))",
+        USER_ENVIRONMENT=users,
+    )
+    assert portal.texts("stdout") == ["fast None []"]
+
+
+def test_what_the_agent_was_not_told_is_said() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "runtime.agent", "--", "true"],
+        env={"PYTHONPATH": str(Path(contract.__file__).parent.parent)},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert answer.returncode == contract.EXIT_ERROR
+    assert answer.stderr.startswith("REGATTA_REPLICA_DIR is not set")
