@@ -52,7 +52,10 @@ class House:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        until("the portal says that it is ready", lambda: self._ready(offset), READY_SECONDS, every=0.05)
+        try:
+            until("the portal says that it is ready", lambda: self._ready(offset), READY_SECONDS, every=0.05)
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.printed()[offset:][-3000:]}") from None
 
     def _ready(self, offset: int) -> bool:
         printed = self.printed()[offset:]

@@ -1,0 +1,111 @@
+"""A person at a browser: what they do, and what their browser complains of meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page
+
+from tests.end_to_end.house import ADMIN, PASSWORD, ROOT, House
+
+EXECUTABLE = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SCREENSHOTS = ROOT / "build" / "screenshots"
+
+# Runs before the page's own scripts: remembers its sockets so that a test can cut them, and what the policy refused.
+_WATCH = """
+window.__sockets = [];
+window.__violations = [];
+document.addEventListener("securitypolicyviolation", (event) =>
+  window.__violations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
+window.WebSocket = class extends WebSocket {
+  constructor(...given) { super(...given); window.__sockets.push(this); }
+};
+"""
+# Cuts the socket and, once it is gone, tells the page that there is a network, as a browser does after a change of it.
+_CUT = """
+() => new Promise((resolve) => {
+  const socket = window.__sockets.at(-1);
+  socket.addEventListener("close", () => setTimeout(() => { dispatchEvent(new Event("online")); resolve(); }, 0));
+  socket.close();
+})
+"""
+
+
+class Person:
+    """One browser profile with one page."""
+
+    def __init__(self, browser: Browser, house: House) -> None:
+        self.house = house
+        self._context = browser.new_context(base_url=house.address, viewport={"width": 1280, "height": 900})
+        self._context.add_init_script(_WATCH)
+        self.complaints: list[str] = []
+        self.page = self._open()
+
+    def _open(self) -> Page:
+        page = self._context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        return page
+
+    def leave(self) -> None:
+        self._context.close()
+
+    def reopen(self) -> None:
+        """Close the tab and open another one at the same address."""
+        address = self.page.url
+        self.page.close()
+        self.page = self._open()
+        self.page.goto(address)
+
+    def sign_in(self) -> None:
+        self.page.goto("/")
+        self.page.get_by_label("Name").fill(ADMIN)
+        self.page.get_by_label("Password").fill(PASSWORD)
+        self.page.get_by_role("button", name="Sign in").click()
+        self.page.wait_for_url("**/jobs")
+
+    def watch(self, namespace: str, job_id: str) -> None:
+        self.page.goto(f"/n/{namespace}/jobs/{job_id}")
+
+    def wait_for_state(self, *states: str, seconds: float = 60) -> str:
+        """Until the chip shows one of the states."""
+        known = " || ".join(f"state === '{state}'" for state in states)
+        look = (
+            "() => { const state = document.querySelector('[data-state-chip]')?.dataset.state; return (%s) && state; }"
+        )
+        return str(self.page.wait_for_function(look % known, timeout=seconds * 1000).json_value())
+
+    def cut_socket(self) -> None:
+        """Wait until the socket is open, then cut it."""
+        self.page.wait_for_function("() => window.__sockets.at(-1)?.readyState === 1")
+        self.page.evaluate(_CUT)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What the log on the page holds, in its order: more than what is in view."""
+        held: list[dict[str, Any]] = self.page.evaluate(
+            "() => document.querySelector('log-view').lines.map(({seq, replica, text}) => ({seq, replica, text}))"
+        )
+        return held
+
+    def shows_line(self, text: str, seconds: float = 30) -> None:
+        look = "(text) => document.querySelector('log-view')?.lines?.some((line) => line.text === text)"
+        self.page.wait_for_function(look, arg=text, timeout=seconds * 1000)
+
+    def violations(self) -> list[str]:
+        found: list[str] = self.page.evaluate("() => window.__violations")
+        return found
+
+    def photograph(self, name: str) -> None:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png")

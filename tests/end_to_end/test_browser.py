@@ -1,0 +1,118 @@
+"""The same way, as a person goes it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from client import Client
+from tests.end_to_end import code
+from tests.end_to_end.browser import ARGUMENTS, EXECUTABLE, Person
+from tests.end_to_end.house import House
+
+pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]
+CUTS = 20
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def person(chromium: Browser, house: House) -> Iterator[Callable[[], Person]]:
+    """Makes a signed-in person; at the end none of their browsers may have had anything to complain of."""
+    people: list[Person] = []
+
+    def arrive() -> Person:
+        people.append(Person(chromium, house))
+        people[-1].sign_in()
+        return people[-1]
+
+    yield arrive
+    said = [(somebody.violations(), somebody.complaints) for somebody in people]
+    for somebody in people:
+        somebody.leave()
+    assert said == [([], [])] * len(said)
+
+
+def test_from_sign_in_to_a_trained_model(person: Callable[[], Person]) -> None:
+    ada = person()
+    page = ada.page
+    ada.photograph("jobs")
+    page.get_by_role("link", name="New job").first.click()
+    page.locator("[data-example=digits]").click()
+    expect(page.locator("code-editor .cm-content")).to_contain_text("dist.init()")
+    page.get_by_label("Trainers").fill("2")
+    ada.photograph("new-job")
+    page.locator("code-editor .cm-content").click()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_url("**/jobs/*-*-*")
+    for name in ("master-0", "pserver-0", "trainer-0", "trainer-1"):
+        expect(page.locator("live-status").get_by_role("rowheader", name=name)).to_be_visible()
+    ada.wait_for_state("RUNNING", "STOPPING", "SUCCEEDED")
+    page.wait_for_function(
+        "() => document.querySelector('metric-chart .scatterlayer path.js-line, metric-chart .js-line')"
+    )
+    ada.photograph("running")
+    assert ada.wait_for_state("SUCCEEDED", "FAILED", "CANCELLED") == "SUCCEEDED"
+    expect(page.locator("log-view .log-row").first).to_be_visible()
+    ada.photograph("succeeded")
+
+    ada.reopen()
+    page = ada.page
+    assert ada.wait_for_state("SUCCEEDED") == "SUCCEEDED"
+    page.get_by_role("tab", name="Files").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download").first.click()
+    with np.load(io.BytesIO(download.value.path().read_bytes())) as model:
+        assert model.files
+    ada.photograph("files")
+
+
+def test_a_syntax_error_is_shown_at_its_place(person: Callable[[], Person]) -> None:
+    ada = person()
+    page = ada.page
+    page.get_by_role("link", name="New job").first.click()
+    page.locator("code-editor .cm-content").click()
+    page.keyboard.press("Control+Home")
+    page.keyboard.type("if x == 1\n")
+    expect(page.locator("[data-verdict]")).to_contain_text("line 1")
+    ada.photograph("syntax-error")
+    # The browser's own note of the refused question, which no page can keep back.
+    ada.complaints = [text for text in ada.complaints if "422" not in text]
+
+
+def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
+    job = portal.submit(code.slow("to-cancel", passes=200))
+    ada = person()
+    ada.watch(job.namespace, job.id)
+    ada.wait_for_state("RUNNING")
+    ada.page.get_by_role("button", name="Cancel", exact=True).click()
+    ada.page.get_by_role("button", name="Cancel the job").click()
+    assert ada.wait_for_state("CANCELLED", "FAILED", "SUCCEEDED") == "CANCELLED"
+
+
+def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client) -> None:
+    job = portal.submit(code.slow("watched", passes=12))
+    ada, grace = person(), person()
+    for somebody in (ada, grace):
+        somebody.watch(job.namespace, job.id)
+    ada.shows_line("step 1")
+    for _ in range(CUTS):
+        ada.cut_socket()
+    assert portal.wait(job.id, 60).state == "SUCCEEDED"
+    told = [(line.seq, line.text) for line in portal.logs(job.id)]
+    for somebody in (ada, grace):
+        last = told[-1][0]
+        somebody.page.wait_for_function(
+            "(last) => document.querySelector('log-view').lines.at(-1)?.seq === last", arg=last
+        )
+        assert [(line["seq"], line["text"]) for line in somebody.lines()] == told
