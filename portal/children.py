@@ -44,7 +44,7 @@ def ended(child: Child, now: float) -> Child:
 def line_of_end(child: Child, code: int, now: float) -> str:
     """What the person at the terminal reads about an end; ``code`` as from ``Popen.returncode``."""
     delay = max(0.0, (child.retry_at or now) - now)
-    return f"{child.name} ended ({how(code)}); starting it again in {delay:g} s."
+    return f"{child.name} ended ({how(code)}); starting it again in {delay:.1f} s."
 
 
 def how(code: int) -> str:

@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from django.core.cache import cache
 
 from tests.personas import Personas, make_personas
+
+# Nothing may be left out where this is set: a group that cannot run is then a failure.
+_NOTHING_SKIPPED = os.environ.get("CI", "").lower() == "true"
+
+
+def _why_no_browser() -> str:
+    if shutil.which("chromium") is None:
+        return "there is no Chromium (Debian: apt-get install chromium)"
+    return "" if importlib.util.find_spec("playwright") else "playwright is not installed (requirements-dev.txt)"
+
+
+def _why_no_processes() -> str:
+    return "" if sys.platform.startswith("linux") else "process groups and /proc are looked at as on Linux"
+
+
+# Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
+_GROUPS: Mapping[str, Callable[[], str]] = {"browser": _why_no_browser, "processes": _why_no_processes}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for group, why_not in _GROUPS.items():
+        reason = why_not()
+        for item in items:
+            if reason and item.get_closest_marker(group):
+                item.add_marker(pytest.mark.skip(reason=f"group {group}: {reason}"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for each reason for which tests were left out."""
+    counts: dict[str, int] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "for no reason"
+        counts[reason] = counts.get(reason, 0) + 1
+    for reason, count in sorted(counts.items()):
+        terminalreporter.write_line(f"SKIPPED {count} tests: {reason}", yellow=True)
+    if counts and _NOTHING_SKIPPED:
+        terminalreporter.write_line("CI=true: nothing may be skipped.", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if _NOTHING_SKIPPED and reporter is not None and reporter.stats.get("skipped") and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(autouse=True)

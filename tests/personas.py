@@ -18,7 +18,7 @@ EVERYBODY = ("admin", *MEMBERS, *OUTSIDERS)
 
 @dataclass(frozen=True)
 class Personas:
-    """``stranger`` has an account and a namespace of their own, but is no member of ``team``; ``nobody`` is not signed in."""
+    """``stranger`` has an account and a namespace, but is no member of ``team``; ``nobody`` is not signed in."""
 
     namespace: Namespace
     admin: User
@@ -33,7 +33,7 @@ class Personas:
         return found
 
     def client(self, name: str) -> Client:
-        """A browser in which that person is signed in (``nobody``: is not). It checks CSRF tokens no more than Django's own does."""
+        """A browser in which that person is signed in (``nobody``: is not). CSRF tokens are not asked for."""
         client = Client()
         user = self.user(name)
         if isinstance(user, User):

@@ -145,7 +145,12 @@ def server_error(request: HttpRequest) -> HttpResponse:
     detail = gettext(
         "Something went wrong on our side. Try again; if it stays, tell the operator the request's number."
     )
-    return _answer(request, problem("server_error", 500, detail, request_id=getattr(request, "request_id", "")))
+    body = problem("server_error", 500, detail, request_id=getattr(request, "request_id", ""))
+    try:
+        return _answer(request, body)
+    except Exception:  # noqa: BLE001  what broke the page (the database, say) may break the page of the error too
+        _log.exception("The page of an error could not be made.")
+        return HttpResponse(f"{detail} ({body['request_id']})", status=500, content_type="text/plain; charset=utf-8")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -29,14 +29,18 @@ class Command(BaseCommand):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        repeat(sweep, every=settings.SWEEP_SECONDS, wait=stop.wait)
+
+        def sweep_once(now: datetime) -> None:
+            close_old_connections()
+            sweep(now)
+
+        repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 
 
 def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:
     """Sweep until ``wait(seconds)`` says to stop. After a sweep that failed, the next one comes later each time."""
     failures = 0
     while not wait(pause_after(failures, every)):
-        close_old_connections()
         try:
             sweep(wall_clock())
             failures = 0

@@ -13,8 +13,8 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from portal.preflight import CannotStart, listen, lock_data_directory
+from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
 from portal.supervisor import Command as Child
-from portal.supervisor import Supervisor, say
 from rbac.models import User
 from rbac.services import create_user
 
@@ -101,4 +101,4 @@ def _answers() -> bool:
 def _interrupt() -> None:
     from jobs.services import interrupt_all
 
-    interrupt_all()
+    interrupt_all(seconds=INTERRUPT_SECONDS - 0.5)

@@ -1,0 +1,143 @@
+"""The supervisor with children of a few lines each, run in a process of its own: it owns signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENT = (
+    "import signal,sys,time; signal.signal(15, lambda *_: (print('bye'), sys.exit(0))); print('up'); time.sleep(60)"
+)
+STUBBORN = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(60)"
+PROGRAM = """
+    import sys
+    from portal.supervisor import Command, Supervisor, say
+    children = {{name: Command((sys.executable, "-u", "-c", code)) for name, code in {children!r}.items()}}
+    Supervisor(
+        children,
+        stop_order=(("worker",), ("web",)),
+        is_ready=lambda: True,
+        on_ready=lambda: say("ready"),
+        interrupt=lambda: {interrupt},
+    ).run()
+"""
+
+
+class Running:
+    def __init__(self, output: Path, children: dict[str, str], interrupt: str) -> None:
+        program = textwrap.dedent(PROGRAM).format(children=children, interrupt=interrupt)
+        self._output = output
+        with output.open("w") as file:
+            self.process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=file, stderr=file)
+
+    def text(self) -> str:
+        return self._output.read_text()
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.02)
+
+    def wait_for_text(self, text: str, times: int = 1) -> None:
+        self.wait_for(lambda: self.text().count(text) >= times)
+
+    def children(self) -> list[int]:
+        listing = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in listing.split()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def start(worker: str = PATIENT, web: str = PATIENT, interrupt: str = "say('interrupting')") -> Running:
+        running = Running(tmp_path / "output", {"web": web, "worker": worker}, interrupt)
+        started.append(running)
+        running.wait_for_text("ready")
+        running.wait_for_text("up", times=2)
+        return running
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.wait()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_children_end_in_order_with_the_trainings_before_the_web(run: Callable[..., Running]) -> None:
+    running = run()
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(timeout=10) == 0
+    told = [line for line in running.text().splitlines() if "bye" in line or "interrupting" in line]
+    assert told == ["worker | bye", "interrupting", "   web | bye"]
+
+
+def test_a_stubborn_child_is_killed_after_its_grace(run: Callable[..., Running]) -> None:
+    running = run(worker=STUBBORN)
+    pids = running.children()
+    running.process.send_signal(signal.SIGTERM)
+    assert running.process.wait(timeout=10) == 0
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_a_second_wish_to_stop_kills_at_once(run: Callable[..., Running]) -> None:
+    running = run(interrupt="__import__('time').sleep(30)")
+    pids = running.children()
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for_text("worker | bye")
+    time.sleep(0.6)  # sooner, it would count as the same Ctrl-C
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(timeout=2) == 128 + signal.SIGINT
+    running.wait_for(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_an_interruption_that_never_ends_does_not_hold_up_the_end(run: Callable[..., Running]) -> None:
+    running = run(interrupt="__import__('time').sleep(60)")
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(timeout=10) == 0
+    assert "the next start will look after them" in running.text()
+
+
+def test_an_interruption_that_fails_does_not_either(run: Callable[..., Running]) -> None:
+    running = run(interrupt="1 / 0")
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(timeout=10) == 0
+    assert "web | bye" in running.text()
+
+
+def test_a_child_that_dies_is_started_again_with_a_line(run: Callable[..., Running]) -> None:
+    running = run()
+    os.kill(running.children()[0], signal.SIGKILL)
+    running.wait_for_text("web ended (signal SIGKILL); starting it again in 0.5 s.")
+    running.wait_for_text("web | up", times=2)
+
+
+def test_a_supervisor_that_is_killed_takes_its_children_with_it(run: Callable[..., Running]) -> None:
+    running = run()
+    pids = running.children()
+    running.process.kill()
+    running.wait_for(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_line_without_end_is_shown_when_its_child_ends(run: Callable[..., Running]) -> None:
+    running = run(worker="import sys,time; print('up'); sys.stdout.write('last words'); sys.exit(3)")
+    running.wait_for_text("worker | last words")
+    running.wait_for_text("worker ended (exit code 3)")
