@@ -4,6 +4,8 @@ none yet; immediate effects are rows that change in the transaction of the state
 
 from __future__ import annotations
 
+import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -14,7 +16,8 @@ from django.utils.crypto import salted_hmac
 
 from datasets import selectors as datasets
 from datasets.storage.base import StorageError
-from jobs import backends, builder, lifecycle, planner, snapshots
+from jobs import builder, lifecycle, planner, snapshots
+from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
 from jobs.models import Attempt, Job, Replica
@@ -30,6 +33,8 @@ from quota import selectors as quota_selectors
 from quota import services as quota
 from rbac.models import Namespace
 from rbac.selectors import digest_of
+
+_log = logging.getLogger(__name__)
 
 # Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
 INTERRUPTION_GRACE = timedelta(seconds=2)
@@ -107,7 +112,7 @@ def _launch(job: Job) -> Event | None:
     made = builder.made(job.snapshot_id, spec.requirements)
     plan = planner.make_plan(ref_of(job, attempt), job.namespace.name, spec, made, site(), token_of(attempt))
     try:
-        backends.current().launch(plan)
+        registry.current().launch(plan)
     except LaunchFailed as failure:
         return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
     except OSError as error:
@@ -120,7 +125,17 @@ def _stop(job: Job) -> None:
     if attempt is not None:
         grace = timedelta(seconds=settings.STOP_GRACE_SECONDS)
         hurried = min(grace, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else grace
-        backends.current().stop(ref_of(job, attempt), hurried)
+        registry.current().stop(ref_of(job, attempt), hurried)
+
+
+def tidy(job: Job, number: int) -> None:
+    """Have the backend forget an attempt that has ended. After the commit; what is left behind does no harm."""
+    attempt = Attempt.objects.filter(job=job, number=number).first()
+    if attempt is not None:
+        try:
+            registry.current().cleanup(ref_of(job, attempt))
+        except OSError:
+            _log.warning("Attempt %s of job %s could not be cleaned up.", number, job.pk, exc_info=True)
 
 
 def site() -> planner.Site:
@@ -128,7 +143,7 @@ def site() -> planner.Site:
     return planner.Site(
         ingest_url=settings.INGEST_URL,
         data_path=datasets.data_path(),
-        import_path=Path(settings.BASE_DIR),
+        python=Path(sys.executable),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,
     )

@@ -234,9 +234,11 @@ def _drained(
 
 # --- Words -----------------------------------------------------------------------------------------------------------
 def ending(replica: ReplicaFact) -> str:
-    """How a replica ended, as the start of a sentence."""
+    """How a replica ended, as the start of a sentence. Where its agent told, in the agent's words."""
     told = replica.why.strip().rstrip(".")
-    return f"{replica.name} {_manner(replica)}" + (f": {told}" if told else "")
+    if replica.state is ReplicaState.LOST:
+        return f"{replica.name} is gone" + (f": {told}" if told else "")
+    return f"{replica.name} {told or _manner(replica)}"
 
 
 def _manner(replica: ReplicaFact) -> str:
@@ -244,8 +246,6 @@ def _manner(replica: ReplicaFact) -> str:
         return "ran out of memory"
     if replica.signal is not None:
         return f"was ended by {signal_name(replica.signal)}"
-    if replica.state is ReplicaState.LOST:
-        return "is gone"
     return f"exited with code {replica.code}"
 
 

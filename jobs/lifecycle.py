@@ -2,7 +2,8 @@
 
 ``jobs.reconciler`` is the only caller of ``step``. It loads a job, asks ``jobs.facts.events_from`` what
 has happened, steps, and writes the outcome by compare-and-set. What a state still has to get done is not remembered in
-a queue: ``effects_due`` derives it from the state, so that work lost with a process is simply done again. All of it may be done twice.
+a queue: ``effects_due`` derives it from the state, so that work lost with a process is simply done again. All
+of it may be done twice.
 
 States, and who leaves them
 

@@ -20,11 +20,11 @@ CPU_SLACK = 60
 
 @dataclass(frozen=True)
 class Site:
-    """What the portal's installation adds to every plan. ``import_path`` is where the package ``runtime`` lies."""
+    """What the portal's installation adds to every plan. ``python`` runs the platform's own roles."""
 
     ingest_url: str
     data_path: tuple[Path, ...]
-    import_path: Path
+    python: Path
     grace: timedelta
     log_cap: int
 
@@ -80,7 +80,7 @@ def _replica(
         name=f"{role}-{index}",
         role=role,
         index=index,
-        command=_command(role, spec, build),
+        command=_command(role, spec, build, site),
         environment=_environment(ref, spec, site, role, index, each),
         cpu=each.cpu,
         memory=each.memory,
@@ -89,9 +89,10 @@ def _replica(
     )
 
 
-def _command(role: str, spec: JobSpec, build: Build) -> tuple[str, ...]:
-    what = (spec.entrypoint,) if role == contract.TRAINER else ("-m", f"runtime.{role}")
-    return (str(build.python), *what)
+def _command(role: str, spec: JobSpec, build: Build, site: Site) -> tuple[str, ...]:
+    if role == contract.TRAINER:
+        return str(build.python), spec.entrypoint
+    return str(site.python), "-m", f"runtime.{role}"
 
 
 def _environment(
@@ -115,7 +116,6 @@ def _environment(
         contract.SEED: "0",
         contract.DATA_PATH: ":".join(map(str, site.data_path)),
         contract.INGEST_URL: site.ingest_url,
-        "PYTHONPATH": str(site.import_path),
         # A library that takes a thread for every core of the machine takes its neighbours' cores too.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

@@ -18,10 +18,21 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from jobs import backends, effects
+from jobs import effects
+from jobs.backends import registry
 from jobs.backends.base import AttemptView
 from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge
-from jobs.lifecycle import CancelRequested, Event, JobView, QuotaReserved, Reserve, Step, effects_due, step
+from jobs.lifecycle import (
+    CancelRequested,
+    CloseAttempt,
+    Event,
+    JobView,
+    QuotaReserved,
+    Reserve,
+    Step,
+    effects_due,
+    step,
+)
 from jobs.models import Attempt, Job, Replica, Transition
 from jobs.quantities import span
 from jobs.reasons import Reason
@@ -171,7 +182,7 @@ def _observe(loaded: Loaded) -> AttemptView | None:
         return None
     if loaded.attempt is None:
         return AttemptView(gone=True)
-    return backends.current().observe(effects.ref_of(loaded.job, loaded.attempt))
+    return registry.current().observe(effects.ref_of(loaded.job, loaded.attempt))
 
 
 def replica_fact(row: Replica) -> ReplicaFact:
@@ -220,6 +231,8 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
             _remember(loaded, outcome, now, actor)
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
+    if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
+        effects.tidy(loaded.job, loaded.view.attempt)
     return Outcome.APPLIED
 
 

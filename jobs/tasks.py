@@ -13,7 +13,7 @@ from jobs import reconciler
 _log = logging.getLogger(__name__)
 
 
-@shared_task  # type: ignore[untyped-decorator]  the package has no types
+@shared_task  # type: ignore[untyped-decorator]
 def reconcile_job(job_id: str) -> None:
     """Move one job on."""
     reconciler.reconcile(job_id)

@@ -97,6 +97,9 @@ class ClusterBackend(Protocol):
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""
 
+    def cleanup(self, ref: AttemptRef) -> None:
+        """Forget an attempt whose replicas have ended; ``observe`` says gone afterwards."""
+
 
 class LaunchFailed(Exception):
     """The backend could not start the attempt. ``retryable`` where another try may go better."""
