@@ -63,7 +63,7 @@ def test_from_sign_in_to_a_trained_model(person: Callable[[], Person]) -> None:
     )
     ada.photograph("running")
     assert ada.wait_for_state("SUCCEEDED", "FAILED", "CANCELLED") == "SUCCEEDED"
-    expect(page.locator("log-view .log-row").first).to_be_visible()
+    expect(page.locator("log-view .log-text").first).to_be_visible()
     ada.photograph("succeeded")
 
     ada.reopen()

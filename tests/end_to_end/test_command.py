@@ -1,0 +1,58 @@
+"""The command line against a real portal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.end_to_end import code
+from tests.end_to_end.house import ADMIN, PASSWORD, ROOT, House
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def regatta(house: House, tmp_path: Path) -> Run:
+    """The command, as one who has signed in runs it."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
+    environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "client", *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+
+    signed_in = run("login", "--server", house.address, "-u", ADMIN, "--password", PASSWORD)
+    assert signed_in.returncode == 0, signed_in.stderr
+    return run
+
+
+def test_an_example_is_trained_followed_and_fetched(regatta: Run, tmp_path: Path) -> None:
+    submitted = regatta("submit", "--example", "digits", "--trainers", "2")
+    job_id = submitted.stdout.strip()
+    followed = regatta("logs", "-f", job_id)
+    assert (followed.returncode, regatta("wait", job_id).returncode) == (0, 0), followed.stderr
+    assert "trainer-1" in followed.stdout
+    assert job_id in regatta("ls").stdout
+    assert "SUCCEEDED" in regatta("status", job_id).stdout
+    assert regatta("download", job_id, "-o", str(tmp_path)).returncode == 0
+    (model,) = tmp_path.glob("*.npz")
+    assert np.load(model).files
+
+
+def test_a_job_of_a_file_fails_with_100(regatta: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(code.RAISES)
+    (tmp_path / "job.yaml").write_text("name: from-a-file\nentrypoint: train.py\n")
+    followed = regatta("submit", "job.yaml", "--follow")
+    assert followed.returncode == 100, followed.stderr
+    assert "KeyError" in followed.stdout
+
+
+def test_an_unknown_job_is_4(regatta: Run) -> None:
+    assert regatta("status", "00000000-0000-4000-8000-000000000000").returncode == 4
