@@ -1,0 +1,193 @@
+"""From what is known of an attempt to its events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from jobs.backends.base import AttemptView, Phase, ReplicaView
+from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge, verdict
+from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, Weakened
+from jobs.reasons import Reason
+from jobs.states import JobState, ReplicaState
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+POLICY = Policy(registration=timedelta(seconds=60), drain=timedelta(seconds=10))
+
+
+def job(state: JobState = JobState.RUNNING, **fields: object) -> JobView:
+    view = JobView(id="j", state=state, attempt=1, changed=NOW, admitted=NOW)
+    return replace(view, **fields)
+
+
+def replica(name: str, **fields: object) -> ReplicaFact:
+    working = ReplicaFact(name, name.split("-")[0], ReplicaState.REGISTERED, registered=True)
+    return replace(working, **fields)
+
+
+def exited(name: str, code: int | None = 0, **fields: object) -> ReplicaFact:
+    return replica(name, state=ReplicaState.EXITED, code=code, flushed=True, **fields)
+
+
+def killed(name: str, number: int = 9) -> ReplicaFact:
+    return exited(name, None, signal=number)
+
+
+def attempt(*trainers: ReplicaFact) -> tuple[ReplicaFact, ...]:
+    return (replica("master-0"), replica("pserver-0"), *trainers)
+
+
+def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: object) -> list[object]:
+    known = Facts(replicas=replicas, **facts)
+    return list(events_from(about, known, NOW + timedelta(seconds=seconds), POLICY))
+
+
+def test_a_running_job_whose_replicas_work_has_no_events() -> None:
+    assert events(job(), *attempt(replica("trainer-0"))) == []
+
+
+def test_all_trainers_done_is_the_end() -> None:
+    ended = verdict(job(), attempt(exited("trainer-0"), exited("trainer-1")))
+    assert ended == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
+
+
+def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
+    ended = verdict(job(), attempt(exited("trainer-0"), killed("trainer-1")))
+    assert ended is not None
+    assert ended.reason is Reason.COMPLETED
+    assert ended.why == "Trained with 1 of 2 trainers; trainer-1 was ended by SIGKILL."
+
+
+def test_a_job_goes_on_with_one_trainer_less_and_says_so() -> None:
+    [event] = events(job(), *attempt(replica("trainer-0"), killed("trainer-1")))
+    assert event == Weakened(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
+
+
+def test_the_last_trainer_killed_is_the_end() -> None:
+    ended = verdict(job(), attempt(killed("trainer-0")))
+    assert ended is not None
+    assert ended.reason is Reason.KILLED
+    assert ended.why == "0 of 1 trainers are left and the job needs 1: trainer-0 was ended by SIGKILL."
+
+
+def test_fewer_than_the_minimum_is_the_end() -> None:
+    ended = verdict(job(min_trainers=2), attempt(replica("trainer-0"), killed("trainer-1")))
+    assert ended is not None and ended.reason is Reason.KILLED
+
+
+def test_a_script_that_fails_ends_the_attempt_in_the_agents_words() -> None:
+    failed = exited("trainer-0", 3, why="exited with code 3: ValueError: no in train.py line 4")
+    ended = verdict(job(), attempt(failed, replica("trainer-1")))
+    assert ended == AttemptEnded(
+        1, "trainer-0 exited with code 3: ValueError: no in train.py line 4.", Reason.USER_ERROR
+    )
+
+
+def test_code_75_is_no_failure_of_the_script() -> None:
+    [event] = events(job(), *attempt(replica("trainer-0"), exited("trainer-1", 75)))
+    assert isinstance(event, Weakened)
+
+
+def test_a_memory_error_is_told_as_such() -> None:
+    ended = verdict(job(), attempt(exited("trainer-0", 1, out_of_memory=True)))
+    assert ended is not None
+    assert (ended.reason, ended.why) == (Reason.OUT_OF_MEMORY, "trainer-0 ran out of memory.")
+
+
+def test_a_dead_server_is_blamed_before_the_trainers_that_failed_for_it() -> None:
+    ended = verdict(job(), (replica("master-0"), killed("pserver-0"), exited("trainer-0", 1)))
+    assert ended is not None
+    assert ended.reason is Reason.REPLICA_LOST
+    assert ended.why == "pserver-0 was ended by SIGKILL, before training was complete."
+
+
+def test_a_master_that_ends_after_the_trainers_are_done_is_no_loss() -> None:
+    ended = verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0")))
+    assert ended is not None and ended.reason is Reason.COMPLETED
+
+
+def test_processes_that_are_all_gone_are_lost_together() -> None:
+    gone = merge(attempt(replica("trainer-0")), AttemptView(gone=True))
+    ended = verdict(job(), gone)
+    assert ended is not None and ended.reason is Reason.LOST
+
+
+def test_a_script_that_never_calls_init_completes_and_is_told_so() -> None:
+    ended = verdict(job(JobState.REGISTERING), attempt(exited("trainer-0", registered=False)))
+    assert ended is not None
+    assert ended.reason is Reason.COMPLETED
+    assert "never called dist.init()" in ended.why
+
+
+def test_the_attempt_runs_once_all_have_registered() -> None:
+    [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0")))
+    assert event == AllRegistered(1, "Training with 1 trainer.")
+
+
+def test_a_quick_script_passes_through_running() -> None:
+    first, *_ = events(job(JobState.REGISTERING), *attempt(exited("trainer-0")))
+    assert isinstance(first, AllRegistered)
+
+
+def test_a_trainer_lost_while_registering_does_not_hold_the_others_up() -> None:
+    [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0"), killed("trainer-1")))
+    assert isinstance(event, AllRegistered)
+
+
+def test_those_that_never_register_are_named() -> None:
+    silent = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
+    [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0"), silent), seconds=60)
+    assert isinstance(event, AttemptEnded)
+    assert event.reason is Reason.REGISTRATION_TIMEOUT
+    assert event.why.startswith("After 1 minute trainer-1 had not registered. The script has to call dist.init()")
+
+
+@pytest.mark.parametrize("state", [JobState.BUILDING, JobState.LAUNCHING, JobState.RUNNING])
+def test_the_timeout_counts_from_admission(state: JobState) -> None:
+    [event] = events(job(state, timeout=timedelta(seconds=90)), seconds=90)
+    assert event == AttemptEnded(1, "The job's timeout of 90 seconds has passed.", Reason.DEADLINE)
+
+
+def test_a_wish_to_cancel_comes_first() -> None:
+    first, *_ = events(job(), *attempt(exited("trainer-0")), cancelled_by="alice")
+    assert first == CancelRequested(1, "Cancelled by alice.")
+
+
+# --- Draining --------------------------------------------------------------------------------------------------------
+def drained(*replicas: ReplicaFact, view: AttemptView | None, seconds: float) -> bool:
+    stopping = job(JobState.STOPPING, reason=Reason.COMPLETED)
+    return events(stopping, *replicas, view=view, seconds=seconds) == [Drained(1)]
+
+
+def seen(phase: Phase) -> AttemptView:
+    return AttemptView(gone=False, replicas=(ReplicaView("trainer-0", phase, code=0),))
+
+
+def test_the_end_waits_while_a_process_lives() -> None:
+    assert not drained(exited("trainer-0"), view=seen(Phase.RUNNING), seconds=1000)
+
+
+def test_the_end_waits_for_the_agents_last_words() -> None:
+    assert not drained(replica("trainer-0"), view=seen(Phase.EXITED), seconds=9)
+
+
+def test_the_end_does_not_wait_for_ever_for_last_words() -> None:
+    assert drained(replica("trainer-0"), view=seen(Phase.EXITED), seconds=10)
+
+
+def test_the_end_comes_at_once_when_all_agents_have_told() -> None:
+    assert drained(exited("trainer-0"), view=seen(Phase.EXITED), seconds=0)
+
+
+def test_no_last_words_are_awaited_from_an_agent_that_is_gone() -> None:
+    assert drained(replica("trainer-0"), view=seen(Phase.LOST), seconds=0)
+
+
+def test_an_attempt_that_was_never_launched_is_drained() -> None:
+    assert drained(replica("trainer-0", state=ReplicaState.WAITING), view=AttemptView(gone=True), seconds=0)
+
+
+def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
+    assert not drained(exited("trainer-0"), view=None, seconds=1000)
