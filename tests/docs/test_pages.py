@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from django.urls import Resolver404, resolve
 
@@ -17,7 +21,7 @@ from jobs.states import JobState
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 DOCUMENTS.append(ROOT / "deploy" / "README.md")
-GUIDE, API = ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
+README, GUIDE, API = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
 SAMPLES = {"ns": "ada", "id": "00000000-0000-4000-8000-000000000000", "name": "digits"}
 
 
@@ -38,7 +42,7 @@ def links() -> Iterator[tuple[Path, str]]:
                 yield document, target
 
 
-@pytest.mark.parametrize(("document", "target"), links(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(("document", "target"), list(links()), ids=lambda value: getattr(value, "name", value))
 def test_a_link_leads_somewhere(document: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (document.parent / path).resolve() if path else document
@@ -57,6 +61,15 @@ def test_python_in_a_document_is_python(document: Path) -> None:
 def test_json_in_a_document_is_json(document: Path) -> None:
     for block in blocks(document, "json"):
         json.loads(block)
+
+
+@pytest.mark.parametrize("document", [README, GUIDE], ids=lambda document: document.name)
+def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> None:
+    script = next(block for block in blocks(document, "python") if "job.save_model" in block)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=60)
+    with np.load(tmp_path / "model.npz") as model:
+        assert {name: model[name].shape for name in model.files} == {"w": (64, 10), "b": (10,)}
 
 
 def test_the_description_in_the_guide_is_taken() -> None:
