@@ -94,10 +94,20 @@ class Happening(NamedTuple):
 
 
 class Saver(NamedTuple):
-    """Who may save the model, and until when."""
+    """Who may save the model, and until when; ``seconds`` is what it asked for."""
 
     trainer: Trainer
     deadline: float
+    seconds: float
+
+
+class Saved(NamedTuple):
+    """What is committed of a queue, as it is read back. Entries of an earlier pass are as that pass left them."""
+
+    pass_id: int
+    entries: Sequence[Entry]
+    failed: str = ""
+    saver: Saver | None = None
 
 
 @dataclass(frozen=True)
@@ -146,14 +156,16 @@ class TaskQueue:
         return queue
 
     @classmethod
-    def resume(
-        cls, plan: Plan, table: TaskTable, now: float, pass_id: int, entries: Sequence[Entry], failed: str = ""
-    ) -> TaskQueue:
-        """The job as it was committed. Who has a task keeps it, with its full time from now."""
-        queue = cls(plan, table, now + plan.start_grace, pass_id, now, list(entries), failed=failed)
-        if 0 <= pass_id < plan.passes:
-            queue.free.extend(i for i, entry in enumerate(entries) if entry.status is Status.TODO)
-            queue.timers = {i: queue._timer(now) for i, entry in enumerate(entries) if entry.status is Status.PENDING}
+    def resume(cls, plan: Plan, table: TaskTable, now: float, saved: Saved) -> TaskQueue:
+        """The job as it was committed. Whoever has a task or saves the model keeps it, with the full time from now."""
+        queue = cls(plan, table, now + plan.start_grace, saved.pass_id, now, failed=saved.failed)
+        queue.entries = [entry if entry.pass_id == saved.pass_id else fresh(entry) for entry in saved.entries]
+        if saved.saver:
+            queue.saver = saved.saver._replace(deadline=now + saved.saver.seconds)
+        if queue.open:
+            queue.free.extend(i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO)
+            pending = (i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING)
+            queue.timers = {i: queue._timer(now) for i in pending}
             queue._settle(now)
         return queue
 
@@ -261,7 +273,7 @@ class TaskQueue:
             return False
         if saver and saver.trainer != trainer and saver.trainer in self.live and now < saver.deadline:
             return False
-        self.saver = Saver(trainer, now + seconds)
+        self.saver = Saver(trainer, now + seconds, seconds)
         return True
 
     # --- What happens ------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ match source.next_task():
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 from runtime.errors import Refused, RegattaError, WireError
@@ -85,8 +86,8 @@ class TaskClient:
     ) -> None:
         self._trainer = trainer_index
         self._position = _Position()
-        self._open = lambda where: Client(
-            where, name="master", job=job, incarnation=incarnation, deadline=deadline, leaving=leaving
+        self._open: Callable[[str], Client] = partial(
+            Client, name="master", job=job, incarnation=incarnation, deadline=deadline, leaving=leaving
         )
         self._client = self._open(address)
 
@@ -125,7 +126,7 @@ class TaskClient:
         key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
         return bool(self._call(op, {**key, **more})["counted"])
 
-    def _call(self, op: Op, body: dict[str, object]) -> dict[str, object]:
+    def _call(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
         try:
             return self._client.call(op, {"trainer": self._trainer, **body})
         except Refused as refused:

@@ -1,0 +1,135 @@
+"""``python -m runtime.master``: the master's process, beside its agent."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+
+from runtime import contract, coordination
+from runtime.channel import Channel, Members
+from runtime.coordination.base import Compare, CoordinationStore
+from runtime.data import catalogue
+from runtime.errors import Lost, RegattaError
+from runtime.master.ledger import Ledger
+from runtime.master.messages import Trainer
+from runtime.master.queue import Happening, Plan
+from runtime.master.server import Master, MasterSession
+from runtime.master.table import TaskTable, partition
+from runtime.protocol.frames import job_crc
+from runtime.protocol.server import Server
+
+REGISTRATION_SECONDS = 30.0
+
+log = logging.getLogger("master")
+
+
+class _Process:
+    """The parts of the running master and the reasons to stop."""
+
+    def __init__(self, environment: contract.Environment, channel: Channel, store: CoordinationStore) -> None:
+        self._environment = environment
+        self._channel = channel
+        self._store = store
+        self._stop = threading.Event()
+        self._fenced = ""
+        self._master: Master | None = None
+
+    def run(self) -> int:
+        """Serve until the job is over; the exit code."""
+        table = find_table(self._environment)
+        job = job_crc(self._environment.job_id, self._environment.attempt)
+        server = Server(lambda: MasterSession(master, job))
+        owner = self._register(server.address)
+        ledger = Ledger(
+            self._store, contract.attempt_prefix(self._environment.job_id, self._environment.attempt), owner
+        )
+        self._master = master = Master(plan(self._environment), table, ledger, self._tell)
+        self._channel.on_fenced(self._on_fenced)
+        self._channel.on_members(lambda members: master.members(trainers(members)))
+        server.start()
+        try:
+            master.run(self._stop.is_set)
+        finally:
+            master.close()
+            server.close()
+        return self._verdict(master)
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._master:
+            self._master.wake()
+
+    def _register(self, address: str) -> Compare:
+        """Ask the agent to register this process; what compares that the registration still stands."""
+        mine = (contract.MASTER, self._environment.index)
+        self._channel.hello(address)
+        members = self._channel.wait_for_members(
+            lambda members: any((member.role, member.index) == mine for member in members), REGISTRATION_SECONDS
+        )
+        incarnation = next(member.incarnation for member in members if (member.role, member.index) == mine)
+        key = contract.member_key(self._environment.job_id, self._environment.attempt, *mine)
+        return Compare(key, create_revision=incarnation)
+
+    def _on_fenced(self, why: str) -> None:
+        self._fenced = why
+        self.stop()
+
+    def _tell(self, happenings: Sequence[Happening]) -> None:
+        for happening in happenings:
+            log.info(happening.text)
+            if happening.notable:
+                self._channel.event(happening.kind, happening.text)
+
+    def _verdict(self, master: Master) -> int:
+        if self._fenced or master.lost:
+            log.error(self._fenced or str(master.lost))
+            return contract.EXIT_RESTART
+        return contract.EXIT_ERROR if master.failed else contract.EXIT_OK
+
+
+def find_table(environment: contract.Environment) -> TaskTable:
+    """The tasks of the job's data set. Raises RegattaError with a sentence for an unknown or damaged one."""
+    if not environment.dataset:
+        log.info("This job names no data set, so there are no tasks to hand out.")
+        return TaskTable("", ())
+    info = catalogue.find(environment.dataset, environment.data_path)
+    table = partition(info.name, catalogue.chunks(info, "train"))
+    log.info("Data set %s: %d records in %d tasks.", info.name, table.records, len(table.tasks))
+    return table
+
+
+def plan(environment: contract.Environment) -> Plan:
+    return Plan(
+        passes=environment.passes,
+        sync=environment.mode == "sync",
+        trainers=environment.trainers,
+        min_trainers=environment.min_trainers,
+    )
+
+
+def trainers(members: Members) -> tuple[Trainer, ...]:
+    """The trainers among the live processes."""
+    return tuple(Trainer(member.index, member.incarnation) for member in members if member.role == contract.TRAINER)
+
+
+def main() -> int:
+    logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+    environment = contract.read()
+    try:
+        store = coordination.connect(environment.coordination)
+        process = _Process(environment, Channel.from_environment(), store)
+        signal.signal(signal.SIGTERM, lambda number, frame: process.stop())
+        return process.run()
+    except Lost as error:
+        log.error(error)
+        return contract.EXIT_RESTART
+    except (RegattaError, LookupError, TimeoutError, ConnectionError) as error:
+        log.error(error)
+        return contract.EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

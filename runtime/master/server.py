@@ -1,0 +1,288 @@
+"""The queue on the wire: requests in, one commit for all that came meanwhile, answers out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from runtime.coordination.base import Clock, StoreUnavailable
+from runtime.errors import Lost, Refused, RegattaError
+from runtime.master.ledger import Behind, Ledger
+from runtime.master.messages import Answer, Trainer, Wait, answer_to_json
+from runtime.master.queue import Happening, Key, Plan, TaskQueue, Verdict
+from runtime.master.table import TaskTable
+from runtime.protocol.connection import Closed, Message, refuse_blocks
+from runtime.protocol.frames import Header, Op
+from runtime.protocol.server import reply
+
+JOB_FAILED = "job_failed"
+# A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
+HOLD_SECONDS = 2.0
+# How long a request is tried again while the store does not answer.
+STORE_PATIENCE_SECONDS = 30.0
+STORE_PAUSE_SECONDS = 0.1
+
+Operation = Callable[[TaskQueue], Any]
+
+
+class Master:
+    """The queue with its lock, its ledger and its clock. All methods may be called from any thread.
+
+    ``tell`` is called with what has happened once it is committed. Errors of the ledger (``Lost``) go to the caller and
+    stay in ``lost``.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        table: TaskTable,
+        ledger: Ledger,
+        tell: Callable[[Sequence[Happening]], object],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._table = table
+        self._ledger = ledger
+        self._tell = tell
+        self._clock = clock
+        self._committing = threading.Lock()
+        self._waiting: deque[_Ticket] = deque()
+        self._news = threading.Condition()
+        self._changes = 0
+        self._live: tuple[Trainer, ...] = ()
+        self._had_trainers = False
+        self._closed = threading.Event()
+        self.lost: RegattaError | None = None
+        self._queue = TaskQueue.begin(plan, table, clock())
+        self._must_load = True
+        self.change(lambda queue: None)
+
+    # --- What the process does ---------------------------------------------------------------------------------------
+    def change(self, operation: Operation) -> Any:
+        """Do ``operation`` on a copy of the queue, commit, swap; gives what the operation gave.
+
+        Whoever comes while another commits is committed with all who came meanwhile, in one transaction.
+        """
+        ticket = _Ticket(operation)
+        self._waiting.append(ticket)
+        with self._committing:
+            if not ticket.settled:
+                self._commit_all()
+        return ticket.outcome()
+
+    def members(self, live: Collection[Trainer]) -> None:
+        """The trainers that live now. An error goes to ``lost``, for the caller could do nothing about it."""
+        self._live = tuple(sorted(live))
+        self._had_trainers = self._had_trainers or bool(live)
+        try:
+            self._patiently(lambda queue: queue.members(self._live, self._clock()))
+        except RegattaError as error:
+            self.lost = error
+            self.wake()
+
+    def run(self, stop: Callable[[], bool]) -> None:
+        """Mind the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
+        while not (stop() or self.over or self.lost):
+            now = self._clock()
+            due = self._queue.next_deadline(now)
+            self._wait_for_news(self._changes, 1.0 if due is None else min(1.0, max(0.0, due - now)))
+            if due is not None and self._clock() >= due:
+                self._patiently(lambda queue: queue.tick(self._clock()))
+
+    def close(self) -> None:
+        """Let everybody go who waits for news."""
+        self._closed.set()
+        self.wake()
+
+    def wake(self) -> None:
+        """Make ``run``, and all who wait for news, look again."""
+        with self._news:
+            self._news.notify_all()
+
+    @property
+    def over(self) -> bool:
+        """The job is done or failed, and all its trainers have been told and are gone."""
+        return (self._queue.finished or bool(self._queue.failed)) and self._had_trainers and not self._queue.live
+
+    @property
+    def failed(self) -> str:
+        """Why the job cannot go on, empty if it can."""
+        return self._queue.failed
+
+    # --- What trainers ask -------------------------------------------------------------------------------------------
+    def get(self, trainer: Trainer, request: int, ended: int | None, waiting: Callable[[], None]) -> Answer:
+        """Give work, or hold the answer until there is news."""
+        give_up = self._clock() + HOLD_SECONDS
+        while True:
+            seen = self._changes
+            self._refuse_replaced(trainer)
+            answer: Answer = self._patiently(lambda queue: queue.get(trainer, request, ended, self._clock()), waiting)
+            if self._queue.failed:
+                raise Refused(JOB_FAILED, self._queue.failed)
+            left = give_up - self._clock()
+            if not isinstance(answer, Wait):
+                return answer
+            if left <= 0 or self._closed.is_set():
+                return Wait(0.0)
+            self._wait_for_news(seen, left)
+
+    def report(self, op: Op, key: Key, why: str, waiting: Callable[[], None]) -> Verdict:
+        """A trainer's word on a task that it has."""
+        operations: Mapping[Op, Operation] = {
+            Op.TASK_DONE: lambda queue: queue.done(key, self._clock()),
+            Op.TASK_FAIL: lambda queue: queue.fail(key, why, self._clock()),
+            Op.TASK_RELEASE: lambda queue: queue.release(key, self._clock()),
+            Op.TASK_EXTEND: lambda queue: queue.extend(key, self._clock()),
+        }
+        return Verdict(self._patiently(operations[op], waiting))
+
+    def save_request(self, trainer: Trainer, seconds: float, waiting: Callable[[], None]) -> bool:
+        return bool(self._patiently(lambda queue: queue.save_request(trainer, seconds, self._clock()), waiting))
+
+    def _refuse_replaced(self, trainer: Trainer) -> None:
+        if any(trainer.index == other.index and trainer < other for other in self._live):
+            raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
+
+    # --- Committing --------------------------------------------------------------------------------------------------
+    def _patiently(self, operation: Operation, waiting: Callable[[], None] = lambda: None) -> Any:
+        """``change``, tried again while the store does not answer. Raises StoreUnavailable in the end."""
+        give_up = self._clock() + STORE_PATIENCE_SECONDS
+        while True:
+            try:
+                return self.change(operation)
+            except (StoreUnavailable, Behind):
+                if self._clock() >= give_up or self._closed.wait(STORE_PAUSE_SECONDS):
+                    raise
+                waiting()
+
+    def _commit_all(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        error: RegattaError | None = Lost("The master broke off in the middle of a change.")
+        try:
+            draft = self._load() if self._must_load else self._queue.copy()
+            for ticket in batch:
+                ticket.run(draft)
+            self._must_load = True  # until it is known that the commit happened
+            self._ledger.commit(draft)
+            self._must_load = False
+            self._swap(draft)
+            error = None
+        except (StoreUnavailable, Behind) as passing:
+            error = passing
+        except RegattaError as final:
+            error = self.lost = final
+        finally:
+            for ticket in batch:
+                ticket.settle(error)
+
+    def _swap(self, draft: TaskQueue) -> None:
+        news = bool(draft.changed or draft.happenings)
+        self._queue = draft
+        if draft.happenings:
+            self._tell(draft.happenings)
+        if news:
+            with self._news:
+                self._changes += 1
+                self._news.notify_all()
+
+    def _load(self) -> TaskQueue:
+        saved = self._ledger.load(self._table)
+        now = self._clock()
+        if saved is None:
+            queue = TaskQueue.begin(self._plan, self._table, now)
+        else:
+            queue = TaskQueue.resume(self._plan, self._table, now, saved)
+        if self._live:
+            queue.members(self._live, now)
+        return queue
+
+    def _wait_for_news(self, seen: int, seconds: float) -> None:
+        with self._news:
+            if self._changes == seen and not self._closed.is_set():
+                self._news.wait(seconds)
+
+
+class _Ticket:
+    """One operation on its way through a commit."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        self._value: Any = None
+        self._error: Exception | None = None
+        self.settled = False
+
+    def run(self, queue: TaskQueue) -> None:
+        self._value = self._operation(queue)
+
+    def settle(self, error: Exception | None) -> None:
+        self._error = error
+        self.settled = True
+
+    def outcome(self) -> Any:
+        if self._error:
+            raise self._error
+        return self._value
+
+
+class MasterSession:
+    """Answers one trainer's connection. ``job`` refuses senders of another attempt that say which is theirs."""
+
+    def __init__(self, master: Master, job: int = 0) -> None:
+        self._master = master
+        self._job = job
+
+    def allocate(self, header: Header) -> memoryview:
+        return refuse_blocks(header)
+
+    def closed(self) -> None:
+        """Nothing is kept for a connection: who lives is the coordination store's to say."""
+
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+        head = request.head
+        if self._job and head.job and head.job != self._job:
+            raise Refused("other_job", "This request belongs to another attempt of a job; its sender should end.")
+        if head.op not in _ANSWERS:
+            raise Refused("unknown_op", f"The master does not know {head.op.name}; ask a parameter server.")
+        try:
+            trainer = Trainer(int(request.body["trainer"]), head.incarnation)
+            body = _ANSWERS[head.op](self._master, head.op, trainer, request.body, waiting)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused("bad_request", f"The body of {head.op.name} is wrong: {error!r}.") from error
+        except (StoreUnavailable, Behind) as error:
+            raise Refused("store_unavailable", str(error)) from error
+        except Lost as error:
+            raise Closed(str(error)) from error  # the trainer looks for the master that is now
+        return reply(request, body)
+
+
+def _get(
+    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
+) -> dict[str, Any]:
+    ended = body["ended"]
+    return answer_to_json(master.get(trainer, int(body["request"]), None if ended is None else int(ended), waiting))
+
+
+def _report(
+    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
+) -> dict[str, Any]:
+    key = Key(int(body["pass_id"]), int(body["task_id"]), int(body["epoch"]), trainer)
+    return {"counted": master.report(op, key, str(body.get("why", "")), waiting) is Verdict.OK}
+
+
+def _save_request(
+    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
+) -> dict[str, Any]:
+    return {"granted": master.save_request(trainer, float(body["seconds"]), waiting)}
+
+
+_ANSWERS = {
+    Op.TASK_GET: _get,
+    Op.TASK_DONE: _report,
+    Op.TASK_FAIL: _report,
+    Op.TASK_RELEASE: _report,
+    Op.TASK_EXTEND: _report,
+    Op.SAVE_REQUEST: _save_request,
+}
