@@ -25,6 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _NOT_A_NUMBER = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_NUMBER = 2**53
+_END_OF_CALENDAR = 253_402_300_800.0  # the first second of the year 10000
 
 Entry = TypeVar("Entry")
 
@@ -156,7 +157,11 @@ def _finite(column: Sequence[Any]) -> Sequence[float]:
 
 
 def _time(column: Sequence[Any]) -> Sequence[float]:
-    return _numbers(column, "Must be unix time in seconds, a finite number.", {})
+    why = "Must be unix time in seconds, between the years 1970 and 9999."
+    times = _numbers(column, why, {})
+    if times and not 0 <= min(times) <= max(times) < _END_OF_CALENDAR:
+        raise _Refused(next(place for place, at in enumerate(times) if not 0 <= at < _END_OF_CALENDAR), why)
+    return times
 
 
 def _value(column: Sequence[Any]) -> Sequence[float]:

@@ -119,7 +119,7 @@ def pack_points(points: Points, *, deflate: bool = False) -> bytes:
     columns = [points.times.astype("<f8"), points.steps.astype("<f8"), points.values.astype("<f8")]
     columns += [points.key.astype("<u2")] if len(points.keys) > 1 else []
     columns += [points.source.astype("<u2")] if len(points.sources) > 1 else []
-    return _pack(header, [column.tobytes() for column in columns], deflate=deflate, level=6)
+    return _pack(header, [column.tobytes() for column in columns], deflate=deflate, level=1)
 
 
 def unpack_points(payload: bytes) -> Points:

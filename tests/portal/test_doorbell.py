@@ -12,7 +12,7 @@ import pytest
 from django.test import override_settings
 
 from portal.common import doorbell
-from portal.common.doorbell import Doorbell, ring, run_directory
+from portal.common.doorbell import Doorbell, run_directory
 from tests.contracts.doorbell_contract import DoorbellContract, run
 
 _RINGER = """
@@ -37,19 +37,16 @@ def test_two_listeners_are_both_woken() -> None:
         two = Doorbell()
         try:
             with one.subscribe("logs:1") as first, two.subscribe("logs:1") as second:
-                ring_in_thread()
+                doorbell._ring_now("logs:1")
                 assert await first.wait(10)
                 assert await second.wait(10)
         finally:
             two.close()
 
-    def ring_in_thread() -> None:
-        doorbell._ring_now("logs:1")
-
     run(story)
 
 
-def test_a_dead_listener_is_tidied_away(settings: object) -> None:
+def test_a_dead_listener_is_tidied_away() -> None:
     path = run_directory() / "1-dead.bell"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
@@ -78,8 +75,3 @@ def test_a_directory_that_cannot_be_written_does_not_fail_the_ringer(tmp_path: P
     (tmp_path / "run").write_text("a file, no directory")
     with override_settings(DATA_DIR=tmp_path):
         doorbell._ring_now("logs:1")
-
-
-@pytest.mark.django_db
-def test_ring_outside_of_a_transaction_is_at_once(django_capture_on_commit_callbacks: object) -> None:
-    ring("logs:1")
