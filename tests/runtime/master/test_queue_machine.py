@@ -1,0 +1,169 @@
+"""The task queue under any order of events, crashes of the master among them: the invariants of the design hold."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.queue import Key, Plan, Saved, Status, TaskQueue, Verdict
+from tests.runtime.master.test_queue import table_of
+
+INDICES = st.integers(0, 2)
+PASSES = 3
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Trainers come, go, work, fail and report late; the master crashes after or before a commit."""
+
+    @initialize(tasks=st.integers(1, 5), sync=st.booleans(), cap=st.integers(0, 3))
+    def begin(self, tasks: int, sync: bool, cap: int) -> None:
+        self.now = 0.0
+        self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap)
+        self.table = table_of(tasks)
+        self.queue = TaskQueue.begin(self.plan, self.table, self.now)
+        self.incarnations = 0
+        self.live: dict[int, Trainer] = {}
+        self.ended: dict[Trainer, int | None] = {}
+        self.requests: dict[Trainer, int] = {}
+        self.handed_out: dict[tuple[int, int, int], Trainer] = {}
+        self.last_epoch: dict[int, int] = {}
+        self.given: list[Key] = []
+        self.acknowledged: set[tuple[int, int]] = set()
+
+    def swap(self, draft: TaskQueue) -> None:
+        for pass_id in range(max(self.queue.pass_id, 0), min(draft.pass_id, PASSES)):
+            self.check_pass_was_whole(pass_id, draft)
+        self.queue = draft
+
+    def check_pass_was_whole(self, pass_id: int, draft: TaskQueue) -> None:
+        """I4: at its end a pass has nothing todo or pending; what was not discarded was acknowledged."""
+        told = [happening.text for happening in draft.happenings]
+        assert any(f"Pass {pass_id + 1} of" in text and "ended" in text for text in told)
+
+    @rule(index=INDICES)
+    def join(self, index: int) -> None:
+        self.incarnations += 1
+        trainer = Trainer(index, self.incarnations)
+        self.live[index] = trainer
+        self.ended[trainer], self.requests[trainer] = None, 0
+        self.tell_members()
+
+    @precondition(lambda self: self.live)
+    @rule(data=st.data())
+    def crash_a_trainer(self, data: st.DataObject) -> None:
+        self.live.pop(data.draw(st.sampled_from(sorted(self.live))))
+        self.tell_members()
+
+    def tell_members(self) -> None:
+        draft = self.queue.copy()
+        draft.members(list(self.live.values()), self.now)
+        self.swap(draft)
+
+    @precondition(lambda self: self.live and not self.queue.failed)
+    @rule(data=st.data(), lost_reply=st.booleans())
+    def get(self, data: st.DataObject, lost_reply: bool) -> None:
+        trainer = self.live[data.draw(st.sampled_from(sorted(self.live)))]
+        draft = self.queue.copy()
+        request = self.requests[trainer] + 1
+        answer = draft.get(trainer, request, self.ended[trainer], self.now)
+        self.swap(draft)
+        if lost_reply:
+            assert self.queue.copy().get(trainer, request, self.ended[trainer], self.now) == answer  # M10
+        self.requests[trainer] = request
+        if isinstance(answer, Task):
+            self.take(trainer, answer)
+        elif isinstance(answer, PassEnd):
+            assert answer.pass_id <= self.queue.pass_id
+            self.ended[trainer] = answer.pass_id
+        elif isinstance(answer, JobDone):
+            assert self.queue.finished
+
+    def take(self, trainer: Trainer, task: Task) -> None:
+        """I3: no dispatch twice, epochs of a task only rise."""
+        name = (task.pass_id, task.task_id, task.epoch)
+        assert name not in self.handed_out
+        assert task.epoch > self.last_epoch.get(task.task_id, 0)
+        assert (task.pass_id, task.task_id) not in self.acknowledged
+        self.handed_out[name], self.last_epoch[task.task_id] = trainer, task.epoch
+        self.ended[trainer] = task.pass_id - 1
+        self.given.append(Key(*name, trainer))
+
+    @precondition(lambda self: self.given)
+    @rule(data=st.data(), verb=st.sampled_from(["done", "done", "done", "fail", "release", "extend"]))
+    def report(self, data: st.DataObject, verb: str) -> None:
+        """Of any dispatch ever made: in time, late or twice."""
+        key = data.draw(st.sampled_from(self.given[-6:]))
+        draft = self.queue.copy()
+        more = ("it raised",) if verb == "fail" else ()
+        verdict = getattr(draft, verb)(key, *more, self.now)
+        if verb == "done" and verdict is Verdict.OK:
+            self.acknowledged.add((key.pass_id, key.task_id))
+        if verdict is Verdict.STALE:
+            assert draft.entries == self.queue.entries
+        self.swap(draft)
+
+    @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        draft = self.queue.copy()
+        draft.tick(self.now)
+        self.swap(draft)
+
+    @rule()
+    def the_commit_fails(self) -> None:
+        before = (list(self.queue.entries), self.queue.pass_id)
+        draft = self.queue.copy()
+        draft.members([], self.now + 1000.0)
+        draft.tick(self.now + 1000.0)
+        assert (self.queue.entries, self.queue.pass_id) == before
+
+    @rule()
+    def the_master_crashes_and_recovers(self) -> None:
+        """I5: what was acknowledged survives; I3 and I4 go on to hold."""
+        saved = Saved(self.queue.pass_id, list(self.queue.entries), self.queue.failed, self.queue.saver)
+        self.queue = TaskQueue.resume(self.plan, self.table, self.now, saved)
+        self.tell_members()
+
+    @invariant()
+    def every_task_is_in_exactly_one_place(self) -> None:
+        queue = self.queue
+        if not queue.open:
+            return
+        queued = [*queue.free, *(task for hand in queue.hands.values() for task in hand)]
+        todo = [i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO]
+        pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
+        assert sorted(queued) == todo
+        assert set(queue.timers) == pending
+        assert todo or pending, "the pass should have ended"
+        assert all(queue.entries[i].trainer in queue.live for i in pending)
+
+    @invariant()
+    def what_was_acknowledged_is_done(self) -> None:
+        done = {(self.queue.pass_id, i) for i, e in enumerate(self.queue.entries) if e.status is Status.DONE}
+        if self.queue.open:
+            assert {name for name in self.acknowledged if name[0] == self.queue.pass_id} == done
+
+    def teardown(self) -> None:
+        """I6: with one trainer that works the job comes to its end."""
+        if not hasattr(self, "queue") or self.queue.failed:
+            return
+        worker = Trainer(9, self.incarnations + 1)
+        self.queue.members([worker], self.now)
+        ended: int | None = None
+        for request in range(1, 200):
+            answer = self.queue.get(worker, request, ended, self.now)
+            if isinstance(answer, JobDone):
+                return
+            assert not isinstance(answer, Wait)
+            if isinstance(answer, Task):
+                ended = answer.pass_id - 1
+                self.queue.done(Key(answer.pass_id, answer.task_id, answer.epoch, worker), self.now)
+            else:
+                ended = answer.pass_id
+        raise AssertionError("the job does not end")
+
+
+TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
