@@ -51,7 +51,7 @@ async function showQuota(): Promise<void> {
     const used = quota.used[name] ?? 0;
     const limit = quota.limits[name] ?? null;
     const words = name === "memory" ? bytes : (value: number): string => String(Number(value.toFixed(1)));
-    (item.querySelector("[data-amount]") as HTMLElement).textContent = limit === null ? words(used) : `${words(used)} / ${words(limit)}`;
+    (item.querySelector("[data-amount]") as HTMLElement).textContent = limit === null ? words(used) : `${used === 0 ? "0" : words(used)} / ${words(limit)}`;
     const meter = item.querySelector("meter") as HTMLMeterElement;
     meter.hidden = limit === null;
     meter.max = limit || 1;

@@ -24,7 +24,10 @@ const BUCKETS = 1000;
 const ATTEMPTS_SHOWN = 3;
 const TABLE_ROWS = 20;
 // Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008).
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"];
+const COLOURS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"],
+  dark: ["#56b4e9", "#f0863a", "#3ccf9f", "#e2a0c6", "#e6c34a", "#9ad0f5"],
+};
 
 export class MetricChart extends HTMLElement {
   private jobId = "";
@@ -331,7 +334,8 @@ export class MetricChart extends HTMLElement {
   private tracesOf(data: Series, attempt: number, newest: boolean): Plotly.Trace[] {
     const x = this.axis === "wall" ? data.x.map(localTime) : data.x;
     const index = orderedKeys(this.history).indexOf(this.key);
-    const colour = COLOURS[(newest ? index : index + attempt) % COLOURS.length] as string;
+    const colours = COLOURS[this.isDark() ? "dark" : "light"];
+    const colour = colours[(newest ? index : index + attempt) % colours.length] as string;
     const name = this.history.size > 1 ? fill(gettext("{key}, attempt {n}"), { key: this.key, n: attempt }) : this.key;
     const faint = { x, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false, line: { width: 0, color: colour } };
     const traces: Plotly.Trace[] = [];
@@ -353,12 +357,18 @@ export class MetricChart extends HTMLElement {
     return traces;
   }
 
+  private isDark(): boolean {
+    const theme = document.documentElement.dataset["theme"];
+    return theme === "dark" || (theme !== "light" && this.dark.matches);
+  }
+
   private layout(): Plotly.Layout {
     const style = getComputedStyle(this);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const axis = { gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), automargin: true };
     return {
-      uirevision: `${this.axis}|${this.key}|${this.zoom === null}`.replace(/\|(true|false)$/, ""),
+      // The reader's zoom outlives live updates, and ends with another curve or axis.
+      uirevision: `${this.axis}|${this.key}`,
       autosize: true,
       margin: { l: 52, r: 16, t: 12, b: 42 },
       paper_bgcolor: "rgba(0,0,0,0)",
