@@ -1,0 +1,233 @@
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from runtime.errors import Leaving, Lost, Refused, WireError
+from runtime.protocol import frames
+from runtime.protocol.client import Client
+from runtime.protocol.connection import Connection, Message
+from runtime.protocol.frames import DType, Flag, Header, Op
+from runtime.protocol.server import JsonSession, Server, reply_head
+
+
+@pytest.fixture
+def serve():
+    running = []
+
+    def start(open_session, **options):
+        server = Server(open_session, **options)
+        server.start()
+        running.append(server)
+        return server
+
+    yield start
+    for server in running:
+        server.close()
+
+
+def echo(head, body):
+    return {"seq": head.seq, **body}
+
+
+class EchoBlocks:
+    """Answers with the blocks that came."""
+
+    def __init__(self):
+        self.memory = {}
+
+    def allocate(self, header):
+        return self.memory.setdefault((header.tensor, header.offset), memoryview(bytearray(header.size)))
+
+    def answer(self, request, waiting):
+        return Message(reply_head(request.head), request.body, request.blocks)
+
+    def closed(self):
+        pass
+
+
+class SlowSession(JsonSession):
+    """Says three times that it takes longer."""
+
+    def answer(self, request, waiting):
+        for _ in range(3):
+            waiting()
+        return super().answer(request, waiting)
+
+
+class CutsFirstReply:
+    """A proxy that loses the reply of the first connection and passes the others on."""
+
+    def __init__(self, target):
+        self.target = target
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:{}".format(self.listener.getsockname()[1])
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        for number in range(2):
+            near, _ = self.listener.accept()
+            far = Connection(socket.create_connection(self.target))
+            here = Connection(near)
+            deadline = time.monotonic() + 10
+            far.send(here.receive(deadline), deadline)
+            answer = far.receive(deadline)
+            if number:
+                here.send(answer, deadline)
+            here.close()
+            far.close()
+        self.listener.close()
+
+
+def test_a_request_is_answered_with_its_own_number(serve):
+    server = serve(lambda: JsonSession(echo))
+    client = Client(server.address)
+    assert [client.call(Op.TASK_GET, {"a": n}) for n in range(3)] == [{"seq": n + 1, "a": n} for n in range(3)]
+    client.close()
+
+
+def test_blocks_go_there_and_back_unchanged(serve):
+    server = serve(EchoBlocks)
+    numbers = np.arange(2 * 262_144, dtype="<f4")
+    halves = [numbers[:262_144], numbers[262_144:]]
+    blocks = [
+        (Header(Op.BLOCK, dtype=DType.F32, offset=n), half.data.cast("B")) for n, half in enumerate(halves)
+    ]
+    came = np.zeros_like(numbers)
+    client = Client(server.address)
+    client.request(
+        Op.PUSH_PULL, {"n": 1}, blocks, lambda h: came[h.offset * 262_144 : (h.offset + 1) * 262_144].data.cast("B")
+    )
+    client.close()
+    assert (came == numbers).all()
+
+
+def test_more_frames_than_one_system_call_takes_arrive(serve):
+    server = serve(EchoBlocks)
+    blocks = [(Header(Op.BLOCK, offset=n), memoryview(bytes([n % 256]))) for n in range(1500)]
+    came = {}
+    client = Client(server.address)
+    client.request(Op.PUSH_PULL, {}, blocks, lambda h: came.setdefault(h.offset, memoryview(bytearray(1))))
+    client.close()
+    assert [bytes(came[n]) for n in range(1500)] == [bytes([n % 256]) for n in range(1500)]
+
+
+def test_a_refusal_arrives_with_code_and_sentence(serve):
+    def refuse(head, body):
+        raise Refused("stale", "Somebody else has the task.")
+
+    client = Client(serve(lambda: JsonSession(refuse)).address)
+    with pytest.raises(Refused, match="Somebody else") as caught:
+        client.call(Op.TASK_DONE)
+    client.close()
+    assert caught.value.code == "stale"
+
+
+def test_after_a_refusal_the_connection_is_still_good(serve):
+    def refuse_odd(head, body):
+        if head.seq % 2:
+            raise Refused("odd", "No.")
+        return {}
+
+    client = Client(serve(lambda: JsonSession(refuse_odd)).address)
+    with pytest.raises(Refused):
+        client.call(Op.STATUS)
+    assert client.call(Op.STATUS) == {}
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "code"),
+    [({"job": 1}, {"job": 2}, "other_job"), ({"expected": 7}, {"incarnation": 8}, "not_owner")],
+)
+def test_requests_for_another_process_are_refused(serve, mine, theirs, code):
+    client = Client(serve(lambda: JsonSession(echo), **theirs).address, **mine)
+    with pytest.raises(Refused) as caught:
+        client.call(Op.STATUS)
+    client.close()
+    assert caught.value.code == code
+
+
+def test_a_server_that_takes_longer_says_so(serve):
+    client = Client(serve(lambda: SlowSession(echo)).address)
+    assert client.call(Op.STATUS, {"a": 1}) == {"seq": 1, "a": 1}
+    client.close()
+
+
+def test_a_lost_reply_leads_to_the_same_request_again(serve):
+    seen = []
+    server = serve(lambda: JsonSession(lambda head, body: seen.append(head.seq) or {"ok": True}))
+    host, _, port = server.address.rpartition(":")
+    client = Client(CutsFirstReply((host, int(port))).address)
+    assert client.call(Op.STATUS) == {"ok": True}
+    client.close()
+    assert seen == [1, 1]
+
+
+def test_a_server_that_is_gone_is_lost_within_the_deadline(serve):
+    server = serve(lambda: JsonSession(echo))
+    client = Client(server.address, name="master", deadline=0.3)
+    client.call(Op.STATUS)
+    server.close()
+    with pytest.raises(Lost, match="master is gone"):
+        client.call(Op.STATUS)
+
+
+def test_a_silent_server_is_lost_after_the_deadline():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client("127.0.0.1:{}".format(listener.getsockname()[1]), deadline=0.2)
+        with pytest.raises(Lost, match="not answered"):
+            client.call(Op.STATUS)
+
+
+def test_the_wish_to_end_interrupts_a_wait(monkeypatch):
+    monkeypatch.setattr("runtime.protocol.connection.LOOK_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client("127.0.0.1:{}".format(listener.getsockname()[1]), leaving=lambda: True)
+        with pytest.raises(Leaving):
+            client.call(Op.STATUS)
+
+
+def test_bytes_that_are_no_frame_are_answered_with_the_reason(serve):
+    server = serve(lambda: JsonSession(echo))
+    host, _, port = server.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as link:
+        link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all, please\r\n\r\n")
+        answer = Connection(link).receive(time.monotonic() + 5)
+    assert answer.head.error
+    assert "no frame" in answer.body["why"]
+
+
+def test_a_block_where_none_is_expected_is_refused(serve):
+    client = Client(serve(lambda: JsonSession(echo)).address)
+    with pytest.raises(Refused, match="none is expected"):
+        client.request(Op.STATUS, {}, [(Header(Op.BLOCK), memoryview(b"1234"))])
+    client.close()
+
+
+def test_closing_ends_connections_that_wait(serve):
+    server = serve(lambda: JsonSession(echo))
+    client = Client(server.address)
+    client.call(Op.STATUS)
+    server.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "server-connection"]
+    client.close()
+
+
+def test_a_reply_is_marked_as_one():
+    assert reply_head(Header(Op.PULL, seq=4), version=9) == Header(Op.PULL, Flag.REPLY, seq=4, version=9)
+
+
+def test_an_attempt_has_a_number_of_its_own():
+    assert frames.job_crc("a", 1) != frames.job_crc("a", 2)
+
+
+def test_a_message_that_begins_with_a_block_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()) as near, listener.accept()[0] as far:
+            far.sendall(frames.pack(Header(Op.BLOCK, Flag.LAST)))
+            with pytest.raises(WireError, match="begins with a block"):
+                Connection(near).receive(time.monotonic() + 1, lambda header: memoryview(b""))
