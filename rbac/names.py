@@ -17,7 +17,7 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NO_LABEL_CHARACTER = re.compile(r"[^a-z0-9]+")
 _DIGEST_DIGITS = 12
 # Names that mean something to the cluster or in an address of ours.
-RESERVED = frozenset({"default", "public", "regatta", "new", "admin", "api"})
+RESERVED = frozenset({"default", "public", "regatta", "new", "api"})
 _RESERVED_PREFIXES = ("kube-", "regatta-")
 
 
