@@ -1,0 +1,153 @@
+"""What every backend must do with an attempt, whatever runs it beneath."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
+
+GRACE = timedelta(seconds=1)
+NO_GRACE = timedelta(0)
+
+
+class BackendContract:
+    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run the given script) and
+    ``reopen`` (the same backend as a portal sees it that has just been started).
+
+    The scripts append a line to ``marker`` for every start, so that a second start is seen.
+    """
+
+    ENDLESS = "mark(); import time; time.sleep(600)"
+    DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); mark(); import time; time.sleep(600)"
+    SHORT = "mark()"
+    FAILING = "mark(); raise SystemExit(3)"
+
+    # --- Launching -------------------------------------------------------------------------------------------------
+    def test_what_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
+        assert backend.observe(AttemptRef("job", "never", 1)) == AttemptView(gone=True)
+
+    def test_every_replica_of_the_plan_runs_to_its_end(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.SHORT)
+        backend.launch(attempt)
+        view = wait_until(backend, attempt.ref, all_exited)
+        assert [(one.name, one.code) for one in view.replicas] == [("trainer-0", 0), ("trainer-1", 0)]
+
+    def test_a_second_launch_starts_nothing_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
+        attempt = plan(self.SHORT)
+        backend.launch(attempt)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_exited)
+        backend.launch(attempt)
+        assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1"]
+        assert all_exited(backend.observe(attempt.ref))
+
+    # --- Looking ---------------------------------------------------------------------------------------------------
+    def test_how_a_replica_ended_is_told(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.FAILING)
+        backend.launch(attempt)
+        view = wait_until(backend, attempt.ref, all_exited)
+        assert [(one.code, one.why) for one in view.replicas] == [(3, "exited with code 3")] * 2
+
+    def test_a_portal_that_starts_again_sees_the_same(
+        self, backend: ClusterBackend, plan: Any, reopen: Callable[[], ClusterBackend]
+    ) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_running)
+        successor = reopen()
+        assert all_running(successor.observe(attempt.ref))
+        successor.stop(attempt.ref, GRACE)
+        wait_until(successor, attempt.ref, all_exited)
+
+    # --- Stopping --------------------------------------------------------------------------------------------------
+    def test_stop_returns_at_once_and_ends_every_replica(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_running)
+        began = time.monotonic()
+        backend.stop(attempt.ref, timedelta(seconds=30))
+        backend.stop(attempt.ref, timedelta(seconds=30))
+        assert time.monotonic() - began < 0.5
+        view = wait_until(backend, attempt.ref, all_exited)
+        assert {one.why for one in view.replicas} == {"was asked to stop"}
+
+    def test_who_does_not_listen_is_killed_after_the_grace(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.DEAF)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_running)
+        backend.stop(attempt.ref, timedelta(seconds=0.1))
+        view = wait_until(backend, attempt.ref, all_exited)
+        assert {one.signal for one in view.replicas} == {9}
+
+    def test_stopping_right_after_the_launch_leaves_nothing_running(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+
+    def test_a_late_launch_does_not_start_what_was_stopped(
+        self, backend: ClusterBackend, plan: Any, marker: Path
+    ) -> None:
+        attempt = plan(self.SHORT)
+        backend.launch(replace(attempt, replicas=attempt.replicas[:1]))
+        wait_until(backend, attempt.ref, all_exited)
+        backend.stop(attempt.ref, NO_GRACE)
+        backend.launch(attempt)
+        assert marker.read_text().split() == ["trainer-0"]
+
+    def test_stopping_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+        backend.stop(AttemptRef("job", "never", 1), GRACE)
+
+    # --- Scaling ---------------------------------------------------------------------------------------------------
+    def test_scaling_adds_replicas_and_takes_the_highest_away(
+        self, backend: ClusterBackend, plan: Any, reopen: Callable[[], ClusterBackend]
+    ) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        reopen().scale(attempt.ref, "trainer", 3)
+        wait_until(backend, attempt.ref, lambda view: len(view.replicas) == 3 and all_running(view))
+        backend.scale(attempt.ref, "trainer", 1)
+        view = wait_until(backend, attempt.ref, lambda view: len(_in(view, Phase.EXITED)) == 2)
+        assert [one.name for one in _in(view, Phase.RUNNING)] == ["trainer-0"]
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+
+    def test_scaling_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+        backend.scale(AttemptRef("job", "never", 1), "trainer", 3)
+
+
+def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "attempt") -> LaunchPlan:
+    """Two trainers that run the bundle's ``train.py``."""
+    replicas = tuple(
+        ReplicaPlan(f"trainer-{index}", "trainer", index, (sys.executable, "train.py"), environment, 1, 512 * 2**20)
+        for index in range(2)
+    )
+    return LaunchPlan(AttemptRef("job", attempt_id, 1), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
+
+
+def all_exited(view: AttemptView) -> bool:
+    return bool(view.replicas) and len(_in(view, Phase.EXITED)) == len(view.replicas)
+
+
+def all_running(view: AttemptView) -> bool:
+    return bool(view.replicas) and len(_in(view, Phase.RUNNING)) == len(view.replicas)
+
+
+def _in(view: AttemptView, phase: Phase) -> list[ReplicaView]:
+    return [one for one in view.replicas if one.phase is phase]
+
+
+def wait_until(
+    backend: ClusterBackend, ref: AttemptRef, condition: Callable[[AttemptView], bool], timeout: float = 20.0
+) -> AttemptView:
+    deadline = time.monotonic() + timeout
+    while not condition(view := backend.observe(ref)):
+        assert time.monotonic() < deadline, f"did not come in time; last seen: {view}"
+        time.sleep(0.02)
+    return view

@@ -1,0 +1,193 @@
+"""The local backend: the contract of all backends, and what is its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.backends.base import LaunchPlan, Phase
+from jobs.backends.local import LAST_WORDS, LocalBackend
+from runtime import contract
+from runtime.contract import ReplicaState
+from tests.contracts.backend_contract import (
+    GRACE,
+    NO_GRACE,
+    BackendContract,
+    all_exited,
+    all_running,
+    make_plan,
+    wait_until,
+)
+from tests.runtime.agent.ingest_server import IngestServer
+
+pytestmark = pytest.mark.processes
+
+MARK = """
+import os
+def mark():
+    with open({marker!r}, "a") as file:
+        file.write(os.environ[{replica!r}] + "\\n")
+"""
+
+
+@pytest.fixture
+def portal() -> Iterator[IngestServer]:
+    server = IngestServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "attempts"
+    for state in (tmp_path / "attempts").glob("*/*/state.json"):
+        known = ReplicaState.load(state.parent)
+        if known and contract.is_locked(state.parent):
+            os.kill(known.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def backend(attempts: Path) -> LocalBackend:
+    return LocalBackend(attempts)
+
+
+@pytest.fixture
+def reopen(attempts: Path) -> Callable[[], LocalBackend]:
+    return lambda: LocalBackend(attempts)
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "marker"
+
+
+@pytest.fixture
+def plan(tmp_path: Path, portal: IngestServer, marker: Path) -> Callable[[str], LaunchPlan]:
+    def make(script: str) -> LaunchPlan:
+        bundle = tmp_path / "bundle"
+        bundle.mkdir()
+        (bundle / "train.py").write_text(MARK.format(marker=str(marker), replica=contract.REPLICA) + script)
+        # The marker lies outside of what a sandboxed trainer may write.
+        return make_plan(bundle, {contract.INGEST_URL: portal.url, contract.SANDBOX: "none"})
+
+    return make
+
+
+class TestLocalBackend(BackendContract):
+    """Every line of the contract."""
+
+
+def directory(attempts: Path, name: str = "trainer-0") -> Path:
+    return attempts / "attempt" / name
+
+
+def test_the_death_of_an_agent_is_seen_as_lost(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+    attempt = plan(BackendContract.ENDLESS)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_running)
+    state = ReplicaState.load(directory(attempts))
+    assert state is not None
+    os.kill(state.pid, signal.SIGKILL)
+    view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert view.replicas[0].why == "its agent is gone and left no word of how the process ended"
+    backend.stop(attempt.ref, NO_GRACE)
+
+
+def test_an_agent_that_cannot_start_is_seen_with_its_complaint(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan(BackendContract.SHORT)
+    broken = replace(attempt.replicas[0], environment={**attempt.replicas[0].environment, contract.SEED: "many"})
+    backend.launch(replace(attempt, replicas=(broken,)))
+    view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert view.replicas[0].why.startswith("its agent did not start: A variable of the contract could not be read")
+
+
+def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
+    plan: Callable, attempts: Path, portal: IngestServer
+) -> None:
+    now = [1000.0]
+    backend = LocalBackend(attempts, clock=lambda: now[0])
+    attempt = plan("import os; print(os.getpid(), flush=True); " + BackendContract.ENDLESS)
+    attempt = replace(attempt, replicas=attempt.replicas[:1])
+    backend.launch(attempt)
+    portal.wait_until(lambda: bool(portal.texts("stdout")))
+    state = ReplicaState.load(directory(attempts))
+    assert state is not None
+    os.kill(state.pid, signal.SIGSTOP)
+    backend.stop(attempt.ref, GRACE)
+    now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
+    backend.stop(attempt.ref, GRACE)
+    wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{portal.texts('stdout')[0]}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_token_is_in_no_plan_and_readable_to_nobody_else(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan(BackendContract.SHORT)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_exited)
+    kept = attempts / "attempt"
+    assert attempt.ingest_token not in (kept / "plan.json").read_text()
+    assert {stat.S_IMODE((kept / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
+
+
+def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan(BackendContract.SHORT)
+    master = replace(attempt.replicas[0], name="master-0", role="master", command=("/bin/ls",))
+    backend.launch(replace(attempt, replicas=(attempt.replicas[0], master)))
+    wait_until(backend, attempt.ref, all_exited)
+    assert [path.name for path in (directory(attempts) / "work").iterdir()] == ["train.py"]
+    assert list((directory(attempts, "master-0") / "work").iterdir()) == []
+
+
+def test_replicas_can_import_the_runtime_and_nothing_else_of_the_project(
+    backend: LocalBackend, plan: Callable, portal: IngestServer
+) -> None:
+    attempt = plan(
+        "import importlib.util\n"
+        "for name in ('runtime', 'jobs', 'portal'): print(name, importlib.util.find_spec(name) is not None)"
+    )
+    backend.launch(replace(attempt, replicas=attempt.replicas[:1]))
+    wait_until(backend, attempt.ref, all_exited)
+    assert portal.texts("stdout") == ["runtime True", "jobs False", "portal False"]
+
+
+def test_after_cleaning_up_the_attempt_is_gone(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+    attempt = plan(BackendContract.ENDLESS)
+    backend.launch(attempt)
+    backend.cleanup(attempt.ref)
+    assert not backend.observe(attempt.ref).gone
+    backend.stop(attempt.ref, timedelta(0))
+    wait_until(backend, attempt.ref, all_exited)
+    wait_until(backend, attempt.ref, lambda _: not any(contract.is_locked(directory(attempts, one)) for one in NAMES))
+    backend.cleanup(attempt.ref)
+    assert backend.observe(attempt.ref).gone
+    assert not (attempts / "attempt").exists()
+
+
+NAMES = ("trainer-0", "trainer-1")
+
+
+def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+    attempt = plan(BackendContract.SHORT)
+    backend.launch(attempt)
+    backend.stop(attempt.ref, timedelta(seconds=3))
+    backend.stop(attempt.ref, timedelta(seconds=9))
+    assert json.loads((directory(attempts) / contract.STOP_FILE).read_text())["grace"] == 3
+    wait_until(backend, attempt.ref, all_exited)

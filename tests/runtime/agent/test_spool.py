@@ -1,0 +1,81 @@
+"""Numbering and keeping."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtime import contract
+from runtime.agent.spool import Cursor, Spool
+
+
+def spool_at(path: Path) -> Spool:
+    return Spool(path, lambda: None)
+
+
+def drain(spool: Spool) -> list[tuple[int, bytes]]:
+    """Everything that is not yet sent, with its numbers; marks it as taken."""
+    found: list[tuple[int, bytes]] = []
+    while spool.due(0.0) is not None:
+        batch = spool.batch()
+        found += enumerate(batch.entries, batch.first)
+        spool.taken(batch.after)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("spool")
+
+
+@given(st.lists(st.lists(st.text(max_size=30).map(json.dumps), max_size=5)), st.integers(0, 50))
+def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
+    folder: Path, batches: list[list[str]], last: int
+) -> None:
+    spool = spool_at(folder / "again")
+    for batch in batches:
+        spool.append(batch)
+    numbered = list(enumerate((entry.encode() for batch in batches for entry in batch), 1))
+    assert drain(spool) == numbered
+    spool.go_back(last)
+    assert drain(spool) == numbered[last:]
+
+
+def test_an_entry_larger_than_a_batch_goes_whole(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path / "large")
+    large = json.dumps("x" * contract.BATCH_BYTES * 9)
+    spool.append(["1", large, "2"])
+    assert drain(spool) == [(1, b"1"), (2, large.encode()), (3, b"2")]
+
+
+def test_a_batch_is_due_when_it_is_old_enough_or_big_enough(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path / "due")
+    assert spool.due(0.0) is None
+    spool.append(["1"])
+    assert (spool.due(0.0) or 0) >= contract.BATCH_SECONDS
+    assert spool.due(float("inf")) == 0.0
+    spool.append([json.dumps("x" * contract.BATCH_BYTES)])
+    assert spool.due(0.0) == 0.0
+
+
+def test_going_back_further_than_anything_was_kept_stops_at_the_end(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path / "end")
+    spool.append(["1", "2"])
+    spool.go_back(99)
+    assert spool.sent == Cursor(2, 4)
+    assert spool.due(0.0) is None
+
+
+def test_the_sender_is_woken_by_the_first_entry_and_by_a_full_batch_only(tmp_path: Path) -> None:
+    calls: list[None] = []
+    spool = Spool(tmp_path / "wake", lambda: calls.append(None))
+    for _ in range(100):
+        spool.append(["1"])
+    assert len(calls) == 1
+    spool.append([json.dumps("x" * contract.BATCH_BYTES)])
+    spool.append(["1"])
+    assert len(calls) == 2
