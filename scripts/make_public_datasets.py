@@ -13,13 +13,12 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata, util
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import sklearn
-from sklearn.datasets import load_diabetes, load_digits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -42,12 +41,12 @@ class Source:
 
 
 def digits() -> Source:
-    bunch = load_digits()
+    table = _read("digits.csv.gz", ",")
     return Source(
         name="public/digits",
         chunk_records=72,
-        x=(bunch.data / 16.0).astype(np.float32),
-        y=[int(label) for label in bunch.target],
+        x=(table[:, :-1] / 16.0).astype(np.float32),
+        y=[int(label) for label in table[:, -1]],
         description={
             "title": "Handwritten digits, 8 x 8 pixels",
             "task": "classification",
@@ -60,7 +59,7 @@ def digits() -> Source:
             },
             "label": {"type": "integer", "range": [0, 9], "meaning": "the digit"},
             "source": "Optical Recognition of Handwritten Digits (test part), UCI Machine Learning Repository, "
-            f"https://doi.org/10.24432/C50P49; taken from the copy in scikit-learn {sklearn.__version__}",
+            f"https://doi.org/10.24432/C50P49; taken from the copy in scikit-learn {metadata.version('scikit-learn')}",
             "licence": "CC BY 4.0",
             "citation": "Alpaydin, E. and Kaynak, C. (1998). Optical Recognition of Handwritten Digits [Dataset]. "
             "UCI Machine Learning Repository. https://doi.org/10.24432/C50P49",
@@ -69,32 +68,41 @@ def digits() -> Source:
 
 
 def diabetes() -> Source:
-    bunch = load_diabetes()
+    raw = _read("diabetes_data_raw.csv.gz")
+    x = (raw - raw.mean(axis=0)) / raw.std(axis=0) / len(raw) ** 0.5
     return Source(
         name="public/diabetes",
         chunk_records=24,
-        x=bunch.data.astype(np.float32),
-        y=[float(label) for label in bunch.target],
+        x=x.astype(np.float32),
+        y=[float(label) for label in _read("diabetes_target.csv.gz")],
         description={
             "title": "Progression of diabetes after one year",
             "task": "regression",
             "features": {
                 "shape": [10],
                 "dtype": "float32",
-                "range": [round(float(bunch.data.min()), 6), round(float(bunch.data.max()), 6)],
-                "names": list(bunch.feature_names),
+                "range": [round(float(x.min()), 6), round(float(x.max()), 6)],
+                "names": ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"],
                 "meaning": "ten baseline measures, each centred and scaled so that the sum of its squares over all "
                 "442 patients is 1",
             },
             "label": {"type": "real", "range": [25.0, 346.0], "meaning": "measure of progression one year later"},
             "source": "Diabetes data of Least Angle Regression, "
             "https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html; "
-            f"taken from the copy in scikit-learn {sklearn.__version__}",
+            f"taken from the copy in scikit-learn {metadata.version('scikit-learn')}",
             "licence": "None stated by the authors; distributed with scikit-learn (BSD-3-Clause)",
             "citation": "Efron, B., Hastie, T., Johnstone, I. and Tibshirani, R. (2004). Least Angle Regression. "
             "Annals of Statistics 32(2), 407-499.",
         },
     )
+
+
+def _read(name: str, delimiter: str | None = None) -> npt.NDArray[np.float64]:
+    """A table from the wheel's own files; to import scikit-learn for that would take seconds."""
+    package = util.find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise SystemExit("Install scikit-learn first: pip install -r requirements-dev.txt")
+    return np.loadtxt(Path(package.origin).parent / "datasets" / "data" / name, delimiter=delimiter)
 
 
 def write(source: Source, directory: Path) -> None:

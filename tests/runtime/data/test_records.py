@@ -1,0 +1,55 @@
+"""Records of features and label as bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from runtime.data import records
+from runtime.data.records import RecordError
+
+FEATURES = arrays.arrays(np.float32, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+LABELS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
+
+
+@given(FEATURES, LABELS)
+def test_what_is_packed_is_unpacked(features, label):
+    unpacked, again = records.decode(records.encode(features, label))
+    assert unpacked.dtype == np.float32
+    np.testing.assert_array_equal(unpacked, features)
+    assert (again, type(again)) == (label, type(label))
+
+
+def test_the_bytes_are_as_described():
+    packed = records.encode([1.0, 2.0], 7)
+    assert packed.hex() == "0100 0100 02000000 0000803f 00000040 0700000000000000".replace(" ", "")
+
+
+@given(FEATURES, LABELS, st.data())
+def test_a_record_that_was_cut_short_is_refused(features, label, data):
+    packed = records.encode(features, label)
+    with pytest.raises(RecordError):
+        records.decode(packed[: data.draw(st.integers(0, len(packed) - 1))])
+
+
+@given(st.binary(max_size=60))
+def test_noise_is_refused_or_read_but_never_breaks(noise):
+    try:
+        features, _label = records.decode(noise)
+    except RecordError:
+        return
+    assert features.nbytes < len(noise)
+
+
+@pytest.mark.parametrize(("label", "dtype"), [(3, np.int64), (3.5, np.float32)])
+def test_stacking_gives_arrays_of_the_labels_kind(label, dtype):
+    x, y = records.stack([(np.zeros(4, np.float32), label)] * 3)
+    assert (x.shape, x.dtype, y.shape, y.dtype) == ((3, 4), np.float32, (3,), dtype)
+
+
+def test_stacking_nothing_is_refused():
+    with pytest.raises(RecordError):
+        records.stack([])
