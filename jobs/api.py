@@ -1,0 +1,300 @@
+"""Jobs over HTTP. Each call parses, authorises, calls one service or selector, and renders."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from typing import IO, Any, BinaryIO
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.http import StreamingHttpResponse
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from jobs import examples, selectors, services
+from jobs import spec as specification
+from jobs.models import Artifact, Job
+from jobs.states import JobState
+from portal.common.paging import paginate
+from rbac.access import namespace_for, signed_in
+from rbac.scopes import Scope
+
+_PIECE = 256 * 1024
+
+
+# --- Shapes ----------------------------------------------------------------------------------------------------------
+class ReplicaOutput(serializers.Serializer[Any]):
+    name = serializers.CharField(help_text="<role>-<index>")
+    role = serializers.CharField()
+    index = serializers.IntegerField()
+    state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
+    why = serializers.CharField()
+    code = serializers.IntegerField(allow_null=True)
+    signal = serializers.IntegerField(allow_null=True)
+    started = serializers.DateTimeField(allow_null=True)
+    finished = serializers.DateTimeField(allow_null=True)
+
+
+class JobOutput(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    namespace = serializers.CharField()
+    owner = serializers.CharField()
+    state = serializers.ChoiceField(choices=[(state, state) for state in JobState])
+    reason = serializers.CharField(help_text="Why it stops or has ended, as a word for programs; else empty.")
+    why = serializers.CharField(help_text="The same as a sentence for people.")
+    attempt = serializers.IntegerField()
+    created = serializers.DateTimeField()
+    started = serializers.DateTimeField(allow_null=True)
+    finished = serializers.DateTimeField(allow_null=True)
+    cancel_requested = serializers.DateTimeField(allow_null=True)
+    replicas = ReplicaOutput(many=True)
+    spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
+
+
+class JobPageOutput(serializers.Serializer[Any]):
+    results = JobOutput(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class PreviewOutput(serializers.Serializer[Any]):
+    verdict = serializers.ChoiceField(choices=["admitted", "queued", "refused"])
+    reason = serializers.CharField()
+    numbers = serializers.DictField(help_text="What is short, by resource.")
+    plan = serializers.DictField(help_text="amounts asked of the quota, and the replicas that would be started")
+
+
+class TimelineOutput(serializers.Serializer[Any]):
+    events = serializers.ListField(child=serializers.DictField())
+
+
+class ArtifactOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    size = serializers.IntegerField(help_text="bytes")
+    sha256 = serializers.CharField()
+
+
+class ArtifactsOutput(serializers.Serializer[Any]):
+    artifacts = ArtifactOutput(many=True)
+
+
+class FilesOutput(serializers.Serializer[Any]):
+    files = serializers.DictField(child=serializers.CharField(), help_text="Path to text.")
+
+
+class SpecOutput(serializers.Serializer[Any]):
+    spec = serializers.DictField(help_text="The whole specification with its files, ready to be changed and submitted.")
+
+
+class ExampleOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    title = serializers.CharField()
+    title_zh = serializers.CharField()
+    description = serializers.CharField()
+    description_zh = serializers.CharField()
+    spec = serializers.DictField()
+
+
+class ExamplesOutput(serializers.Serializer[Any]):
+    results = ExampleOutput(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+# --- Bodies ----------------------------------------------------------------------------------------------------------
+class SpecJsonParser(JSONParser):
+    """JSON; nesting without end is refused like other nonsense."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            return super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise ParseError("The body is nested too deeply.") from None
+
+
+class SpecYamlParser(BaseParser):
+    """YAML stays text: ``jobs.spec`` reads it and tells where it is wrong."""
+
+    media_type = "application/yaml"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        return stream.read(specification.DOCUMENT_LIMIT + 1)
+
+
+class SpecYamlTextParser(SpecYamlParser):
+    media_type = "text/yaml"
+
+
+class SpecOldYamlParser(SpecYamlParser):
+    media_type = "application/x-yaml"
+
+
+# --- Jobs ------------------------------------------------------------------------------------------------------------
+_SPEC_BODY = {"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR}
+
+
+class NamespaceJobsView(APIView):
+    parser_classes = (SpecJsonParser, SpecYamlParser, SpecYamlTextParser, SpecOldYamlParser)
+
+    @extend_schema(
+        operation_id="jobs_list",
+        parameters=[
+            OpenApiParameter("state", str, description="States, separated by commas; ACTIVE and ENDED are groups."),
+            OpenApiParameter("owner", str, description="A user's name."),
+            OpenApiParameter("q", str, description="A part of the job's name."),
+            OpenApiParameter("limit", int),
+            OpenApiParameter("cursor", str, description="The `next` of the page before."),
+        ],
+        responses=JobPageOutput,
+    )
+    def get(self, request: Request, ns: str) -> Response:
+        """The jobs of a namespace, the newest first."""
+        namespace = namespace_for(request.user, ns, Scope.JOB_READ)
+        query = request.query_params
+        jobs = selectors.jobs_in(request.user, namespace, query)
+        return Response(paginate(jobs, query, order=("-created", "-id"), render=selectors.job_json))
+
+    @extend_schema(
+        operation_id="jobs_submit",
+        parameters=[
+            OpenApiParameter("dry_run", bool, description="Only tell what would come of it."),
+            OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, description="Makes it safe to repeat."),
+        ],
+        request=_SPEC_BODY,
+        responses={201: JobOutput, 200: PreviewOutput},
+    )
+    def post(self, request: Request, ns: str) -> Response:
+        """Submit a job, or with `dry_run=true` see what would come of it."""
+        actor = signed_in(request.user)
+        # Who may not submit here is told so, and not what is wrong with the specification.
+        namespace_for(actor, ns, Scope.JOB_WRITE)
+        wanted = specification.parse(request.data)
+        if request.query_params.get("dry_run", "").lower() in ("1", "true", "yes"):
+            return Response(_preview_json(services.preview_job(actor=actor, namespace=ns, spec=wanted)))
+        taken = services.submit_job(
+            actor=actor,
+            namespace=ns,
+            spec=wanted,
+            idempotency_key=request.headers.get("Idempotency-Key"),
+            request=request._request,
+        )
+        body = selectors.job_document(taken.job.pk)
+        return Response(body, status=status.HTTP_201_CREATED if taken.created else status.HTTP_200_OK)
+
+
+def _preview_json(preview: services.Preview) -> dict[str, Any]:
+    body = asdict(preview)
+    return {
+        "verdict": body["verdict"],
+        "reason": body["reason"],
+        "numbers": body["numbers"],
+        "plan": {"amounts": body["amounts"], "replicas": body["replicas"]},
+    }
+
+
+class _JobView(APIView):
+    def job(self, request: Request, job_id: UUID) -> Job:
+        return selectors.job_for(request.user, job_id, Scope.JOB_READ)
+
+
+class JobView(_JobView):
+    @extend_schema(operation_id="jobs_get", responses=JobOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """One job."""
+        return Response(selectors.job_json(self.job(request, job_id)))
+
+
+class CancelView(APIView):
+    @extend_schema(operation_id="jobs_cancel", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Ask for the end of a job. It has ended when its state says so."""
+        job = services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+
+
+class RetryView(APIView):
+    @extend_schema(operation_id="jobs_retry", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Let a job that has ended run again, as its next attempt."""
+        job = services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+
+
+class CloneView(_JobView):
+    @extend_schema(operation_id="jobs_clone", request=None, responses=SpecOutput)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """The job's specification with its files, to be changed and submitted as another job."""
+        return Response({"spec": selectors.document(self.job(request, job_id))})
+
+
+# --- What belongs to a job -------------------------------------------------------------------------------------------
+class EventsView(_JobView):
+    @extend_schema(operation_id="jobs_events", responses=TimelineOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The job's timeline: changes of state, and what happened to its replicas; the oldest first."""
+        return Response({"events": selectors.timeline(self.job(request, job_id))})
+
+
+class FilesView(_JobView):
+    @extend_schema(operation_id="jobs_files", responses=FilesOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The code as it was submitted."""
+        return Response({"files": selectors.files(self.job(request, job_id))})
+
+
+class ArtifactsView(_JobView):
+    @extend_schema(operation_id="jobs_artifacts", responses=ArtifactsOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The files that the job left, such as the trained model."""
+        found = selectors.artifacts(self.job(request, job_id))
+        return Response({"artifacts": [_artifact_json(artifact) for artifact in found]})
+
+
+def _artifact_json(artifact: Artifact) -> dict[str, Any]:
+    return {"name": artifact.name, "size": artifact.size, "sha256": artifact.sha256}
+
+
+class ArtifactView(_JobView):
+    @extend_schema(
+        operation_id="jobs_artifact",
+        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)},
+    )
+    def get(self, request: Request, job_id: UUID, name: str) -> StreamingHttpResponse:
+        """One of these files, as it is."""
+        artifact, content = selectors.artifact(self.job(request, job_id), name)
+        # What a job left is never shown by the browser, whatever it says it is.
+        headers = {
+            "Content-Disposition": content_disposition_header(True, name.rsplit("/", 1)[-1]),
+            "Content-Length": str(artifact.size),
+            "X-Content-Type-Options": "nosniff",
+            "ETag": f'"{artifact.sha256}"',
+        }
+        return StreamingHttpResponse(_pieces(content), content_type="application/octet-stream", headers=headers)
+
+
+async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
+    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    read = sync_to_async(content.read, thread_sensitive=False)
+    try:
+        while piece := await read(_PIECE):
+            yield piece
+    finally:
+        content.close()
+
+
+class ExamplesView(APIView):
+    @extend_schema(operation_id="examples_list", responses=ExamplesOutput)
+    def get(self, request: Request) -> Response:
+        """The example jobs. All on one page: `next` is null."""
+        return Response({"results": [asdict(example) for example in examples.catalogue()], "next": None})

@@ -1,0 +1,47 @@
+"""The example jobs that are shipped: one folder each, with ``job.yaml`` (titles, descriptions, the specification
+without its files) and the files of the job beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_ROOM = Path(__file__).resolve().parent
+_DESCRIPTION = "job.yaml"
+
+
+@dataclass(frozen=True)
+class Example:
+    """``spec`` is a whole specification, with its files, ready to be submitted."""
+
+    name: str
+    title: str
+    title_zh: str
+    description: str
+    description_zh: str
+    spec: Mapping[str, Any]
+
+
+@cache
+def catalogue() -> tuple[Example, ...]:
+    """All examples, those for beginners first: by the ``order`` that they give."""
+    bodies = {path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _ROOM.glob(f"*/{_DESCRIPTION}")}
+    ordered = sorted(bodies, key=lambda folder: (bodies[folder].get("order", 100), folder.name))
+    return tuple(_example(folder, bodies[folder]) for folder in ordered)
+
+
+def _example(folder: Path, body: Mapping[str, Any]) -> Example:
+    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    return Example(
+        name=folder.name,
+        title=body["title"],
+        title_zh=body["title_zh"],
+        description=body["description"],
+        description_zh=body["description_zh"],
+        spec={**body["spec"], "files": files},
+    )
