@@ -17,7 +17,7 @@ NO_GRACE = timedelta(0)
 
 
 class BackendContract:
-    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run the given script) and
+    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run a script) and
     ``reopen`` (the same backend as a portal sees it that has just been started).
 
     The scripts append a line to ``marker`` for every start, so that a second start is seen.
