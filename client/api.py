@@ -81,6 +81,13 @@ class Client:
         """The example jobs that the portal ships: ``{"name", "title", "spec"}``."""
         return list(self._http.get("/api/v1/examples")["results"])
 
+    def example(self, name: str) -> dict[str, Any]:
+        """The specification of an example, by its name or its job's. Raises Missing with the names that there are."""
+        found = {key: each["spec"] for each in self.examples() for key in (each["spec"].get("name"), each["name"])}
+        if name not in found:
+            raise Missing(f"There is no example {name!r}. There are: {', '.join(sorted(filter(None, found)))}.")
+        return dict(found[name])
+
     def job(self, job_id: str) -> Job:
         return Job.from_json(self._http.get(f"/api/v1/jobs/{_part(job_id)}"))
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 from client import config, jobfile
 from client.api import Client
-from client.errors import EXIT_INTERRUPTED, EXIT_OK, Missing, NotSignedIn, PortalError
+from client.errors import EXIT_INTERRUPTED, EXIT_OK, NotSignedIn, PortalError
 from client.models import Job, Line
 
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow", "RUNNING": "cyan"}
@@ -100,7 +100,7 @@ def submit(file: Path | None, example: str | None, trainers: int | None, follow:
     if (file is None) == (example is None):
         raise click.UsageError("Give either FILE or --example NAME.")
     with _portal() as portal:
-        spec = jobfile.load(file) if file else _example(portal, str(example))
+        spec = jobfile.load(file) if file else portal.example(str(example))
         if trainers is not None:
             spec.setdefault("roles", {}).setdefault("trainer", {})["replicas"] = trainers
         job = portal.submit(spec, namespace=namespace)
@@ -109,15 +109,6 @@ def submit(file: Path | None, example: str | None, trainers: int | None, follow:
         _say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nEnd it: regatta cancel {job.id}")
         if follow:
             _follow(portal, job.id, None)
-
-
-def _example(portal: Client, name: str) -> dict[str, Any]:
-    examples = portal.examples()
-    found = next((example for example in examples if example["name"] == name), None)
-    if found is None:
-        known = ", ".join(example["name"] for example in examples) or "none"
-        raise Missing(f"There is no example {name!r}. There are: {known}.")
-    return dict(found["spec"])
 
 
 @regatta.command("ls")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 import httpx
@@ -47,7 +46,6 @@ def http(house: House) -> Iterator[httpx.Client]:
 @pytest.fixture
 def digits(portal: Client) -> dict[str, Any]:
     """The example "Recognise digits" with two trainers, as the page offers it."""
-    spec = next(example["spec"] for example in portal.examples() if example["name"] == "digits")
-    spec = deepcopy(spec)
+    spec = portal.example("digits")
     spec["roles"]["trainer"]["replicas"] = 2
     return spec

@@ -24,7 +24,7 @@ END_SECONDS = 60.0
 def trained(house: House) -> tuple[Job, float]:
     """The digits example, trained; and the seconds from POST to its first cost point."""
     with house.client() as portal:
-        spec = next(example["spec"] for example in portal.examples() if example["name"] == "digits")
+        spec = portal.example("digits")
         spec["roles"]["trainer"]["replicas"] = 2
         namespace = portal.own_namespace()
         began = time.monotonic()
