@@ -1,0 +1,58 @@
+"""A backend of the test's own, a storage of the test's own, and a job to try them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from jobs import services, spec
+from jobs.backends import registry
+from jobs.models import Job
+from tests.jobs.fakes import ObedientBackend
+from tests.personas import Personas
+
+SPEC: dict[str, Any] = {
+    "name": "digits",
+    "files": {"train.py": "print('hello')\n"},
+    "dataset": "public/digits",
+    "roles": {"trainer": {"replicas": 2, "memory": "512Mi"}},
+}
+Use = Callable[[ObedientBackend], ObedientBackend]
+
+
+@pytest.fixture(autouse=True)
+def _own_rooms(settings: Settings, tmp_path: Path) -> None:
+    settings.STORAGE_DIR = tmp_path / "storage"
+    settings.ATTEMPTS_DIR = tmp_path / "attempts"
+
+
+@pytest.fixture
+def use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Use:
+    """Puts a backend in the place of the real one."""
+
+    def put(backend: ObedientBackend) -> ObedientBackend:
+        monkeypatch.setattr(registry, "BACKENDS", {"fake": lambda: backend})
+        settings.CLUSTER_BACKEND = "fake"
+        return backend
+
+    return put
+
+
+@pytest.fixture
+def backend(use: Use) -> ObedientBackend:
+    return use(ObedientBackend())
+
+
+@pytest.fixture
+def submit(personas: Personas) -> Callable[..., Job]:
+    """Submits a job as the developer of ``team``; keywords replace fields of the specification."""
+
+    def submitted(**fields: Any) -> Job:
+        wanted = spec.parse({**SPEC, **fields})
+        return services.submit_job(actor=personas.developer, namespace="team", spec=wanted).job
+
+    return submitted

@@ -1,0 +1,88 @@
+"""Backends for tests of the reconciler, named by how they fail. They run nothing and remember what they were told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Phase, ReplicaView
+
+
+class ObedientBackend:
+    """Starts what it is told, and stops it at once. A test moves replicas on by ``becomes``."""
+
+    def __init__(self) -> None:
+        self.plans: dict[str, LaunchPlan] = {}
+        self.views: dict[str, dict[str, ReplicaView]] = {}
+        self.calls: list[str] = []
+
+    def launch(self, plan: LaunchPlan) -> None:
+        self.calls.append("launch")
+        if plan.ref.attempt_id not in self.plans:
+            self.plans[plan.ref.attempt_id] = plan
+            self.views[plan.ref.attempt_id] = {one.name: ReplicaView(one.name, Phase.STARTING) for one in plan.replicas}
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        views = self.views.get(ref.attempt_id)
+        return AttemptView(gone=True) if views is None else AttemptView(False, tuple(views.values()))
+
+    def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
+        self.calls.append("scale")
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        self.calls.append("stop")
+        for name, view in self.views.get(ref.attempt_id, {}).items():
+            if view.phase not in (Phase.EXITED, Phase.LOST):
+                self.becomes(ref.attempt_id, name, Phase.LOST)
+
+    def cleanup(self, ref: AttemptRef) -> None:
+        self.calls.append("cleanup")
+        self.views.pop(ref.attempt_id, None)
+
+    def becomes(self, attempt_id: str, name: str, phase: Phase, **fields: object) -> None:
+        self.views[attempt_id][name] = ReplicaView(name, phase, **fields)
+
+
+class RefusingBackend(ObedientBackend):
+    """Cannot start anything."""
+
+    def __init__(self, *, retryable: bool = False) -> None:
+        super().__init__()
+        self.retryable = retryable
+
+    def launch(self, plan: LaunchPlan) -> None:
+        self.calls.append("launch")
+        raise LaunchFailed("There is no room on this machine.", retryable=self.retryable)
+
+
+class ForgetfulBackend(ObedientBackend):
+    """Knows nothing of what it has started, as after the loss of its machine."""
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        return AttemptView(gone=True)
+
+
+class StubbornBackend(ObedientBackend):
+    """Its processes cannot be stopped."""
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        self.calls.append("stop")
+
+
+class BrokenBackend(ObedientBackend):
+    """Fails in a way that nobody expected."""
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        raise RuntimeError("the backend is broken")
+
+
+class MeddlingBackend(ObedientBackend):
+    """While it launches, something else happens."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self.meanwhile = meanwhile
+
+    def launch(self, plan: LaunchPlan) -> None:
+        super().launch(plan)
+        self.meanwhile()

@@ -1,0 +1,283 @@
+"""Jobs moved on by the reconciler, with backends that obey and backends that do not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+
+from jobs import effects, reconciler, services
+from jobs.backends.base import Phase
+from jobs.batches import Report
+from jobs.lifecycle import BuildStarted
+from jobs.models import Attempt, Job, Replica, Transition
+from jobs.states import JobState
+from portal.common.time import now
+from quota.models import Limit, Reservation
+from tests.jobs.conftest import Use
+from tests.jobs.fakes import (
+    BrokenBackend,
+    ForgetfulBackend,
+    MeddlingBackend,
+    ObedientBackend,
+    RefusingBackend,
+    StubbornBackend,
+)
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+Submit = Callable[..., Job]
+REPLICAS = ("master-0", "pserver-0", "trainer-0", "trainer-1")
+
+
+def tell(job: Job, replica: str, phase: str, **fields: object) -> None:
+    """The replica's agent reports."""
+    job.refresh_from_db()
+    attempt = Attempt.objects.get(job=job, number=job.attempt)
+    told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
+    services.record_report(attempt, Report(replica=replica, phase=phase, **told))
+
+
+def running(submit: Submit, **fields: object) -> Job:
+    job = submit(**fields)
+    reconciler.reconcile(job.pk)
+    for replica in REPLICAS:
+        tell(job, replica, "registered")
+    assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    job.refresh_from_db()
+    return job
+
+
+def later(seconds: float) -> None:
+    """Every job looks as if it had come to its state so much earlier."""
+    for job in Job.objects.all():
+        Job.objects.filter(pk=job.pk).update(changed=job.changed - timedelta(seconds=seconds))
+
+
+def history(job: Job) -> list[str]:
+    return list(Transition.objects.filter(job=job).order_by("id").values_list("state", flat=True))
+
+
+def reserved() -> int:
+    return Reservation.objects.filter(released=None).count()
+
+
+def test_a_submission_reaches_the_backend_in_one_go(backend: ObedientBackend, submit: Submit) -> None:
+    job = submit()
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+    assert history(job) == ["QUEUED", "ADMITTED", "BUILDING", "LAUNCHING", "REGISTERING"]
+    [plan] = backend.plans.values()
+    assert [one.name for one in plan.replicas] == list(REPLICAS)
+    assert (plan.bundle / "train.py").read_text() == "print('hello')\n"
+    assert Replica.objects.count() == len(REPLICAS)
+
+
+def test_a_job_runs_when_all_have_registered(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    assert job.started is not None
+    assert job.why == "Training with 2 trainers."
+
+
+def test_a_completed_job_gives_its_quota_back_and_forgets_the_attempt(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    assert reserved() == 1
+    for trainer in ("trainer-0", "trainer-1"):
+        tell(job, trainer, "exited", code=0)
+        backend.becomes(next(iter(backend.views)), trainer, Phase.EXITED, code=0)
+    assert reconciler.reconcile(job.pk) is JobState.STOPPING
+    assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
+    job.refresh_from_db()
+    assert (job.reason, job.why, reserved()) == ("completed", "Trained with 2 trainers.", 0)
+    assert backend.views == {}
+
+
+def test_a_failing_script_is_told_in_the_agents_words(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    tell(job, "trainer-1", "exited", code=3, why="exited with code 3: ValueError: no in train.py line 4")
+    reconciler.reconcile(job.pk)
+    assert reconciler.reconcile(job.pk) is JobState.FAILED
+    job.refresh_from_db()
+    assert job.reason == "user_error"
+    assert job.why == "trainer-1 exited with code 3: ValueError: no in train.py line 4."
+
+
+def test_retries_make_the_next_attempt_with_its_own_replicas(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit, retries=1)
+    tell(job, "trainer-1", "exited", code=3)
+    reconciler.reconcile(job.pk)
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+    job.refresh_from_db()
+    assert (job.attempt, job.reason, reserved()) == (2, "", 1)
+    assert Replica.objects.filter(attempt__number=2).count() == len(REPLICAS)
+
+
+def test_a_cancelled_waiting_job_ends_at_once(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = submit()
+    services.cancel_job(actor=personas.developer, job_id=job.pk)
+    assert reconciler.reconcile(job.pk) is JobState.CANCELLED
+    assert Transition.objects.filter(job=job).last().actor == personas.developer
+    assert backend.calls == []
+
+
+def test_a_cancellation_during_the_launch_wins(use: Use, submit: Submit, personas: Personas) -> None:
+    job = submit()
+    backend = use(MeddlingBackend(lambda: services.cancel_job(actor=personas.owner, job_id=job.pk)))
+    assert reconciler.reconcile(job.pk) is JobState.STOPPING
+    assert reconciler.reconcile(job.pk) is JobState.CANCELLED
+    assert "stop" in backend.calls
+    job.refresh_from_db()
+    assert job.why == "Cancelled by owner."
+
+
+def test_what_has_no_room_now_waits_and_says_for_what(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    first, second = running(submit), submit()
+    Limit.objects.create(namespace=personas.namespace, resource="jobs", amount=1)
+    assert reconciler.reconcile(second.pk) is JobState.QUEUED
+    second.refresh_from_db()
+    assert second.why.startswith("Waiting for quota. Needs 1 running job; 0 of 1 are free")
+    revision = second.revision
+    reconciler.reconcile(second.pk)
+    second.refresh_from_db()
+    assert second.revision == revision
+    services.cancel_job(actor=personas.owner, job_id=first.pk)
+    for _ in range(3):
+        reconciler.sweep(now())
+    second.refresh_from_db()
+    assert second.state == JobState.REGISTERING
+
+
+def test_a_launch_that_is_refused_fails_with_the_backends_sentence(use: Use, submit: Submit) -> None:
+    use(RefusingBackend())
+    job = submit(retries=3)
+    reconciler.reconcile(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.reason, job.why) == ("FAILED", "launch_refused", "There is no room on this machine.")
+
+
+def test_a_launch_that_may_go_better_is_tried_as_often_as_retries_say(use: Use, submit: Submit) -> None:
+    backend = use(RefusingBackend(retryable=True))
+    job = submit(retries=2)
+    reconciler.reconcile(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.attempt, backend.calls.count("launch")) == ("FAILED", 3, 3)
+
+
+def test_lost_processes_are_started_again_three_times(use: Use, submit: Submit) -> None:
+    use(ForgetfulBackend())
+    job = submit()
+    reconciler.reconcile(job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.reason, job.attempt) == ("FAILED", "lost", 4)
+
+
+def test_replicas_that_never_register_are_named(backend: ObedientBackend, submit: Submit) -> None:
+    job = submit()
+    reconciler.reconcile(job.pk)
+    for replica in REPLICAS[:3]:
+        tell(job, replica, "registered")
+    later(61)
+    reconciler.reconcile(job.pk)
+    job.refresh_from_db()
+    assert job.reason == "registration_timeout"
+    assert "trainer-1 had not registered" in job.why
+
+
+def test_processes_that_cannot_be_stopped_keep_their_quota(use: Use, submit: Submit, personas: Personas) -> None:
+    use(StubbornBackend())
+    job = running(submit)
+    services.cancel_job(actor=personas.owner, job_id=job.pk)
+    later(3600)
+    assert reconciler.reconcile(job.pk) is JobState.STOPPING
+    assert reserved() == 1
+
+
+def test_an_end_that_only_the_backend_saw_is_written_down(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    backend.becomes(next(iter(backend.views)), "trainer-1", Phase.EXITED, signal=9)
+    assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    row = Replica.objects.get(name="trainer-1")
+    assert (row.state, row.signal, row.flushed) == ("exited", 9, False)
+    job.refresh_from_db()
+    assert job.why == "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL."
+
+
+def test_one_broken_job_does_not_hold_up_the_sweep(use: Use, submit: Submit) -> None:
+    use(BrokenBackend())
+    first = submit(name="first")
+    second = submit(name="second")
+    assert reconciler.sweep(now()) == 2
+    states = dict(Job.objects.values_list("name", "state"))
+    assert states == {first.name: "REGISTERING", second.name: "REGISTERING"}
+
+
+def test_the_sweep_takes_high_priority_first(backend: ObedientBackend, submit: Submit) -> None:
+    names = [submit(name=f"job-{priority}", priority=priority).pk for priority in ("low", "normal", "high")]
+    assert reconciler.active_jobs() == names[::-1]
+
+
+def test_an_idle_sweep_costs_one_query(db: None, django_assert_num_queries: Callable[..., object]) -> None:
+    with django_assert_num_queries(1):
+        assert reconciler.sweep(now()) == 0
+
+
+def test_a_second_write_on_the_same_revision_is_refused(backend: ObedientBackend, submit: Submit) -> None:
+    job = submit()
+    reconciler._reserve(reconciler.load(job.pk), effects_reserve(), now)
+    stale = reconciler.load(job.pk)
+    assert reconciler.apply(stale, BuildStarted(1)) is reconciler.Outcome.APPLIED
+    assert reconciler.apply(stale, BuildStarted(1)) is reconciler.Outcome.CONFLICT
+    assert history(job).count("BUILDING") == 1
+
+
+def effects_reserve() -> reconciler.Reserve:
+    return reconciler.Reserve(1)
+
+
+def test_an_attempts_token_is_the_same_at_every_launch(backend: ObedientBackend, submit: Submit) -> None:
+    job = submit()
+    reconciler.reconcile(job.pk)
+    attempt = Attempt.objects.get(job=job)
+    assert effects.token_of(attempt) == backend.plans[str(attempt.pk)].ingest_token
+
+
+def test_interrupted_jobs_go_back_to_the_queue_without_using_retries(backend: ObedientBackend, submit: Submit) -> None:
+    job, waiting = running(submit), submit()
+    assert services.interrupt_all(seconds=5) == 0
+    job.refresh_from_db()
+    waiting.refresh_from_db()
+    assert (job.state, job.attempt, reserved()) == ("QUEUED", 2, 0)
+    assert (waiting.state, waiting.attempt) == ("QUEUED", 1)
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+
+
+def test_an_interruption_does_not_wait_for_ever(use: Use, submit: Submit) -> None:
+    use(StubbornBackend())
+    job = running(submit)
+    assert services.interrupt_all(seconds=0.1) == 1
+    job.refresh_from_db()
+    assert (job.state, job.reason) == ("STOPPING", "interrupted")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_reconcilers_at_once_make_each_transition_once(backend: ObedientBackend, submit: Submit) -> None:
+    job = submit()
+    start = threading.Barrier(3)
+
+    def work() -> None:
+        start.wait()
+        reconciler.reconcile(job.pk)
+        connection.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert history(job) == ["QUEUED", "ADMITTED", "BUILDING", "LAUNCHING", "REGISTERING"]
+    assert Attempt.objects.filter(job=job).count() == 1
+    assert reserved() == 1
