@@ -11,6 +11,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 
 from portal.preflight import CannotStart, listen, lock_data_directory
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
@@ -34,10 +36,17 @@ class Command(BaseCommand):
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         with lock, listener:
-            call_command("migrate", verbosity=0, interactive=False)
+            _migrate()
             _ensure_admin()
             listener.set_inheritable(True)
             _supervisor(listener.fileno()).run()
+
+
+def _migrate() -> None:
+    """Bring the database up to date; when it is, only look (the command takes its time even then)."""
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        call_command("migrate", verbosity=0, interactive=False)
 
 
 def _ensure_admin() -> None:
@@ -56,20 +65,10 @@ def _supervisor(listener: int) -> Supervisor:
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
-    worker = (sys.executable, "-m", "celery", "--app", "portal.celery", "--quiet", "worker", "--pool", "threads")
-    quiet = (
-        "--concurrency",
-        "4",
-        "--loglevel",
-        "WARNING",
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-    )
     return Supervisor(
         {
             "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
-            "worker": Child((*worker, *quiet)),
+            "worker": Child((*manage, "work")),
             "sweep": Child((*manage, "sweep")),
         },
         stop_order=_STOP_ORDER,

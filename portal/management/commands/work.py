@@ -1,0 +1,64 @@
+"""``manage.py work``: the Celery worker of ``manage.py up``.
+
+Celery's own orderly end takes up to five seconds where the broker is a directory. A task here is a hint that may be
+lost, so this worker only waits for tasks in progress, and goes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from typing import Any
+
+from celery import signals
+from django.core.management.base import BaseCommand
+
+from portal.celery import app
+
+_GRACE_SECONDS = 2.0
+_ARGUMENTS = (
+    *("--quiet", "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING"),
+    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+)
+
+
+class Command(BaseCommand):
+    help = "Run the Celery worker until SIGTERM."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Whoever starts the whole portal as root has been asked by the installation guide not to.
+        warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
+        in_progress = _InProgress()
+        signals.task_prerun.connect(in_progress.begin)
+        signals.task_postrun.connect(in_progress.end)
+        # Later than Celery's own handlers, which it sets on its way to being ready.
+        signals.worker_ready.connect(in_progress.end_on_sigterm)
+        app.worker_main(_ARGUMENTS)
+
+
+class _InProgress:
+    """Counts the tasks that run."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._running = 0
+
+    def begin(self, **_: Any) -> None:
+        with self._changed:
+            self._running += 1
+
+    def end(self, **_: Any) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def end_on_sigterm(self, **_: Any) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._leave).start())
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0, timeout=_GRACE_SECONDS)
+        os._exit(0)
