@@ -1,0 +1,157 @@
+"""``python -m runtime.master`` with this test as its agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime import contract
+from runtime.coordination.embedded import EmbeddedStore
+from runtime.master.messages import JobDone, Task
+from runtime.trainer.tasks import TaskClient
+
+pytestmark = pytest.mark.processes
+ROOT = Path(__file__).parents[3]
+
+
+class AgentOfTest:
+    """Starts the master, registers it and tells it who lives."""
+
+    def __init__(self, directory: Path, **environment: str) -> None:
+        self._link, inner = socket.socketpair()
+        self._link.settimeout(20)
+        self._lines = self._link.makefile("r")
+        self._revision = 0
+        self.store = EmbeddedStore(directory / "store.db")
+        values = {
+            contract.JOB_ID: "j",
+            contract.ROLE: contract.MASTER,
+            contract.DATASET: "public/diabetes",
+            contract.PASSES: "2",
+            contract.COORDINATION: f"sqlite:///{directory}/store.db",
+            contract.AGENT_FD: str(inner.fileno()),
+            **environment,
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "runtime.master"],
+            cwd=ROOT,
+            env={"PATH": os.environ["PATH"], **values},
+            pass_fds=[inner.fileno()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        inner.close()
+
+    def hear(self, op: str) -> dict[str, Any]:
+        while (message := json.loads(self._lines.readline()))["op"] != op:
+            pass
+        return message
+
+    def register(self) -> contract.Member:
+        address = self.hear(contract.HELLO)["address"]
+        entry = self.store.put(contract.member_key("j", 1, contract.MASTER, 0), b"{}")
+        return contract.Member(contract.MASTER, 0, entry.create_revision, address)
+
+    def tell(self, *members: contract.Member) -> None:
+        self._revision += 1
+        listed = [member.to_json() for member in members]
+        message = {"op": contract.MEMBERS, "revision": self._revision, "members": listed}
+        self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def fence(self) -> None:
+        self._link.sendall(json.dumps({"op": contract.FENCED, "why": "The lease is lost."}).encode() + b"\n")
+
+    def end(self) -> tuple[int, str]:
+        output, _none = self.process.communicate(timeout=20)
+        return self.process.returncode, output
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self._lines.close()
+        self._link.close()
+        self.store.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., AgentOfTest]]:
+    agents: list[AgentOfTest] = []
+
+    def start(**environment: str) -> AgentOfTest:
+        agents.append(AgentOfTest(tmp_path, **environment))
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.close()
+
+
+def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
+    agent = start()
+    master, trainer = agent.register(), contract.Member(contract.TRAINER, 0, 77)
+    agent.tell(master, trainer)
+    client = TaskClient(master.address, 0, 77)
+    records = 0
+    while not isinstance(answer := client.next_task(), JobDone):
+        if isinstance(answer, Task):
+            records += sum(chunk.records for chunk in answer.chunks)
+            client.done(answer)
+    client.close()
+    agent.tell(master)
+    code, output = agent.end()
+    assert (code, records) == (contract.EXIT_OK, 2 * 353)
+    assert "Data set public/diabetes: 353 records in 15 tasks." in output
+    assert "Pass 1 of 2 begins: 15 tasks, 1 trainer." in output
+    assert "All 2 passes are done." in output
+
+
+def test_joins_and_leaves_are_on_the_timeline(start):
+    agent = start()
+    master = agent.register()
+    agent.tell(master, contract.Member(contract.TRAINER, 0, 77))
+    assert agent.hear(contract.EVENT)["text"] == "trainer-0 joined."
+    agent.tell(master)
+    assert agent.hear(contract.EVENT)["text"] == "trainer-0 left."
+
+
+def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):
+    code, output = start(**{contract.DATASET: "public/digit"}).end()
+    assert code == contract.EXIT_ERROR
+    assert "There is no data set 'public/digit'. Did you mean public/digits" in output
+
+
+def test_it_leaves_on_sigterm(start):
+    agent = start()
+    agent.tell(agent.register())
+    deadline = time.monotonic() + 20
+    while not agent.store.get("/regatta/j/1/master/head"):
+        assert time.monotonic() < deadline
+    agent.process.send_signal(signal.SIGTERM)
+    assert agent.end()[0] == contract.EXIT_OK
+
+
+def test_without_its_lease_it_stops_and_asks_to_be_started_again(start):
+    agent = start()
+    agent.tell(agent.register())
+    agent.fence()
+    code, output = agent.end()
+    assert (code, "The lease is lost." in output) == (contract.EXIT_RESTART, True)
+
+
+def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_1():
+    environment = {"PATH": os.environ["PATH"], contract.COORDINATION: "sqlite:////nowhere/at/all.db"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "runtime.master"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, "cannot be opened" in ended.stdout) == (contract.EXIT_ERROR, True)

@@ -1,0 +1,325 @@
+"""The master on real sockets and the embedded store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from runtime.coordination.base import Compare, Operation, StoreUnavailable
+from runtime.coordination.embedded import EmbeddedStore
+from runtime.errors import Lost, Refused, UsageError
+from runtime.master.ledger import Ledger
+from runtime.master.messages import JobDone, PassEnd, Task, Trainer
+from runtime.master.queue import Happening, Plan
+from runtime.master.server import Master, MasterSession
+from runtime.protocol.server import Server
+from runtime.trainer.tasks import JobFailed, LocalTasks, TaskClient, TaskSource
+from tests.runtime.master.test_queue import table_of
+
+PREFIX = "/regatta/j/1/"
+X, Y = Trainer(0, 11), Trainer(1, 12)
+
+
+class ForgetfulStore(EmbeddedStore):
+    """Fails the next transactions: before or after they are written, as ``failing`` says."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.failing: list[str] = []
+
+    def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> object:
+        when = self.failing.pop(0) if self.failing else ""
+        answer = super().txn(compares, operations) if when != "before" else None
+        if when:
+            raise StoreUnavailable("The store is away.")
+        return answer
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[ForgetfulStore]:
+    store = ForgetfulStore(tmp_path / "store.db")
+    yield store
+    store.close()
+
+
+class Running:
+    def __init__(self, store: EmbeddedStore, tasks: int, plan: Plan, owner: Compare | None = None) -> None:
+        self.told: list[Happening] = []
+        self.master = Master(plan, table_of(tasks), Ledger(store, PREFIX, owner), self.told.extend)
+        self.server = Server(lambda: MasterSession(self.master, job=5))
+        self.server.start()
+        self._clients: list[TaskClient] = []
+
+    def client(self, trainer: Trainer, **options: object) -> TaskClient:
+        options.setdefault("deadline", 5.0)
+        self._clients.append(TaskClient(self.server.address, trainer.index, trainer.incarnation, **options))
+        return self._clients[-1]
+
+    def close(self) -> None:
+        self.master.close()
+        self.server.close()
+        for client in self._clients:
+            client.close()
+
+
+@pytest.fixture
+def start(store: EmbeddedStore) -> Iterator[Callable[..., Running]]:
+    running: list[Running] = []
+
+    def start(tasks: int, *live: Trainer, owner: Compare | None = None, **plan: object) -> Running:
+        options = {"passes": 2, "sync": False, "trainers": max(1, len(live)), **plan}
+        running.append(Running(store, tasks, Plan(**options), owner))
+        running[-1].master.members(live)
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
+
+
+@contextmanager
+def together(*duties: Callable[[], object]) -> Iterator[None]:
+    threads = [threading.Thread(target=duty, daemon=True) for duty in duties]
+    for thread in threads:
+        thread.start()
+    yield
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def work(source: TaskSource) -> list[tuple[int, int]]:
+    seen = []
+    while not isinstance(answer := source.next_task(), JobDone):
+        if isinstance(answer, Task):
+            seen.append((answer.pass_id, answer.task_id))
+            assert source.done(answer)
+    return seen
+
+
+def test_a_trainer_works_through_all_passes(start):
+    client = start(3, X).client(X)
+    assert work(client) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_a_task_comes_over_the_wire_with_its_chunks(start):
+    task = start(1, X).client(X).next_task()
+    assert task == Task(0, 0, 1, table_of(1).tasks[0])
+    assert task.chunks[0].records == 10
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_four_trainers_do_every_task_once_in_every_pass(start, sync):
+    trainers = [Trainer(i, 20 + i) for i in range(4)]
+    running = start(50, *trainers, passes=4, sync=sync)
+    done: list[tuple[int, int]] = []
+    clients = [running.client(trainer) for trainer in trainers]
+    with together(*(lambda client=client: done.extend(work(client)) for client in clients)):
+        pass
+    assert sorted(done) == [(p, task) for p in range(4) for task in range(50)]
+
+
+def test_one_who_waits_is_answered_as_soon_as_there_is_news(start):
+    running = start(1, X, Y, passes=1)
+    x, y = running.client(X), running.client(Y)
+    task = x.next_task()
+    answers: list[object] = []
+    with together(lambda: answers.append(y.next_task())):
+        running.master.members([Y])
+    assert answers[0]._replace(epoch=1) == task
+
+
+def test_one_who_is_not_registered_yet_waits_for_it(start):
+    running = start(1)
+    answers: list[object] = []
+    with together(lambda: answers.append(running.client(X).next_task())):
+        running.master.members([X])
+    assert isinstance(answers[0], Task)
+
+
+def test_a_replaced_trainer_is_refused(start):
+    running = start(1, Trainer(0, 99))
+    with pytest.raises(Refused, match="Another process runs as trainer-0"):
+        running.client(X).next_task()
+
+
+def test_a_late_report_does_not_count(start):
+    running = start(1, X, Y)
+    x, y = running.client(X), running.client(Y)
+    task = x.next_task()
+    running.master.members([Y])
+    y.next_task()
+    assert not x.done(task)
+
+
+def test_a_released_task_is_had_again(start):
+    client = start(1, X).client(X)
+    task = client.next_task()
+    assert client.release(task)
+    assert client.next_task() == task._replace(epoch=2)
+
+
+def test_a_failed_job_is_told_to_its_trainers(start):
+    running = start(1, X, failure_cap=0)
+    client = running.client(X)
+    client.fail(client.next_task(), "it raised")
+    with pytest.raises(JobFailed, match=r"records 0-9 \(train.recordio\)"):
+        client.next_task()
+    assert not running.master.over
+    running.master.members([])
+    assert running.master.over
+    assert any(happening.kind == "failed" and happening.notable for happening in running.told)
+
+
+def test_the_master_ends_when_the_job_is_over_and_all_have_left(start):
+    running = start(1, X, passes=1)
+    work(running.client(X))
+    with together(lambda: running.master.run(lambda: False)):
+        running.master.members([])
+    assert running.master.over
+
+
+def test_a_job_without_records_waits_for_its_trainers_to_tell_them(start):
+    running = start(0)
+    assert not running.master.over
+    running.master.members([X])
+    assert running.client(X).next_task() == JobDone()
+
+
+def test_only_one_may_save_the_model(start):
+    running = start(1, X, Y)
+    assert running.client(X).save_request(30)
+    assert not running.client(Y).save_request(30)
+
+
+def test_a_sender_of_another_attempt_is_refused(start):
+    running = start(1, X)
+    assert isinstance(running.client(X, job=5).next_task(), Task)
+    with pytest.raises(Refused, match="another attempt"):
+        running.client(X, job=6).next_task()
+
+
+def test_a_master_that_is_away_is_a_typed_error(start):
+    running = start(1, X)
+    client = running.client(X, deadline=0.3)
+    running.close()
+    with pytest.raises(Lost, match="master"):
+        client.next_task()
+
+
+class TestRecovery:
+    def test_a_restarted_master_goes_on_where_the_last_commit_left_it(self, start):
+        first = start(3, X, passes=1)
+        client = first.client(X)
+        assert client.done(client.next_task())
+        first.close()
+        second = start(3, X, passes=1)
+        client.move(second.server.address)
+        assert work(client) == [(0, 1), (0, 2)]
+
+    def test_m10_a_get_whose_answer_was_lost_gets_the_same_task_from_the_next_master(self, start):
+        first = start(3, X)
+        lost = first.master.get(X, 1, None, lambda: None)
+        first.close()
+        second = start(3, X)
+        assert second.client(X).next_task() == lost  # its first request has the number 1 too
+
+    def test_the_tasks_of_one_who_left_meanwhile_go_back(self, start):
+        first = start(1, X)
+        first.client(X).next_task()
+        first.close()
+        second = start(1, Y)
+        assert second.client(Y).next_task().epoch == 2
+
+    def test_the_right_to_save_survives(self, start):
+        first = start(1, X, Y)
+        first.client(X).save_request(30)
+        first.close()
+        assert not start(1, X, Y).client(Y).save_request(30)
+
+    def test_m11_another_data_set_is_refused_with_both(self, start, store):
+        start(3, X)
+        with pytest.raises(UsageError, match=r"30 records in 3 tasks.*40 records in 4 tasks"):
+            Master(Plan(1), table_of(4), Ledger(store, PREFIX), list)
+
+    @pytest.mark.parametrize("when", ["before", "after"])
+    def test_m5_a_commit_of_unknown_end_loses_and_doubles_nothing(self, start, store, when):
+        running = start(4, X, passes=1)
+        client = running.client(X)
+        seen = []
+        while not isinstance(answer := client.next_task(), JobDone):
+            if isinstance(answer, Task):
+                seen.append(answer.task_id)
+                store.failing.append(when)
+                assert client.done(answer)
+                store.failing.append(when)
+        assert sorted(seen) == [0, 1, 2, 3]
+
+    def test_h_a_replaced_master_cannot_commit(self, start, store):
+        mine = store.put("/master", b"old", if_revision=0)
+        running = start(2, X, owner=Compare("/master", create_revision=mine.create_revision))
+        store.delete("/master")
+        store.put("/master", b"new")
+        with pytest.raises(Lost, match="replaced"):
+            running.master.get(X, 1, None, lambda: None)
+        assert isinstance(running.master.lost, Lost)
+
+    def test_h_a_master_that_missed_a_commit_reads_again_instead_of_overwriting(self, start):
+        old, new = start(2, X), start(2, X)
+        done = new.client(X)
+        task = done.next_task()
+        done.done(task)
+        assert old.master.get(X, 50, None, lambda: None).task_id != task.task_id
+
+
+class TestCommits:
+    def test_a_commit_of_one_report_is_small_however_many_tasks_there_are(self, store):
+        sizes = []
+        plain = store.txn
+
+        def measuring(compares: Sequence[Compare], operations: Sequence[Operation]) -> object:
+            sizes.append(sum(len(operation.value) for operation in operations))
+            return plain(compares, operations)
+
+        master = Master(Plan(2, False), table_of(10_000), Ledger(store, PREFIX), list)
+        store.txn = measuring
+        master.members([X])
+        for request in range(20):
+            master.get(X, request, None, lambda: None)
+        assert max(sizes) < 1000
+
+    def test_requests_that_come_together_are_committed_together(self, start, store):
+        running = start(40, X, passes=1)
+        before = store.list(PREFIX).revision
+        gate = threading.Barrier(16)
+
+        def ask(request: int) -> None:
+            gate.wait(5)
+            running.master.get(X, request, None, lambda: None)
+
+        with together(*(lambda request=request: ask(request) for request in range(16))):
+            pass
+        assert store.list(PREFIX).revision - before <= 16
+
+
+def test_local_tasks_give_the_same_as_the_master(start):
+    assert work(LocalTasks(table_of(3), 2)) == work(start(3, X).client(X))
+
+
+def test_local_tasks_tell_a_failed_job():
+    source = LocalTasks(table_of(1), 2)
+    for _ in range(4):
+        source.fail(source.next_task(), "it raised")
+    with pytest.raises(JobFailed):
+        source.next_task()
+
+
+def test_local_tasks_tell_the_end_of_each_pass():
+    source = LocalTasks(table_of(1), 1)
+    source.done(source.next_task())
+    assert [source.next_task(), source.next_task()] == [PassEnd(0), JobDone()]
+    assert source.save_request(10)
