@@ -38,6 +38,10 @@ AGENT_LOG = "agent.log"
 # How long after the grace an agent may still send its last words before it is killed too.
 LAST_WORDS = timedelta(seconds=5)
 
+# A process has ended before its last lines and files are with the portal. Its replica is shown as running until they
+# are, so that a job that has succeeded has its model; but no longer than this.
+HANDOVER_SECONDS = 60.0
+
 # Of the portal's own environment an agent gets these; all else comes from the plan.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
@@ -69,7 +73,10 @@ class LocalBackend:
         plan = _read_plan(attempt)
         if plan is None:
             return AttemptView(gone=True)
-        return AttemptView(gone=False, replicas=tuple(_view(attempt / one.name, one.name) for one in plan.replicas))
+        now = self._clock()
+        return AttemptView(
+            gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
+        )
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         attempt = self._directory(ref)
@@ -209,7 +216,7 @@ class LocalBackend:
 
 
 # --- Looking ---------------------------------------------------------------------------------------------------------
-def _view(directory: Path, name: str) -> ReplicaView:
+def _view(directory: Path, name: str, now: float) -> ReplicaView:
     # The lock before the state: an agent writes its last state before it lets go of the lock.
     lives = contract.is_locked(directory)
     state = ReplicaState.load(directory)
@@ -217,7 +224,7 @@ def _view(directory: Path, name: str) -> ReplicaView:
         return _view_without_state(directory, name, lives)
     if not lives:
         sessions.collect(state.pid)
-    if state.phase == "exited" and (state.delivered or not lives):
+    if state.phase == "exited" and (state.delivered or not lives or now > (state.finished or 0) + HANDOVER_SECONDS):
         return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why)
     if not lives:
         return ReplicaView(name, Phase.LOST, why="its agent is gone and left no word of how the process ended")

@@ -14,7 +14,9 @@ from runtime import contract
 
 LONGEST_MESSAGE = 4 * 1024 * 1024
 LONGEST_KEY = 200
+LONGEST_KIND = 32
 LONGEST_TEXT = 2000
+_END_OF_CALENDAR = 253_402_300_800.0  # the first second of the year 10000
 # A process that does not read for this long while its buffer is full will not be told any more.
 _SEND_TIMEOUT = struct.pack("ll", 2, 0)
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
@@ -80,15 +82,31 @@ def _take(message: Mapping[str, Any], listener: Listener) -> None:
         case contract.HELLO:
             listener.hello(str(message.get("address", "")))
         case contract.METRICS:
-            listener.metrics(list(_point_entries(message["points"])))
+            listener.metrics(list(_point_entries(message["points"], listener)))
         case contract.EVENT:
-            listener.event(str(message["kind"])[:32], str(message["text"])[:LONGEST_TEXT])
+            listener.event(_plain(message["kind"], LONGEST_KIND), _plain(message["text"], LONGEST_TEXT))
         case other:
             raise ValueError(f"unknown message {str(other)[:LONGEST_KEY]!r}")
 
 
-def _point_entries(points: Any) -> Iterator[str]:
-    """Points as entries of the spool. Raises ValueError or TypeError for what is no point."""
-    for at, step, key, value in points:
-        number = value if value in _NON_FINITE else float(value)
-        yield json.dumps([float(at), int(step), str(key)[:LONGEST_KEY], number], allow_nan=False, ensure_ascii=False)
+def _point_entries(points: Any, listener: Listener) -> Iterator[str]:
+    """Points as entries of the spool, without those that the portal would not take."""
+    for point in points:
+        try:
+            yield _point_entry(*point)
+        except (ValueError, TypeError, OverflowError) as error:
+            listener.misunderstood(f"{error} in the point {str(point)[:LONGEST_KEY]}")
+
+
+def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
+    number = value if value in _NON_FINITE else float(value)
+    moment = float(at)
+    if not 0 <= moment < _END_OF_CALENDAR:
+        raise ValueError("no unix time")
+    name = "".join(letter if letter.isprintable() else "?" for letter in _plain(key, LONGEST_KEY))
+    return json.dumps([moment, int(step), name or "?", number], allow_nan=False, ensure_ascii=False)
+
+
+def _plain(text: Any, limit: int) -> str:
+    """The beginning of a text, without the halves of surrogate pairs that JSON may carry and UTF-8 may not."""
+    return str(text)[:limit].encode("utf-8", "replace").decode()

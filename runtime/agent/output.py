@@ -85,7 +85,10 @@ def _text(line: bytes, cut: int) -> str:
         line = _keep_last_state(line).strip(b"\r")
     length = len(line) + cut
     text = line[: contract.LINE_LIMIT].decode("utf-8", "backslashreplace")
-    return f"{text} … [cut: this line had {length:,} bytes]" if length > contract.LINE_LIMIT else text
+    if length > contract.LINE_LIMIT or len(text) > contract.LINE_LIMIT:
+        # A byte that is no UTF-8 is shown by four characters: the text may be longer than its bytes.
+        return f"{text[: contract.LINE_LIMIT]} … [cut: this line had {length:,} bytes]"
+    return text
 
 
 class Cap:

@@ -39,6 +39,12 @@ def test_a_long_line_is_cut_and_says_how_long_it_was() -> None:
     assert lines_of(*[b"x"] * extra, b"\nnext\n") == [shown, "next"]
 
 
+def test_a_line_of_bytes_that_are_no_text_is_no_longer_than_another() -> None:
+    (line,) = lines_of(b"\xff" * contract.LINE_LIMIT + b"\n")
+    assert line.endswith(f" … [cut: this line had {contract.LINE_LIMIT:,} bytes]")
+    assert len(line) < contract.LINE_LIMIT + 100
+
+
 def test_a_line_that_redraws_itself_shows_its_last_state() -> None:
     assert lines_of(b"10%\r20%\r", b"30%\rdone\n") == ["done"]
     assert lines_of(b"10%\r20%\r\n") == ["20%"]
