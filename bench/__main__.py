@@ -1,0 +1,27 @@
+"""``python -m bench [letters]``: measure, print, write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from bench import portal, report
+
+LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {"P": portal.measure}
+
+
+def main(arguments: Sequence[str]) -> int:
+    wanted = list("".join(arguments).upper().replace(",", "")) or list(LETTERS)
+    unknown = [letter for letter in wanted if letter not in LETTERS]
+    if unknown:
+        print(f"There are no rows {', '.join(unknown)}. Choose from: {', '.join(LETTERS)}.", file=sys.stderr)
+        return 2
+    for letter in wanted:
+        rows = LETTERS[letter]()
+        print(report.table(rows))
+        print(f"Written to {report.write(letter, rows)}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""P: the portal as a person meets it.
+
+P1  ``make run`` on a fresh clone until the ready line, and the later starts.
+P2  ``POST jobs`` of the digits example until its first cost point can be read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+
+from bench.report import Row
+from jobs.examples import catalogue
+
+ROUNDS = 5
+FRESH_GOAL, LATER_GOAL, FIRST_POINT_GOAL = 60.0, 5.0, 3.0
+_PASSWORD = "bench only, thrown away"
+_PATIENCE_SECONDS = 300.0
+_POLL_SECONDS = 0.01
+
+
+def measure() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
+        clone = Path(scratch) / "clone"
+        subprocess.run(["git", "clone", "--quiet", "--local", ".", str(clone)], check=True)
+        with running(clone) as fresh:
+            pass
+        later = [_later_start(clone) for _ in range(ROUNDS)]
+        with running(clone) as portal:
+            first_points = [seconds_to_first_point(portal) for _ in range(ROUNDS)]
+    return [
+        _row("P1", "fresh clone, packages cached: seconds to ready", fresh.seconds_to_ready, FRESH_GOAL),
+        _row("P1", f"later start, median of {ROUNDS}: seconds to ready", median(later), LATER_GOAL),
+        _row("P2", f"POST to first cost point, median of {ROUNDS}: seconds", median(first_points), FIRST_POINT_GOAL),
+    ]
+
+
+def _row(name: str, case: str, value: float, goal: float) -> Row:
+    return Row(row=name, case=case, value=round(value, 3), goal=f"<= {goal:g}", met=value <= goal)
+
+
+def _later_start(clone: Path) -> float:
+    with running(clone) as portal:
+        return portal.seconds_to_ready
+
+
+@dataclass(frozen=True)
+class Running:
+    address: str
+    seconds_to_ready: float
+
+
+@contextmanager
+def running(clone: Path) -> Iterator[Running]:
+    """``make run`` in the clone, until the block is left; its data directory is the clone's own."""
+    port = _free_port()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
+    environment |= {"PORT": str(port), "REGATTA_ADMIN_PASSWORD": _PASSWORD}
+    begun = time.monotonic()
+    output = clone / "run.log"
+    with output.open("w") as file:
+        process = subprocess.Popen(["make", "run"], cwd=clone, env=environment, stdout=file, stderr=file)
+    try:
+        _wait_for_ready(process, output)
+        yield Running(f"http://127.0.0.1:{port}", time.monotonic() - begun)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=30)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _wait_for_ready(process: subprocess.Popen[bytes], output: Path) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while "is ready at" not in output.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"The portal did not start:\n{output.read_text()}")
+        time.sleep(_POLL_SECONDS)
+
+
+def seconds_to_first_point(portal: Running) -> float:
+    """Submit the digits example and read its cost until there is a point; then cancel it and wait for its end."""
+    spec = next(example.spec for example in catalogue() if "digits" in example.name)
+    with httpx.Client(base_url=portal.address, timeout=30) as http:
+        http.headers["Authorization"] = f"Bearer {_token(http)}"
+        room = _room(http)
+        begun = time.monotonic()
+        job = _json(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
+        _wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", _has_points)
+        seconds = time.monotonic() - begun
+        http.post(f"/api/v1/jobs/{job['id']}/cancel").raise_for_status()
+        _wait_until(http, f"/api/v1/jobs/{job['id']}", lambda body: body["finished"] is not None)
+    return seconds
+
+
+def _token(http: httpx.Client) -> str:
+    body = {"username": "admin", "password": _PASSWORD, "name": "bench"}
+    token: str = _json(http.post("/api/v1/auth/token", json=body))["token"]
+    return token
+
+
+def _room(http: httpx.Client) -> str:
+    name: str = _json(http.get("/api/v1/me"))["namespaces"][0]["name"]
+    return name
+
+
+def _has_points(body: Mapping[str, Any]) -> bool:
+    return bool(body["series"].get("cost", {}).get("x"))
+
+
+def _wait_until(http: httpx.Client, path: str, condition: Callable[[Any], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition(_json(http.get(path))):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{path} did not become what was waited for.")
+        time.sleep(_POLL_SECONDS)
+
+
+def _json(answer: httpx.Response) -> Any:
+    answer.raise_for_status()
+    return answer.json()

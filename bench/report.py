@@ -1,0 +1,37 @@
+"""One measured row, its table and its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FOLDER = Path("build/bench")
+
+
+@dataclass(frozen=True)
+class Row:
+    """``value`` and ``goal`` in the unit that ``case`` names. Where there is a peer, ``ratio`` is value to peer."""
+
+    row: str
+    case: str
+    value: float
+    goal: str
+    met: bool
+    peer: float | None = None
+    ratio: float | None = None
+
+
+def write(letter: str, rows: Sequence[Row]) -> Path:
+    """Keep the rows of a letter; the file is replaced."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{letter}.json"
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = [f"{'row':<5}{'case':<58}{'value':>10}  {'goal':<10}"]
+    lines += [f"{r.row:<5}{r.case:<58}{r.value:>10.2f}  {r.goal:<10}{'' if r.met else 'MISSED'}" for r in rows]
+    return "\n".join(lines)
