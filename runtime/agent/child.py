@@ -77,8 +77,8 @@ def limits(settings: Settings) -> Iterable[tuple[int, int, int]]:
     if settings.cpu_seconds:
         yield resource.RLIMIT_CPU, settings.cpu_seconds, settings.cpu_seconds + _CPU_MARGIN_SECONDS
     if settings.processes and os.getuid() != 0:
-        # The kernel counts all processes of the user, those outside this job too.
-        most = _tasks_of_user() + settings.processes
+        # A backstop: the kernel counts all processes of the user, also those outside this job, and would not say why.
+        most = _tasks_of_user() + 2 * settings.processes
         yield resource.RLIMIT_NPROC, most, most
 
 
