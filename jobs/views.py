@@ -9,6 +9,7 @@ from uuid import UUID
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import get_language
 from django.views.decorators.http import require_safe
 
 from datasets import selectors as datasets
@@ -93,8 +94,15 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _examples() -> list[dict[str, Any]]:
+    """The shipped examples, their titles in the reader's language."""
+    chinese = (get_language() or "").startswith("zh")
     return [
-        {"name": example.name, "title": example.title, "description": example.description, "spec": example.spec}
+        {
+            "name": example.name,
+            "title": example.title_zh if chinese else example.title,
+            "description": example.description_zh if chinese else example.description,
+            "spec": dict(example.spec),
+        }
         for example in examples.catalogue()
     ]
 

@@ -2,7 +2,7 @@
 import { debounce, embedded, h } from "./core/dom";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
-import { at, fieldValue, placeOf, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
+import { at, fieldValue, placeOf, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
 import { CodeEditor, type Fault } from "./elements/code-editor";
 
 interface Example {
@@ -95,7 +95,7 @@ class NewJob {
   private fieldChanged(target: HTMLElement): void {
     const path = target.dataset["path"];
     if (!path) return;
-    this.spec = withValue(this.spec, path, fieldValue((target as Field).value, target.hasAttribute("data-number")));
+    this.spec = withBounds(withValue(this.spec, path, fieldValue((target as Field).value, target.hasAttribute("data-number"))));
     this.clearError(path);
     void this.showYaml();
     this.changed();

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { at, fieldValue, placeOf, withoutFiles, withValue } from "../src/core/spec";
+import { at, fieldValue, placeOf, withBounds, withoutFiles, withValue } from "../src/core/spec";
 
 test("a field is read and written by its path, and nothing else changes", () => {
   const spec = { name: "a", roles: { trainer: { replicas: 1 } } };
@@ -27,4 +27,10 @@ test("the place of a syntax error is found", () => {
 
 test("the code is not part of the YAML", () => {
   assert.deepEqual(withoutFiles({ name: "a", files: { "train.py": "" } }), { name: "a" });
+});
+
+test("more trainers than a cloned job allowed raise its bound", () => {
+  const spec = { roles: { trainer: { replicas: 4, min: 1, max: 2 } } };
+  assert.equal(at(withBounds(spec), "roles.trainer.max"), 4);
+  assert.equal(at(withBounds(withValue(spec, "roles.trainer.min", 9)), "roles.trainer.min"), 4);
 });

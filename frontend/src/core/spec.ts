@@ -29,6 +29,14 @@ export function withValue(spec: Spec, path: string, value: Value): Spec {
   return copy;
 }
 
+/** The bounds of the trainers follow their number, which is what the form asks for. */
+export function withBounds(spec: Spec): Spec {
+  const [replicas, least, most] = ["replicas", "min", "max"].map((key) => at(spec, `roles.trainer.${key}`));
+  if (typeof replicas !== "number") return spec;
+  const raised = typeof most === "number" && most < replicas ? withValue(spec, "roles.trainer.max", replicas) : spec;
+  return typeof least === "number" && least > replicas ? withValue(raised, "roles.trainer.min", replicas) : raised;
+}
+
 /** What a field holds, as the specification wants it. A number that is none goes as it is: the server says what is wrong. */
 export function fieldValue(text: string, numeric: boolean): Value {
   const trimmed = text.trim();

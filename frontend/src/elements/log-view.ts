@@ -21,7 +21,7 @@ interface LogsAnswer {
 
 const ROW = 18;
 const WINDOW = 50_000;
-const PAGE = 1000;
+const PAGE = 500;
 const OVERSCAN = 20;
 const WRAPPED_ROWS = 2000;
 const MOST_MATCHES = 1000;
