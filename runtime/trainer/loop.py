@@ -35,8 +35,10 @@ def _records(task: Task) -> Iterator[Record]:
 
 
 class Loop:
-    """One trip of ``job.steps``. ``passes`` of None goes on until the source says that the job is done.
+    """One trip of ``job.steps``.
 
+    It ends after ``passes`` passes (None: all) if the job has more, else when the source says that the job is done:
+    only then have the other trainers pushed all of theirs.
     ``stays``: another loop over the next pass will follow, so that other trainers wait for this one.
     """
 
@@ -45,6 +47,7 @@ class Loop:
         source: TaskSource,
         reader: Reader,
         passes: int | None,
+        total: int,
         *,
         stays: bool,
         seed: int,
@@ -56,6 +59,7 @@ class Loop:
         self._source = source
         self._reader = reader
         self._passes = passes
+        self._total = total
         self._stays = stays
         self._seed = seed
         self._params = params
@@ -76,10 +80,11 @@ class Loop:
                     yield from self._work(answer)
                 elif isinstance(answer, PassEnd):
                     self._end(answer.pass_id)
-                    if self._passes is not None and answer.pass_id + 1 >= self._passes:
+                    if self._passes is not None and self._passes <= answer.pass_id + 1 < self._total:
                         return
                 else:
                     self._wait(answer)
+            self._stays = False
         finally:
             if not self._abandoned:
                 self.release()

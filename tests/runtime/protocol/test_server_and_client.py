@@ -63,7 +63,7 @@ class CutsFirstReply:
     def __init__(self, target):
         self.target = target
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.address = "127.0.0.1:{}".format(self.listener.getsockname()[1])
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
@@ -93,9 +93,7 @@ def test_blocks_go_there_and_back_unchanged(serve):
     server = serve(EchoBlocks)
     numbers = np.arange(2 * 262_144, dtype="<f4")
     halves = [numbers[:262_144], numbers[262_144:]]
-    blocks = [
-        (Header(Op.BLOCK, dtype=DType.F32, offset=n), half.data.cast("B")) for n, half in enumerate(halves)
-    ]
+    blocks = [(Header(Op.BLOCK, dtype=DType.F32, offset=n), half.data.cast("B")) for n, half in enumerate(halves)]
     came = np.zeros_like(numbers)
     client = Client(server.address)
     client.request(
@@ -178,7 +176,7 @@ def test_a_server_that_is_gone_is_lost_within_the_deadline(serve):
 
 def test_a_silent_server_is_lost_after_the_deadline():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = Client("127.0.0.1:{}".format(listener.getsockname()[1]), deadline=0.2)
+        client = Client(f"127.0.0.1:{listener.getsockname()[1]}", deadline=0.2)
         with pytest.raises(Lost, match="not answered"):
             client.call(Op.STATUS)
 
@@ -186,7 +184,7 @@ def test_a_silent_server_is_lost_after_the_deadline():
 def test_the_wish_to_end_interrupts_a_wait(monkeypatch):
     monkeypatch.setattr("runtime.protocol.connection.LOOK_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        client = Client("127.0.0.1:{}".format(listener.getsockname()[1]), leaving=lambda: True)
+        client = Client(f"127.0.0.1:{listener.getsockname()[1]}", leaving=lambda: True)
         with pytest.raises(Leaving):
             client.call(Op.STATUS)
 
@@ -226,8 +224,11 @@ def test_an_attempt_has_a_number_of_its_own():
 
 
 def test_a_message_that_begins_with_a_block_is_refused():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        with socket.create_connection(listener.getsockname()) as near, listener.accept()[0] as far:
-            far.sendall(frames.pack(Header(Op.BLOCK, Flag.LAST)))
-            with pytest.raises(WireError, match="begins with a block"):
-                Connection(near).receive(time.monotonic() + 1, lambda header: memoryview(b""))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as near,
+        listener.accept()[0] as far,
+    ):
+        far.sendall(frames.pack(Header(Op.BLOCK, Flag.LAST)))
+        with pytest.raises(WireError, match="begins with a block"):
+            Connection(near).receive(time.monotonic() + 1, lambda header: memoryview(b""))

@@ -1,0 +1,344 @@
+import numpy as np
+import pytest
+
+from runtime.pserver.barrier import FOREVER
+from runtime.pserver.declaration import Declaration, Tensor
+from runtime.pserver.optimisers import SGD
+from runtime.pserver.shard import START_SECONDS, Outcome, Shard, Step, Who
+from runtime.pserver.slots import even_table
+
+TRAINERS = [Who(index, 10 + index) for index in range(4)]
+A, B, C, D = TRAINERS
+
+
+def declaration(mode="sync", lr=1.0):
+    return Declaration((Tensor("w", (1,), "<f4"),), SGD(lr), mode)
+
+
+class Driver:
+    """A shard with one number, and its answers by ticket."""
+
+    def __init__(self, *live, mode="sync", lr=1.0, expected=None):
+        self.shard = Shard(0, even_table(1), len(live) if expected is None else expected)
+        self.answers = {}
+        self.tickets = 0
+        self.numbers = {}
+        self.members(*live)
+        wanted = declaration(mode, lr)
+        ticket = self.ask(lambda t: self.shard.declare(t, live[0], wanted, 0.0))
+        assert self.answers[ticket].outcome is Outcome.INITIALISE
+        self.ask(lambda t: self.shard.initialise(t, live[0], wanted.digest, [np.zeros(1, "f4")]))
+
+    def take(self, releases):
+        for release in releases:
+            self.answers[release.ticket] = release
+
+    def ask(self, event):
+        self.tickets += 1
+        ticket = self.tickets
+        self.take(event(ticket))
+        return ticket
+
+    def members(self, *live):
+        self.take(self.shard.change_members({who.index: who.incarnation for who in live}))
+
+    def number(self, who):
+        self.numbers[who] = self.numbers.get(who, 0) + 1
+        return self.numbers[who]
+
+    def begin(self, who, number=0):
+        return self.ask(lambda t: self.shard.begin_pass(t, who, self.number(who), number))
+
+    def end(self, who, number=0):
+        return self.ask(lambda t: self.shard.end_pass(t, who, self.number(who), number))
+
+    def push(self, who, gradient, samples=1, base=None, seq=None):
+        seq = self.number(who) if seq is None else seq
+        base = self.shard.version if base is None else base
+        step = Step(seq, samples, base, [np.array([gradient], "f4")])
+        return self.ask(lambda t: self.shard.push(t, who, step))
+
+    def outcome(self, ticket):
+        release = self.answers.get(ticket)
+        return release.outcome if release else None
+
+    @property
+    def value(self):
+        return float(self.shard.parameters[0][0])
+
+
+def begun(*live, **options):
+    driver = Driver(*live, **options)
+    for who in live:
+        driver.begin(who)
+    return driver
+
+
+def test_a_version_waits_for_all_and_weighs_by_samples():
+    driver = begun(A, B)
+    first = driver.push(A, 1.0, samples=10)
+    assert driver.outcome(first) is None
+    second = driver.push(B, 4.0, samples=30)
+    assert (driver.outcome(first), driver.outcome(second)) == (Outcome.DONE, Outcome.DONE)
+    assert driver.value == -3.25
+    assert driver.shard.version == 1
+
+
+def test_two_of_three_make_a_version_and_the_late_one_is_stale():
+    driver = begun(A, B, C, mode="m_of_n(2)")
+    driver.push(A, 1.0)
+    driver.push(B, 3.0)
+    late = driver.push(C, 8.0, base=0)
+    assert driver.answers[late].outcome is Outcome.STALE
+    assert driver.answers[late].version == 1
+    assert driver.value == -2.0
+
+
+def test_asynchronous_divides_the_rate_by_the_staleness():
+    driver = begun(A, B, mode="async", lr=0.1)
+    for _ in range(4):
+        driver.push(A, 0.0)
+    driver.push(B, 1.0, base=0)
+    assert driver.value == pytest.approx(-0.025)
+
+
+def test_asynchronous_waits_for_nobody():
+    driver = Driver(A, B, mode="async")
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
+
+
+def test_the_order_of_arrival_changes_no_bit():
+    values = []
+    for order in ([A, B, C], [C, A, B], [B, C, A]):
+        driver = begun(A, B, C)
+        for who in order:
+            driver.push(who, [1e8, 1.0, -1e8][who.index])
+        values.append(driver.value)
+    assert len(set(values)) == 1
+
+
+def test_a_step_that_comes_again_is_applied_once():
+    driver = begun(A)
+    driver.push(A, 1.0)
+    again = driver.push(A, 1.0, seq=driver.numbers[A], base=0)
+    assert driver.outcome(again) is Outcome.DUPLICATE
+    assert driver.value == -1.0
+
+
+def test_a_step_that_comes_again_while_it_waits_takes_the_first_ones_place():
+    driver = begun(A, B)
+    first = driver.push(A, 1.0)
+    again = driver.push(A, 1.0, seq=driver.numbers[A])
+    driver.push(B, 1.0)
+    assert (driver.outcome(first), driver.outcome(again)) == (Outcome.SUPERSEDED, Outcome.DONE)
+    assert driver.value == -1.0
+
+
+def test_one_whose_lease_is_gone_leaves_the_barrier_at_once():
+    driver = begun(A, B)
+    ticket = driver.push(A, 2.0)
+    driver.members(A)
+    assert driver.outcome(ticket) is Outcome.DONE
+    assert driver.value == -2.0
+
+
+def test_what_a_lost_trainer_had_pushed_is_dropped():
+    driver = begun(A, B)
+    lost = driver.push(B, 100.0)
+    driver.members(A)
+    driver.push(A, 1.0)
+    assert driver.outcome(lost) is Outcome.FENCED
+    assert driver.value == -1.0
+
+
+def test_a_replaced_trainer_is_fenced():
+    driver = begun(A, B)
+    driver.members(A, Who(1, 99))
+    assert driver.outcome(driver.push(B, 1.0)) is Outcome.FENCED
+
+
+def test_a_newcomer_is_not_waited_for_by_the_open_barrier():
+    driver = begun(A, B)
+    driver.push(A, 1.0)
+    driver.members(A, B, C)
+    entering = driver.begin(C)
+    assert driver.outcome(entering) is None
+    driver.push(B, 1.0)
+    assert driver.shard.version == 1
+    assert driver.outcome(entering) is Outcome.DONE
+    driver.push(A, 1.0)
+    driver.push(B, 1.0)
+    assert driver.shard.version == 1
+    driver.push(C, 1.0)
+    assert driver.shard.version == 2
+
+
+def test_a_newcomer_enters_when_those_it_waits_for_are_gone():
+    driver = begun(A, B)
+    driver.push(A, 1.0)
+    driver.members(A, B, C)
+    entering = driver.begin(C)
+    driver.members(C)
+    assert driver.outcome(entering) is Outcome.DONE
+
+
+def test_a_newcomer_that_has_not_begun_is_not_waited_for():
+    driver = begun(A, B)
+    driver.members(A, B, C)
+    driver.push(A, 1.0)
+    driver.push(B, 1.0)
+    assert driver.shard.version == 1
+
+
+def test_the_first_version_waits_for_every_trainer_of_the_launch():
+    driver = Driver(A, B)
+    driver.begin(A)
+    ticket = driver.push(A, 1.0)
+    driver.begin(B)
+    assert driver.outcome(ticket) is None
+    driver.push(B, 1.0)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_trainers_of_the_launch_that_never_come_are_given_up():
+    driver = Driver(A, expected=2)
+    driver.begin(A)
+    ticket = driver.push(A, 1.0)
+    driver.take(driver.shard.tick(START_SECONDS - 1))
+    assert driver.outcome(ticket) is None
+    driver.take(driver.shard.tick(START_SECONDS))
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_one_that_ended_the_pass_is_not_waited_for():
+    driver = begun(A, B)
+    driver.end(B)
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
+
+
+def test_ending_the_pass_lets_those_go_who_wait():
+    driver = begun(A, B)
+    ticket = driver.push(A, 1.0)
+    driver.end(B)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_the_next_pass_is_entered_when_nobody_pushes_in_the_last_any_more():
+    driver = begun(A, B)
+    driver.end(A)
+    entering = driver.begin(A, 1)
+    driver.push(B, 1.0)
+    assert driver.outcome(entering) is None
+    assert driver.shard.version == 1
+    driver.end(B)
+    assert driver.outcome(entering) is Outcome.DONE
+    assert driver.answers[entering].version == 1
+
+
+def test_the_next_pass_waits_until_all_have_begun_or_ended_it():
+    driver = begun(A, B)
+    driver.end(A)
+    driver.end(B)
+    driver.begin(A, 1)
+    ticket = driver.push(A, 1.0)
+    assert driver.outcome(ticket) is None
+    driver.end(B, 1)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_a_pass_can_be_begun_again_for_a_lost_trainers_task():
+    driver = begun(A, B)
+    driver.end(A)
+    driver.members(A)
+    driver.begin(A, 0)
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
+
+
+def test_one_that_has_left_for_good_is_never_waited_for():
+    driver = begun(A, B)
+    driver.end(A)
+    driver.end(B, FOREVER)
+    driver.begin(A, 1)
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
+
+
+def test_a_beginning_that_comes_again_is_answered_once_it_may_enter():
+    driver = begun(A, B)
+    driver.end(A)
+    driver.begin(A, 1)
+    again = driver.ask(lambda t: driver.shard.begin_pass(t, A, driver.numbers[A], 1))
+    assert driver.outcome(again) is None
+    driver.end(B)
+    assert driver.outcome(again) is Outcome.DONE
+
+
+def test_a_late_copy_of_a_beginning_changes_nothing():
+    driver = begun(A, B)
+    seq = driver.numbers[B]
+    driver.end(B)
+    assert driver.outcome(driver.ask(lambda t: driver.shard.begin_pass(t, B, seq, 0))) is Outcome.DUPLICATE
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
+
+
+def test_a_push_outside_of_a_pass_is_refused():
+    driver = Driver(A)
+    assert driver.outcome(driver.push(A, 1.0)) is Outcome.OUT_OF_PLACE
+
+
+# --- Declaration and first values ---------------------------------------------------------------------------------------
+@pytest.fixture
+def empty():
+    shard = Shard(0, even_table(1), 2)
+    shard.change_members({0: 10, 1: 11})
+    return shard
+
+
+def outcomes(releases):
+    return [(release.ticket, release.outcome) for release in releases]
+
+
+def test_the_first_trainer_gives_the_values_and_the_others_wait(empty):
+    assert outcomes(empty.declare("b", B, declaration(), 0.0)) == []
+    assert outcomes(empty.declare("a", A, declaration(), 0.0)) == [("a", Outcome.INITIALISE)]
+    given_ = empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])
+    assert outcomes(given_) == [("i", Outcome.DONE), ("b", Outcome.READY)]
+    assert outcomes(empty.declare("c", B, declaration(), 0.0)) == [("c", Outcome.READY)]
+
+
+def test_a_second_initialisation_is_no_error_and_changes_nothing(empty):
+    empty.declare("a", A, declaration(), 0.0)
+    empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])
+    again = empty.initialise("j", B, declaration().digest, [np.zeros(1, "f4")])
+    assert outcomes(again) == [("j", Outcome.ALREADY)]
+    assert empty.parameters[0].tolist() == [1.0]
+
+
+def test_when_the_chosen_one_dies_the_next_gives_the_values(empty):
+    empty.declare("a", A, declaration(), 0.0)
+    empty.declare("b", B, declaration(), 0.0)
+    assert outcomes(empty.change_members({1: 11})) == [("b", Outcome.INITIALISE)]
+
+
+def test_another_declaration_is_a_conflict_told_in_words(empty):
+    empty.declare("a", A, declaration(), 0.0)
+    other = Declaration((Tensor("v", (2,), "<f4"),), SGD(1.0))
+    (release,) = empty.declare("b", B, other, 0.0)
+    assert release.outcome is Outcome.CONFLICT
+    assert "v, w" in release.why
+
+
+def test_a_push_before_the_first_values_is_refused(empty):
+    empty.declare("a", A, declaration(), 0.0)
+    (release,) = empty.push("p", A, Step(1, 1, 0, [np.ones(1, "f4")]))
+    assert release.outcome is Outcome.NOT_READY
+
+
+def test_a_declaration_survives_the_wire():
+    body = declaration("m_of_n(2)").to_json()
+    assert Declaration.from_json(body).digest == declaration("m_of_n(2)").digest
+
+
+@pytest.mark.parametrize(("field", "value"), [("mode", "sometimes"), ("tensors", [["w", [1], "<i4"]])])
+def test_a_declaration_that_makes_no_sense_is_refused(field, value):
+    with pytest.raises(ValueError, match="mode|float32"):
+        Declaration.from_json({**declaration().to_json(), field: value})
