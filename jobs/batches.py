@@ -243,7 +243,9 @@ def _yes_or_no(body: Mapping[str, Any], field: str) -> bool:
 
 
 def _sentence(body: Mapping[str, Any], field: str) -> str:
-    value = body.get(field) or ""
+    value = body.get(field)
+    if value is None:
+        return ""
     if not isinstance(value, str):
         _refuse(field, "Must be a text.")
     return _storable(value[:WHY_LIMIT])

@@ -12,13 +12,14 @@ Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``job
 was given an ``id`` carries it.
 
 The handshake is always accepted and then closed with a code and a reason, because browsers hide why one was refused:
-4401 not signed in, 4403 another origin, 4408 idle, 4409 too slow, 4429 too many sockets.
+4401 not signed in, 4403 another origin, 4408 idle, 4409 too slow, 4429 too many sockets, 1011 a fault of ours.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -37,16 +38,21 @@ from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
 from rbac.models import User
 
 NOT_SIGNED_IN, WRONG_ORIGIN, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4408, 4409, 4429
+FAILED = 1011
 REASONS: Mapping[int, str] = {
     NOT_SIGNED_IN: "Sign in, then connect again.",
     WRONG_ORIGIN: "This page does not belong to the portal.",
     IDLE: "Nothing was subscribed for a long time.",
     TOO_SLOW: "The connection is too slow; connect again from your cursor.",
+    FAILED: "Something went wrong on our side; connect again from your cursor.",
     TOO_MANY: "You have too many connections open; close some pages.",
 }
 
+_log = logging.getLogger(__name__)
+
 HEARTBEAT_SECONDS = 15.0
 RECHECK_SECONDS = 60.0
+AFTER_RING_SECONDS = 1.0
 SEND_SECONDS = 20.0
 IDLE_SECONDS = 600.0
 SOCKETS_PER_USER = 20
@@ -150,8 +156,13 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await asyncio.wait([task])
 
     async def _run(self, wanted: Subscription) -> None:
-        async for text in wanted.frames():
-            await self._send(_marked(text, wanted.mark))
+        try:
+            async for text in wanted.frames():
+                await self._send(_marked(text, wanted.mark))
+        except Exception:
+            # Without its frames the reader would wait for ever: it connects again, from its cursor.
+            _log.exception("The subscription %s has failed.", wanted.topic)
+            await self._end(FAILED)
         self._running.pop(wanted.key, None)
 
     # --- Sending -----------------------------------------------------------------------------------------------------
@@ -179,8 +190,10 @@ class StreamConsumer(AsyncWebsocketConsumer):
         """Look again, at a sign-out and every minute, whether the caller may still see what the socket shows."""
         assert self._user is not None  # noqa: S101  starts after the caller was let in
         with tailer().doorbell.subscribe(_account_topic(self._user.pk)) as bell:
+            rung = False
             while True:
-                await bell.wait(RECHECK_SECONDS)
+                # A sign-out rings just before its session is removed: after a ring a second look follows soon.
+                rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
                 code = await self._recheck()
                 if code is not None:
                     await self._end(code)

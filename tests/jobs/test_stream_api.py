@@ -1,0 +1,154 @@
+"""Charts, logs and downloads over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+from typing import Any
+
+import pytest
+from django.test import AsyncClient
+
+from jobs.streams import rollups
+from tests.factories import make_attempt, make_job
+from tests.jobs.streams.conftest import Writer
+from tests.personas import EVERYBODY, MEMBERS, Personas
+
+PATHS = ("metrics", "metrics.csv", "logs", "logs/download")
+
+
+@pytest.fixture
+def writer(personas: Personas) -> Writer:
+    rollups.forget()
+    return Writer(make_attempt(make_job(personas.namespace, personas.owner, attempt=1)))
+
+
+def get(writer: Writer, personas: Personas, path: str, who: str = "viewer", **query: Any) -> Any:
+    return personas.client(who).get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
+
+
+def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str:
+    """What a browser gets over the asynchronous server."""
+
+    async def story() -> str:
+        client = AsyncClient()
+        await client.aforce_login(personas.viewer)
+        answer = await client.get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
+        return b"".join([piece async for piece in answer.streaming_content]).decode()
+
+    return asyncio.run(story())
+
+
+# --- Who may ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("path", ["metrics", "logs"])
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, who: str) -> None:
+    expected = {"stranger": 404, "nobody": 401}.get(who, 200)
+    assert get(writer, personas, path, who).status_code == expected
+
+
+@pytest.mark.parametrize("path", ["metrics.csv", "logs/download"])
+@pytest.mark.parametrize(("who", "status"), [("stranger", 404), ("nobody", 401)])
+def test_strangers_download_nothing(writer: Writer, personas: Personas, path: str, who: str, status: int) -> None:
+    assert get(writer, personas, path, who).status_code == status
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("who", ["admin", *MEMBERS])
+def test_members_download(writer: Writer, personas: Personas, who: str) -> None:
+    async def story() -> int:
+        client = AsyncClient()
+        await client.aforce_login(personas.user(who))  # type: ignore[arg-type]
+        return (await client.get(f"/api/v1/jobs/{writer.job.pk}/logs/download")).status_code
+
+    assert asyncio.run(story()) == 200
+
+
+# --- Charts ----------------------------------------------------------------------------------------------------------
+def test_a_chart_has_the_shape_that_clients_rely_on(writer: Writer, personas: Personas) -> None:
+    writer.points(1, 3)
+    body = get(writer, personas, "metrics", keys="cost").json()
+    assert body["next"] == 3
+    assert body["series"]["cost"] == {
+        "x": [1, 2, 3],
+        "min": [1, 0.5, 1 / 3],
+        "max": [1, 0.5, 1 / 3],
+        "last": [1, 0.5, 1 / 3],
+        "count": [1, 1, 1],
+        "nan": [0, 0, 0],
+    }
+
+
+def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> None:
+    writer.points(1, 100)
+    body = get(writer, personas, "metrics", keys="cost", buckets="8", **{"from": "1", "to": "32"}).json()
+    assert body["width"] == 4
+    assert sum(body["series"]["cost"]["count"]) == 35
+
+
+@pytest.mark.parametrize(
+    "query", [{"x": "moon"}, {"buckets": "0"}, {"buckets": "many"}, {"from": "a"}, {"attempt": "0"}]
+)
+def test_nonsense_in_a_chart_is_refused_beside_its_field(
+    writer: Writer, personas: Personas, query: dict[str, str]
+) -> None:
+    answer = get(writer, personas, "metrics", **query)
+    assert (answer.status_code, list(answer.json()["errors"])) == (422, list(query))
+
+
+# --- Logs ------------------------------------------------------------------------------------------------------------
+def test_a_page_of_lines_has_the_shape_that_clients_rely_on(writer: Writer, personas: Personas) -> None:
+    writer.lines(1, 2)
+    assert get(writer, personas, "logs").json() == {
+        "lines": [
+            {"seq": n, "time": float(n), "replica": "trainer-0", "stream": "stdout", "text": f"trainer-0 {n}"}
+            for n in (1, 2)
+        ],
+        "first": 1,
+        "last": 2,
+        "more": False,
+    }
+
+
+def test_the_tail_is_the_last_lines(writer: Writer, personas: Personas) -> None:
+    writer.lines(1, 20)
+    body = get(writer, personas, "logs", after="-1", limit="5").json()
+    assert [line["seq"] for line in body["lines"]] == [16, 17, 18, 19, 20]
+    assert body["more"]
+
+
+def test_lines_are_searched(writer: Writer, personas: Personas) -> None:
+    writer.lines(1, 20)
+    assert [line["seq"] for line in get(writer, personas, "logs", q="R-0 1", limit="3").json()["lines"]] == [1, 10, 11]
+    assert [line["seq"] for line in get(writer, personas, "logs", regex=" [38]$").json()["lines"]] == [3, 8]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("regex", "("), ("after", "-2"), ("limit", "0"), ("limit", "999999"), ("before", "0")]
+)
+def test_nonsense_in_a_page_is_refused_beside_its_field(
+    writer: Writer, personas: Personas, field: str, value: str
+) -> None:
+    answer = get(writer, personas, "logs", **{field: value})
+    assert (answer.status_code, list(answer.json()["errors"])) == (422, [field])
+
+
+# --- Downloads -------------------------------------------------------------------------------------------------------
+@pytest.mark.django_db(transaction=True)
+def test_the_download_holds_every_line_in_order(writer: Writer, personas: Personas) -> None:
+    for first in range(1, 100, 3):
+        writer.lines(first, first + 2)
+    writer.other("master-0").lines(1, 1)
+    lines = download(writer, personas, "logs/download").splitlines()
+    assert [line.split(" ", 3)[3] for line in lines] == [*(f"trainer-0 {n}" for n in range(1, 100)), "master-0 1"]
+    assert lines[0] == "1970-01-01T00:00:01.000+00:00 trainer-0 stdout trainer-0 1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_table_holds_every_point(writer: Writer, personas: Personas) -> None:
+    writer.points(1, 7)
+    rows = list(csv.DictReader(io.StringIO(download(writer, personas, "metrics.csv"))))
+    assert [(row["seq"], row["step"], row["key"], row["value"]) for row in rows] == [
+        (str(n), f"{float(n)}", "cost", str(1 / n)) for n in range(1, 8)
+    ]
