@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 # Trains for a while and numbers its lines, so that a reader can tell a missing one from a doubled one.
@@ -69,3 +70,9 @@ def slow(name: str, *, passes: int = 8, pause: float = 0.05, trainers: int = 2) 
     """A job that trains for about ``passes * 24 * pause / trainers`` seconds."""
     code = SLOW.replace("PASSES", str(passes)).replace("PAUSE", str(pause))
     return job(name, code, trainers=trainers, passes=passes)
+
+
+def shortened(example: dict[str, Any], passes: int) -> dict[str, Any]:
+    """The example with fewer passes than its code names."""
+    files = {name: re.sub(r"passes=\d+", f"passes={passes}", text) for name, text in example["files"].items()}
+    return {**example, "files": files, "passes": passes}
