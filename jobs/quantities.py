@@ -62,7 +62,7 @@ def span_text(length: timedelta) -> str:
     for unit in ("d", "h", "m"):
         if seconds and seconds % _SPANS[unit] == 0:
             return f"{int(seconds // _SPANS[unit])}{unit}"
-    return f"{seconds:g}s" if seconds == float(f"{seconds:g}") else f"{seconds}s"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _amount(value: object, units: Mapping[str, float], problem: str) -> float:

@@ -215,6 +215,8 @@ class _Reader:
     def read(self) -> JobSpec:
         self.known_keys("", self.body, self.FIELDS)
         files = self.files()
+        roles = self.mapping("roles", self.body, "roles")
+        self.known_keys("roles.", roles, tuple(self.ROLES))
         return JobSpec(
             name=self.name(),
             framework=self.framework(),
@@ -224,8 +226,8 @@ class _Reader:
             dataset=self.dataset(),
             passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
             mode=self.mode(),
-            trainer=self.role(contract.TRAINER),
-            pserver=self.role(contract.PSERVER),
+            trainer=self.role(roles, contract.TRAINER),
+            pserver=self.role(roles, contract.PSERVER),
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
@@ -355,10 +357,7 @@ class _Reader:
         return {str(name): str(value) for name, value in variables.items()}
 
     # --- Roles ---
-    def role(self, role: str) -> RoleSpec:
-        roles = self.mapping("roles", self.body, "roles")
-        if role == contract.TRAINER:
-            self.known_keys("roles.", roles, tuple(self.ROLES))
+    def role(self, roles: Mapping[Any, Any], role: str) -> RoleSpec:
         path = f"roles.{role}"
         body = self.mapping(path, roles, role)
         self.known_keys(f"{path}.", body, self.ROLES[role])

@@ -1,0 +1,210 @@
+"""What people and agents do to jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from datasets.storage import default_storage
+from jobs import reconciler, selectors, services, snapshots, spec
+from jobs.batches import Report
+from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica
+from jobs.states import JobState
+from jobs.streams.entries import Gap
+from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
+from quota.models import Limit
+from rbac.models import AuditEntry
+from tests.jobs.conftest import SPEC
+from tests.jobs.fakes import ObedientBackend
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+Submit = Callable[..., Job]
+
+
+@pytest.fixture
+def attempt(backend: ObedientBackend, submit: Submit) -> Attempt:
+    job = submit()
+    reconciler.reconcile(job.pk)
+    return Attempt.objects.select_related("job").get(job=job)
+
+
+def report(attempt: Attempt, phase: str, replica: str = "trainer-0", **fields: Any) -> Replica:
+    told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
+    services.record_report(attempt, Report(replica=replica, phase=phase, **told))
+    return Replica.objects.get(attempt=attempt, name=replica)
+
+
+# --- People ----------------------------------------------------------------------------------------------------------
+def test_a_submission_keeps_the_code_and_leaves_a_trail(submit: Submit, personas: Personas) -> None:
+    job = submit()
+    assert (job.state, job.attempt, job.owner) == (JobState.QUEUED, 1, personas.developer)
+    assert "files" not in job.spec
+    assert snapshots.files_of(job.snapshot) == SPEC["files"]
+    assert AuditEntry.objects.filter(action="job.submit", target=str(job.pk), actor=personas.developer).exists()
+
+
+def test_the_same_code_is_kept_once(submit: Submit) -> None:
+    submit()
+    submit(name="again")
+    assert CodeSnapshot.objects.count() == 1
+
+
+def test_an_archive_depends_on_the_files_alone() -> None:
+    assert snapshots.archive({"b": "2", "a/ü": "1"}) == snapshots.archive({"a/ü": "1", "b": "2"})
+    assert snapshots.unpack(snapshots.archive({"b": "2\r\n", "a/ü": "é"})) == {"b": "2\r\n", "a/ü": "é"}
+
+
+def test_what_can_never_fit_is_refused_with_the_numbers(submit: Submit, personas: Personas) -> None:
+    Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=2)
+    with pytest.raises(QuotaExceeded) as refused:
+        submit()
+    assert refused.value.extra["numbers"]["cpu"] == {"needed": 3.5, "limit": 2, "held": 0, "free": 2}
+    assert Job.objects.count() == 0
+
+
+def test_the_same_key_gives_the_first_job_again(personas: Personas) -> None:
+    wanted = {"actor": personas.developer, "namespace": "team", "spec": spec.parse(SPEC), "idempotency_key": "k"}
+    first, second = services.submit_job(**wanted), services.submit_job(**wanted)
+    assert (first.created, second.created) == (True, False)
+    assert first.job == second.job
+
+
+def test_the_same_key_for_another_job_is_a_conflict(personas: Personas) -> None:
+    wanted = {"actor": personas.developer, "namespace": "team", "idempotency_key": "k"}
+    services.submit_job(spec=spec.parse(SPEC), **wanted)
+    with pytest.raises(Conflict, match="Use a fresh key"):
+        services.submit_job(spec=spec.parse({**SPEC, "passes": 9}), **wanted)
+
+
+def test_two_people_may_use_the_same_key(personas: Personas) -> None:
+    wanted = {"namespace": "team", "spec": spec.parse(SPEC), "idempotency_key": "k"}
+    services.submit_job(actor=personas.developer, **wanted)
+    assert services.submit_job(actor=personas.owner, **wanted).created
+
+
+def test_a_preview_changes_nothing_and_tells_the_plan(personas: Personas) -> None:
+    preview = services.preview_job(actor=personas.developer, namespace="team", spec=spec.parse(SPEC))
+    assert (preview.verdict, preview.amounts["cpu"]) == ("admitted", 3.5)
+    assert [one["name"] for one in preview.replicas] == ["master-0", "pserver-0", "trainer-0", "trainer-1"]
+    assert (Job.objects.count(), CodeSnapshot.objects.count()) == (0, 0)
+
+
+def test_cancelling_twice_is_cancelling_once(submit: Submit, personas: Personas) -> None:
+    job = submit()
+    services.cancel_job(actor=personas.owner, job_id=job.pk)
+    again = services.cancel_job(actor=personas.developer, job_id=job.pk)
+    assert again.cancelled_by == personas.owner
+    assert AuditEntry.objects.filter(action="job.cancel").count() == 1
+
+
+def test_what_has_ended_cannot_be_cancelled(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = submit()
+    services.cancel_job(actor=personas.owner, job_id=job.pk)
+    reconciler.reconcile(job.pk)
+    with pytest.raises(Conflict, match="already ended"):
+        services.cancel_job(actor=personas.owner, job_id=job.pk)
+
+
+def test_a_retry_runs_the_same_job_as_its_next_attempt(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = submit()
+    services.cancel_job(actor=personas.owner, job_id=job.pk)
+    reconciler.reconcile(job.pk)
+    again = services.retry_job(actor=personas.developer, job_id=job.pk)
+    assert (again.pk, again.state, again.attempt, again.cancel_requested) == (job.pk, JobState.QUEUED, 2, None)
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+
+
+def test_what_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
+    with pytest.raises(Conflict, match="has not ended"):
+        services.retry_job(actor=personas.owner, job_id=submit().pk)
+
+
+# --- Agents ----------------------------------------------------------------------------------------------------------
+def test_reports_move_a_replica_on(attempt: Attempt) -> None:
+    assert report(attempt, "starting").state == "starting"
+    assert report(attempt, "registered").registered is not None
+    ended = report(attempt, "exited", code=0)
+    assert (ended.state, ended.flushed, ended.code) == ("exited", True, 0)
+
+
+def test_a_report_that_comes_late_does_not_bring_a_replica_back(attempt: Attempt) -> None:
+    report(attempt, "exited", code=0)
+    assert report(attempt, "registered").state == "exited"
+
+
+def test_a_report_that_comes_twice_is_told_once(attempt: Attempt) -> None:
+    for _ in range(2):
+        report(attempt, "registered")
+        report(attempt, "exited", signal=9)
+    texts = list(JobEvent.objects.order_by("id").values_list("text", flat=True))
+    assert texts == ["trainer-0 has registered.", "trainer-0 was ended by SIGKILL."]
+
+
+def test_the_agents_word_replaces_what_the_backend_saw(attempt: Attempt) -> None:
+    Replica.objects.filter(name="trainer-0").update(state="lost", why="its agent is gone")
+    ended = report(attempt, "exited", code=3, why="exited with code 3")
+    assert (ended.state, ended.why) == ("exited", "exited with code 3")
+
+
+def test_events_are_taken_once_whatever_is_sent_again(attempt: Attempt) -> None:
+    rows = [(1.0, "task", "one"), (2.0, "task", "two"), (3.0, "task", "three")]
+    assert services.record_events(attempt, replica="master-0", first=1, events=rows[:2]) == 2
+    assert services.record_events(attempt, replica="master-0", first=1, events=rows) == 3
+    assert list(JobEvent.objects.order_by("id").values_list("text", flat=True)) == ["one", "two", "three"]
+
+
+def test_events_that_leave_some_out_are_refused(attempt: Attempt) -> None:
+    with pytest.raises(Gap) as gap:
+        services.record_events(attempt, replica="master-0", first=2, events=[(1.0, "task", "two")])
+    assert gap.value.last == 0
+
+
+def keep(attempt: Attempt, body: bytes, replica: str = "trainer-0", sha256: str = "") -> Artifact:
+    digest = sha256 or hashlib.sha256(body).hexdigest()
+    return services.store_artifact(attempt, replica=replica, name="model.npz", sha256=digest, stream=io.BytesIO(body))
+
+
+def test_an_artifact_that_is_sent_again_is_kept_once(attempt: Attempt) -> None:
+    assert keep(attempt, b"model") == keep(attempt, b"model")
+    assert len(list(default_storage().list("artifacts"))) == 1
+
+
+def test_an_artifact_that_was_cut_is_refused_and_not_kept(attempt: Attempt) -> None:
+    with pytest.raises(ValidationFailed):
+        keep(attempt, b"mod", sha256=hashlib.sha256(b"model").hexdigest())
+    assert Artifact.objects.count() == len(list(default_storage().list("artifacts"))) == 0
+
+
+def test_two_replicas_may_leave_different_files_of_one_name(attempt: Attempt) -> None:
+    names = [keep(attempt, b"a").name, keep(attempt, b"b", replica="trainer-1").name]
+    assert names == ["model.npz", "trainer-1/model.npz"]
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+def test_the_timeline_merges_states_and_happenings(attempt: Attempt) -> None:
+    report(attempt, "registered")
+    kinds = [entry["kind"] for entry in selectors.timeline(attempt.job)]
+    assert kinds == ["state"] * 5 + ["registered"]
+
+
+@pytest.mark.parametrize("jobs", [1, 6])
+def test_a_list_costs_the_same_queries_however_long(
+    jobs: int,
+    backend: ObedientBackend,
+    submit: Submit,
+    personas: Personas,
+    django_assert_num_queries: Callable[..., Any],
+) -> None:
+    Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=100)
+    for _ in range(jobs):
+        reconciler.reconcile(submit().pk)
+    with django_assert_num_queries(3):
+        shown = [selectors.job_json(job) for job in selectors.jobs_for(personas.viewer)]
+    assert [len(job["replicas"]) for job in shown] == [4] * jobs

@@ -1,0 +1,230 @@
+"""Specifications as people write them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import quantities
+from jobs.spec import JobSpec, parse
+from portal.common.errors import NotFound, ValidationFailed
+
+GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
+
+
+def read(**fields: object) -> JobSpec:
+    return parse({**GOOD, **fields}, find_dataset=lambda name: name)
+
+
+def errors(**fields: object) -> dict[str, list[str]]:
+    with pytest.raises(ValidationFailed) as refused:
+        read(**fields)
+    return refused.value.errors
+
+
+def only_error(**fields: object) -> tuple[str, str]:
+    [(path, [sentence])] = errors(**fields).items()
+    return path, sentence
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    spec = read()
+    assert (spec.framework, spec.mode, spec.passes, spec.timeout) == ("native", "sync", 1, timedelta(hours=1))
+    assert (spec.trainer.replicas, spec.trainer.memory, spec.pserver.replicas) == (1, 512 * 1024**2, 1)
+
+
+def test_yaml_json_and_mapping_are_one_schema() -> None:
+    body = {**GOOD, "roles": {"trainer": {"replicas": 2, "cpu": 0.5, "memory": "1G"}}, "timeout": "90s"}
+    assert parse(yaml.safe_dump(body)) == parse(json.dumps(body)) == parse(body)
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
+    assert only_error(entrypont="train.py") == ("entrypont", "There is no field of this name. Did you mean entrypoint?")
+
+
+def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
+    path, sentence = only_error(roles={"trainer": {"replica": 2}})
+    assert (path, sentence.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
+
+
+def test_potatoes_are_no_memory() -> None:
+    assert only_error(roles={"trainer": {"memory": "12 potatoes"}}) == (
+        "roles.trainer.memory",
+        '"12 potatoes" is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi.',
+    )
+
+
+def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
+    path, sentence = only_error(name="My digits!")
+    assert path == "name"
+    assert sentence.endswith("such as my-digits.")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": "-a"}),
+        ("name", {"name": "a" * 64}),
+        ("name", {"name": 7}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": 0}}}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": True}}}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": "two"}}}),
+        ("roles.pserver.replicas", {"roles": {"pserver": {"replicas": 0}}}),
+        ("roles.trainer.min", {"roles": {"trainer": {"replicas": 2, "min": 3, "max": 4}}}),
+        ("roles.trainer.max", {"roles": {"trainer": {"replicas": 3, "max": 2}}}),
+        ("roles.trainer.cpu", {"roles": {"trainer": {"cpu": "much"}}}),
+        ("roles.trainer.cpu", {"roles": {"trainer": {"cpu": 0}}}),
+        ("roles.trainer.memory", {"roles": {"trainer": {"memory": "1Mi"}}}),
+        ("roles.trainer.memory", {"roles": {"trainer": {"memory": float("nan")}}}),
+        ("roles.pserver.gpu", {"roles": {"pserver": {"gpu": 1}}}),
+        ("roles.worker", {"roles": {"worker": {}}}),
+        ("roles", {"roles": ["trainer"]}),
+        ("passes", {"passes": 0}),
+        ("passes", {"passes": 100_001}),
+        ("retries", {"retries": 11}),
+        ("priority", {"priority": "urgent"}),
+        ("timeout", {"timeout": "soon"}),
+        ("timeout", {"timeout": "0s"}),
+        ("timeout", {"timeout": "99999d"}),
+        ("framework", {"framework": "torch"}),
+        ("mode", {"mode": "ssp(3)"}),
+        ("mode", {"mode": "whenever"}),
+        ("entrypoint", {"entrypoint": "other.py"}),
+        ("entrypoint", {"entrypoint": "train.sh"}),
+        ("files", {"files": {}}),
+        ("files.../a.py", {"files": {**GOOD["files"], "../a.py": ""}}),
+        ("files./etc/a.py", {"files": {**GOOD["files"], "/etc/a.py": ""}}),
+        ("files.a//b.py", {"files": {**GOOD["files"], "a//b.py": ""}}),
+        ("files.runtime.py", {"files": {**GOOD["files"], "runtime.py": ""}}),
+        ("files.runtime/dist.py", {"files": {**GOOD["files"], "runtime/dist.py": ""}}),
+        ("files.train.py/x", {"files": {**GOOD["files"], "train.py/x": ""}}),
+        ("files.data.bin", {"files": {**GOOD["files"], "data.bin": b"x"}}),
+        ("files.half.txt", {"files": {**GOOD["files"], "half.txt": "\ud800"}}),
+        ("files.big.txt", {"files": {**GOOD["files"], "big.txt": "x" * (1024**2 + 1)}}),
+        ("files", {"files": {**GOOD["files"], **{f"{n}.txt": "x" * 1024**2 for n in range(5)}}}),
+        ("env.A-B", {"env": {"A-B": "1"}}),
+        ("env.REGATTA_JOB_ID", {"env": {"REGATTA_JOB_ID": "1"}}),
+        ("env.A", {"env": {"A": 1}}),
+        ("env.A", {"env": {"A": "\0"}}),
+        ("requirements", {"requirements": "numpy"}),
+        ("requirements.0", {"requirements": ["--index-url=x"]}),
+        ("requirements.0", {"requirements": ["x @ https://example.org/x.whl"]}),
+        ("requirements.1", {"requirements": ["numpy>=1", "not a package!"]}),
+        ("requirements.0", {"requirements": ["numpy\n-r other"]}),
+    ],
+)
+def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
+    found, sentence = only_error(**fields)
+    assert found == path
+    assert sentence.endswith((".", "?"))
+
+
+def test_a_mode_of_other_installations_is_refused_with_those_of_this_one() -> None:
+    assert (
+        only_error(mode="m_of_n(2)")[1] == "This installation does not have the mode m_of_n(2); it has sync or async."
+    )
+
+
+def test_a_syntax_error_is_told_with_its_place() -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        read(files={"train.py": "x = 1\ndef f(:\n"})
+    assert refused.value.errors == {"files.train.py": ["Line 2, column 7: invalid syntax."]}
+    assert refused.value.extra["positions"] == {"files.train.py": {"line": 2, "column": 7}}
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000 + ")" * 5000, "-" * 300_000 + "1", "a" + ".a" * 200_000, "\0", "{" * 60 + ":"]
+)
+def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -> None:
+    assert "files.train.py" in errors(files={"train.py": text})
+
+
+def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
+    def none(name: str) -> object:
+        raise NotFound("There is no such data set. Did you mean public/digits?")
+
+    with pytest.raises(ValidationFailed) as refused:
+        parse({**GOOD, "dataset": "public/digit"}, find_dataset=none)
+    assert refused.value.errors == {"dataset": ["There is no such data set. Did you mean public/digits?"]}
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert set(errors(name="a b", passes=0, retries=-1)) == {"name", "passes", "retries"}
+
+
+@pytest.mark.parametrize("text", ["a: &x [1]\nb: *x", "{", "- 1", "\t", "", "a: " + "[" * 5000])
+def test_a_document_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValidationFailed):
+        parse(text)
+
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+resources = {"cpu": st.sampled_from([0.5, 1, "250m", 2.5]), "memory": st.integers(2**27, 2**40)}
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> dict[str, Any]:
+    replicas = draw(st.integers(1, 8))
+    trainer = {name: draw(values) for name, values in resources.items()}
+    pserver = {name: draw(values) for name, values in resources.items()}
+    return {
+        "name": draw(names),
+        "entrypoint": "train.py",
+        "files": GOOD["files"],
+        "passes": draw(st.integers(1, 100_000)),
+        "mode": draw(st.sampled_from(["sync", "async"])),
+        "roles": {
+            "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
+            "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},
+        },
+        "env": draw(st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text("ab c=", max_size=9))),
+        "timeout": draw(st.integers(1, 10**6)),
+        "retries": draw(st.integers(0, 10)),
+    }
+
+
+@settings(max_examples=12, deadline=None)
+@given(bodies())
+def test_what_is_kept_is_read_back_the_same(body: dict[str, Any]) -> None:
+    spec = parse(body)
+    kept = json.loads(json.dumps(spec.to_json()))
+    assert JobSpec.from_json(kept) == replace(spec, files={})
+    assert parse({**kept, "files": GOOD["files"]}) == spec
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(scalars, inner, max_size=3)
+)
+fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.dictionaries(fields | scalars, anything, max_size=6))
+def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(body)
+    assert all(isinstance(path, str) and sentences for path, sentences in refused.value.errors.items())
+
+
+@given(st.integers(0, 2**50 - 1).filter(lambda amount: amount < 10**15))
+def test_memory_is_written_as_it_is_read(amount: int) -> None:
+    assert quantities.memory(quantities.memory_text(amount)) == amount
+
+
+@given(st.integers(0, 10**8))
+def test_spans_are_written_as_they_are_read(seconds: int) -> None:
+    assert quantities.span(quantities.span_text(timedelta(seconds=seconds))) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(("text", "amount"), [("512Mi", 2**29), ("1G", 10**9), ("1.5 Gi", 3 * 2**29), (4096, 4096)])
+def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
+    assert quantities.memory(text) == amount
