@@ -19,6 +19,9 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse("Name the command to run: python -m runtime.agent -- COMMAND...")
     # Taken by one thread; blocked before any thread starts, so that no other is ever interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    for number in STOP_SIGNALS:
+        # A parent may have had it ignored, and an ignored signal cannot be waited for.
+        signal.signal(number, signal.SIG_DFL)
     try:
         told = settings.read(os.environ)
     except KeyError as missing:

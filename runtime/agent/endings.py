@@ -25,6 +25,7 @@ class Force(StrEnum):
     KILLED = "killed"  # was asked to stop and did not
     FENCED = "fenced"
     REPLACED = "replaced"
+    UNHEARD = "unheard"
 
 
 @dataclass(frozen=True)

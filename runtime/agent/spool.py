@@ -51,14 +51,13 @@ class Spool:
         self.sent = Cursor()
 
     def append(self, entries: Sequence[str]) -> None:
-        """Number and keep the entries, each a JSON text without a line break."""
+        """Number and keep the entries, each a JSON text without a line break. All or, with OSError, none of them."""
         if not entries:
             return
         block = ("\n".join(entries) + "\n").encode()
         with self._lock:
             before = self._size - self.sent.offset
-            _write_all(self._file, block)
-            self._size += len(block)
+            self._write(block)
             if first := self._waiting_since is None:
                 self._waiting_since = time.monotonic()
         if first or before < contract.BATCH_BYTES <= before + len(block):
@@ -99,6 +98,17 @@ class Spool:
             offset += sum(map(len, entries)) + len(entries)
         self.taken(Cursor(number, offset))
 
+    def _write(self, block: bytes) -> None:
+        rest = memoryview(block)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            # Half an entry would shift the number of all that follow.
+            os.ftruncate(self._file, self._size)
+            raise
+        self._size += len(block)
+
     def _read(self, offset: int, end: int, limit: int) -> bytes:
         """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one."""
         while True:
@@ -107,9 +117,3 @@ class Spool:
             if whole or len(block) >= end - offset:
                 return whole
             limit *= 2
-
-
-def _write_all(file: int, block: bytes) -> None:
-    rest = memoryview(block)
-    while rest:
-        rest = rest[os.write(file, rest) :]

@@ -199,10 +199,10 @@ class Supervisor:
         self._membership.register(address)
 
     def metrics(self, entries: list[str]) -> None:
-        self._sender.append(METRICS, entries)
+        self._keep(METRICS, entries)
 
     def event(self, kind: str, text: str) -> None:
-        self._sender.append(EVENTS, [output.event_entry(time.time(), kind, text)])
+        self._keep(EVENTS, [output.event_entry(time.time(), kind, text)])
 
     def misunderstood(self, why: str) -> None:
         if not self._misunderstood:
@@ -214,7 +214,16 @@ class Supervisor:
             self._error.feed(lines)
         kept, remarks = self._cap.admit(lines)
         entries = output.line_entries(at, stream, kept) + output.line_entries(at, output.SYSTEM, remarks)
-        self._sender.append(LOGS, entries)
+        self._keep(LOGS, entries)
+
+    def _keep(self, kind: str, entries: list[str]) -> None:
+        """Number and keep; a process whose words cannot be kept is stopped rather than run unheard."""
+        try:
+            self._sender.append(kind, entries)
+        except OSError as error:
+            self._stop(
+                Forced(Force.UNHEARD, f"what it printed could not be kept: {error.strerror}"), self._settings.grace
+            )
 
     # --- What the process is told ------------------------------------------------------------------------------------
     def _tell_members(self, revision: int, members: Sequence[Member]) -> None:

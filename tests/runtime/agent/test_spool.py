@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,19 @@ def test_the_sender_is_woken_by_the_first_entry_and_by_a_full_batch_only(tmp_pat
     spool.append([json.dumps("x" * contract.BATCH_BYTES)])
     spool.append(["1"])
     assert len(calls) == 2
+
+
+def test_a_full_disk_leaves_no_half_entries(tmp_path: Path) -> None:
+    spool = spool_at(tmp_path / "full")
+    spool.append(["1"])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            spool.append([json.dumps("x" * 5000)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    spool.append(["2"])
+    assert drain(spool) == [(1, b"1"), (2, b"2")]
