@@ -31,6 +31,11 @@ def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
     return found
 
 
+def story(portal: Client, job: Job) -> str:
+    """What to read when a test fails."""
+    return "\n".join([f"{job.state}: {job.why}", *map(str, job.replicas), *map(str, portal.events(job.id))])
+
+
 def points_of(http: httpx.Client, job: Job) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(http.get(f"/api/v1/jobs/{job.id}/metrics.csv").text)))
 
@@ -42,7 +47,7 @@ def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client,
     assert house.replica(job.id, "trainer-0"), "the trainers live on while the portal is dead"
     house.start()
     ended = portal.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), story(portal, ended)
 
     steps = steps_by_replica(portal, job)
     assert set(steps) == {"trainer-0", "trainer-1"}
@@ -60,4 +65,4 @@ def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal:
     assert house.interrupt() <= STOP_SECONDS
     house.start()
     ended = portal.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), ended
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story(portal, ended)
