@@ -13,6 +13,7 @@ Rules, each with a named test:
   on it or fewer than two live. After two failures of one trainer alone, others go first.
 - ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
   in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer waits for the next deal.
+  The hand of a trainer that lives but has long said nothing is dealt to those who speak.
 - ``async`` mode: whoever asks gets the next task.
 """
 
@@ -33,6 +34,8 @@ START_GRACE_SECONDS = 20.0
 WAIT_SECONDS = 0.5
 # So many failures of one trainer alone, and a task is given to others first.
 _FAILURES_BEFORE_OTHERS = 2
+# A trainer that has said nothing for so many timeouts of a task does not keep its hand. Long, for it may be evaluating.
+_SILENCE = 5
 # A task may be extended up to this many times its timeout.
 _EXTENSIONS = 3
 
@@ -127,7 +130,7 @@ class TaskQueue:
     """The state. Make one with ``begin``; change it by its public methods only.
 
     ``pass_id`` is -1 before the first pass and ``plan.passes`` after the last. ``hands`` holds the todo tasks that are
-    dealt to a trainer, ``free`` those that are nobody's.
+    dealt to a trainer, ``free`` those that are nobody's; ``heard`` is when each trainer last said something.
     """
 
     plan: Plan
@@ -140,6 +143,7 @@ class TaskQueue:
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
     timers: dict[int, Timer] = field(default_factory=dict)
     live: tuple[Trainer, ...] = ()
+    heard: dict[Trainer, float] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
     saver: Saver | None = None
     failed: str = ""
@@ -182,6 +186,7 @@ class TaskQueue:
             {trainer: hand.copy() for trainer, hand in self.hands.items()},
             self.timers.copy(),
             self.live,
+            self.heard.copy(),
             self.durations,
             self.saver,
             self.failed,
@@ -203,7 +208,9 @@ class TaskQueue:
         """When ``tick`` has something to do, if nothing else happens before."""
         if self.pass_id < 0:
             return self.start_by if now < self.start_by else None
-        return min((timer.deadline for timer in self.timers.values()), default=None)
+        overdue = [timer.deadline for timer in self.timers.values()]
+        silent = [self.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
+        return min([*overdue, *(at for at in silent if now < at)], default=None)
 
     # --- What trainers ask -------------------------------------------------------------------------------------------
     def get(self, trainer: Trainer, request: int, ended: int | None, now: float) -> Task | Wait | PassEnd | JobDone:
@@ -212,6 +219,8 @@ class TaskQueue:
         ``ended`` is the last pass that it was told the end of, None if it knows of none; so a lost answer costs
         nothing and the master need not remember. A request that was answered with a task gets that task again.
         """
+        if trainer in self.live:
+            self.heard[trainer] = now
         repeated = self._answered(trainer, request)
         if repeated is not None:
             return repeated
@@ -231,7 +240,7 @@ class TaskQueue:
         """The task's last gradient was accepted. Saying it twice is no harm."""
         if self._is_finished(key):
             return Verdict.OK
-        if not self._holds(key):
+        if not self._holds(key, now):
             return Verdict.STALE
         self.durations = self.durations.add(now - self.timers[key.task_id].begun)
         self._set(key.task_id, self.entries[key.task_id]._replace(status=Status.DONE, failures=0, blamed=()))
@@ -240,7 +249,7 @@ class TaskQueue:
 
     def fail(self, key: Key, why: str, now: float) -> Verdict:
         """The trainer could not do the task, and says why."""
-        if not self._holds(key):
+        if not self._holds(key, now):
             return Verdict.STALE
         self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         self._blame(key.task_id, self._to_tail)
@@ -249,7 +258,7 @@ class TaskQueue:
 
     def release(self, key: Key, now: float) -> Verdict:
         """The trainer hands the task back, for it has to leave. Nobody is blamed."""
-        if not self._holds(key):
+        if not self._holds(key, now):
             return Verdict.STALE
         self._put_back(key.task_id, self.entries[key.task_id], self._to_head)
         self._settle(now)
@@ -257,7 +266,7 @@ class TaskQueue:
 
     def extend(self, key: Key, now: float) -> Verdict:
         """The trainer needs longer: its full time again, up to three times in all."""
-        if not self._holds(key):
+        if not self._holds(key, now):
             return Verdict.STALE
         timer = self.timers[key.task_id]
         limit = timer.begun + _EXTENSIONS * self.durations.timeout
@@ -281,6 +290,7 @@ class TaskQueue:
         """The trainers that live now. Those that are gone lose their tasks; tasks without owner are dealt."""
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
         self.live = tuple(sorted(live))
+        self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}
         for trainer in joined:
             self._tell("member", f"{trainer} joined.", True)
         for trainer in left:
@@ -288,11 +298,15 @@ class TaskQueue:
         self._take_back(now)
 
     def tick(self, now: float) -> None:
-        """Take back what is overdue and open the first pass when its time has come."""
+        """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
         for task_id in [i for i, timer in self.timers.items() if timer.deadline <= now]:
             holder = self.entries[task_id].trainer
             self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
             self._blame(task_id, self._to_tail)
+        silent = [trainer for trainer in self.hands if self.hands[trainer] and self._silent(trainer, now)]
+        for trainer in silent if self._awake(now) else ():
+            self._tell("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
+            self.free.extend(self.hands.pop(trainer))
         self._settle(now)
 
     # --- Dispatch ----------------------------------------------------------------------------------------------------
@@ -339,8 +353,11 @@ class TaskQueue:
         )
 
     # --- Coming back -------------------------------------------------------------------------------------------------
-    def _holds(self, key: Key) -> bool:
-        return self._names(key, Status.PENDING) and key.pass_id == self.pass_id
+    def _holds(self, key: Key, now: float) -> bool:
+        held = self._names(key, Status.PENDING) and key.pass_id == self.pass_id
+        if held:
+            self.heard[key.trainer] = now
+        return held
 
     def _is_finished(self, key: Key) -> bool:
         """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
@@ -405,6 +422,16 @@ class TaskQueue:
         named = ", ".join(map(str, held))
         return f", its task {named} goes back" if len(held) == 1 else f", its tasks {named} go back"
 
+    @property
+    def _patience(self) -> float:
+        return _SILENCE * self.durations.timeout
+
+    def _silent(self, trainer: Trainer, now: float) -> bool:
+        return self.heard[trainer] + self._patience <= now
+
+    def _awake(self, now: float) -> tuple[Trainer, ...]:
+        return tuple(trainer for trainer in self.live if not self._silent(trainer, now))
+
     def _take_back(self, now: float) -> None:
         """Free what trainers that are gone had, pending ones first, in order of their numbers."""
         for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
@@ -421,7 +448,7 @@ class TaskQueue:
         while self.open and not self.timers and not self.free and not any(self.hands.values()):
             self._end_pass(now)
         if self.open and self.plan.sync:
-            self._deal()
+            self._deal(now)
 
     def _may_start(self, now: float) -> bool:
         needed = self.plan.trainers if now < self.start_by else self.plan.min_trainers
@@ -435,6 +462,7 @@ class TaskQueue:
         self.entries = [fresh(entry) for entry in self.entries]
         self.free = deque(range(len(self.entries)))
         self.hands = {}
+        self.heard = dict.fromkeys(self.live, now)
         sizes = f"{_counted(len(self.entries), 'task')}, {_counted(len(self.live), 'trainer')}"
         self._tell("pass", f"Pass {pass_id + 1} of {self.plan.passes} begins: {sizes}.")
 
@@ -451,11 +479,12 @@ class TaskQueue:
             return
         self._begin_pass(self.pass_id + 1, now)
 
-    def _deal(self) -> None:
+    def _deal(self, now: float) -> None:
         """Give every free task to a live trainer, in turn; to none who should not try it now."""
         kept: deque[int] = deque()
+        live = self._awake(now) or self.live
         for turn, task_id in enumerate(self.free):
-            takers = [trainer for trainer in self.live if not self._barred(task_id, trainer)]
+            takers = [trainer for trainer in live if not self._barred(task_id, trainer)]
             if takers:
                 self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
             else:

@@ -333,6 +333,32 @@ class TestSync:
         assert x.get() == PassEnd(0)
         assert [y.get().task_id, y.get().task_id] == [1, 0]
 
+    def test_the_hand_of_one_who_lives_but_says_nothing_is_dealt_to_those_who_speak(self):
+        queue = queue_of(4, X, Y, sync=True, passes=1)
+        x = Asker(queue, X)
+        assert x.work() == [(0, 0), (0, 2)]
+        x.get(299.0)
+        assert queue.next_deadline(299.0) == 300.0
+        queue.tick(300.0)
+        assert "trainer-1 has not asked for its tasks for long" in said(queue)
+        assert [x.get(300.0).task_id, x.get(300.0).task_id] == [1, 3]
+
+    def test_a_task_that_hangs_on_one_trainer_does_not_hang_the_job(self):
+        queue = queue_of(2, X, Y, sync=True, passes=1)
+        x, y = Asker(queue, X), Asker(queue, Y)
+        x.get(0.0)
+        for now in range(0, 600, 30):
+            queue.tick(float(now))
+            if isinstance(answer := y.get(float(now)), Task):
+                y.done(answer, float(now))
+        assert queue.finished
+
+    def test_when_nobody_speaks_the_hands_stay(self):
+        queue = queue_of(4, X, Y, sync=True)
+        queue.tick(1000.0)
+        assert [list(queue.hands[trainer]) for trainer in (X, Y)] == [[0, 2], [1, 3]]
+        assert queue.next_deadline(1000.0) is None
+
 
 class TestStart:
     def test_the_first_pass_waits_for_all_planned_trainers(self):
