@@ -187,7 +187,8 @@ def _number(place: int, item: Any, why: str, words: Mapping[str, float]) -> floa
         number = float(item) if type(item) in (int, float) else math.nan
     except OverflowError:
         number = math.inf
-    # The bare words NaN and Infinity are no JSON, but Python's encoder writes them: where a value may be one, they pass.
+    # The bare words NaN and Infinity are no JSON, but Python's encoder writes them: where a value may be one, they
+    # pass.
     if math.isfinite(number) or (words and type(item) is float):
         return number
     raise _Refused(place, why)

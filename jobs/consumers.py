@@ -7,9 +7,9 @@ Asks (JSON objects)::
     {"op": "sub", "id"?, "stream": "jobs", "namespace"}
     {"op": "unsub", "id"} or {"op": "unsub", "stream", "job" | "namespace"}            {"op": "ping"}
 
-Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``jobs`` (whole states, not changes), ``gap``,
-``end``, ``hb`` (every 15 s, with the heads of what is followed), ``pong``, ``error``. What belongs to a subscription that
-was given an ``id`` carries it.
+Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``jobs`` (whole states, not changes),
+``gap``, ``end``, ``hb`` (every 15 s, with the heads of what is followed), ``pong``, ``error``. What belongs to a
+subscription that was given an ``id`` carries it.
 
 The handshake is always accepted and then closed with a code and a reason, because browsers hide why one was refused:
 4401 not signed in, 4403 another origin, 4408 idle, 4409 too slow, 4429 too many sockets, 1011 a fault of ours.
@@ -159,7 +159,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         try:
             async for text in wanted.frames():
                 await self._send(_marked(text, wanted.mark))
-        except Exception:
+        except Exception:  # noqa: BLE001  any fault of ours
             # Without its frames the reader would wait for ever: it connects again, from its cursor.
             _log.exception("The subscription %s has failed.", wanted.topic)
             await self._end(FAILED)
@@ -167,7 +167,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
 
     # --- Sending -----------------------------------------------------------------------------------------------------
     async def _send(self, text: str) -> None:
-        """Send one frame. The server waits while the connection's buffer is full; too long, and the reader has to go."""
+        """Send one frame. The server waits while the connection's buffer is full; too long, and the reader must go."""
         try:
             async with self._sending, asyncio.timeout(SEND_SECONDS):
                 await self.send(text_data=text)

@@ -1,4 +1,5 @@
-"""What agents send: output, metrics, reports, events, signs of life, artifacts. The messages stand in ``runtime.contract``.
+"""What agents send: output, metrics, reports, events, signs of life, artifacts. The messages stand in
+``runtime.contract``.
 
 Every view finds the attempt by its id, compares the digest of the token that the agent shows, and refuses what comes
 from an attempt that has been replaced. The present attempt may send until its job is gone: what it printed last often
@@ -11,7 +12,7 @@ import functools
 import hmac
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO, cast
 from uuid import UUID
 
 from django.http import HttpRequest, JsonResponse
@@ -160,7 +161,7 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         replica=wanted.replica,
         name=wanted.name,
         sha256=wanted.sha256,
-        stream=CappedReader(request, ARTIFACT_LIMIT),
+        stream=cast(BinaryIO, CappedReader(request, ARTIFACT_LIMIT)),
     )
     return {"name": kept.name, "size": kept.size, "sha256": kept.sha256}
 

@@ -48,8 +48,8 @@ def credentials(scope: dict[str, Any]) -> Credentials:
 def same_origin(scope: dict[str, Any]) -> bool:
     """Whether a page of the portal opened the socket.
 
-    Browsers send the session's cookie whoever asks, and no CSRF token: the origin is what protects a socket. A program that shows
-    a token needs none, because no browser adds that header by itself.
+    Browsers send the session's cookie whoever asks, and no CSRF token: the origin is what protects a socket. A
+    program that shows a token needs none, because no browser adds that header by itself.
     """
     origin, host = _header(scope, b"origin"), _header(scope, b"host")
     if origin in settings.CSRF_TRUSTED_ORIGINS:

@@ -20,8 +20,8 @@ from jobs import selectors
 from jobs.models import Job
 from jobs.streams import rollups, store
 from jobs.streams.entries import LogLine, Point
-from jobs.streams.store import Head
 from jobs.streams.models import StreamKind
+from jobs.streams.store import Head
 from jobs.streams.tailer import in_thread
 from rbac.scopes import Scope
 
@@ -79,7 +79,7 @@ class MetricsView(_JobView):
         parameters=[ChartQuery],
         responses=OpenApiResponse(
             OpenApiTypes.OBJECT,
-            description='`{"series": {"cost": {"x", "min", "max", "last", "count", "nan"}}, "next": seq, "x", "width"}`; '
+            description='`{"series": {"cost": {"x", "min", "max", "last", "count", "nan"}}, "next", "x", "width"}`; '
             "the arrays of a series are equally long. Subscribe to the socket after `next` for what comes later.",
         ),
     )
@@ -133,8 +133,9 @@ class LogsView(_JobView):
         parameters=[LogQuery],
         responses=OpenApiResponse(
             OpenApiTypes.OBJECT,
-            description='`{"lines": [{"seq", "time", "replica", "stream", "text"}], "first", "last", "more"}`. `last` is the '
-            "`after` of the next page, `first` the `before` of the one above; a search may stop early and says `more`.",
+            description='`{"lines": [{"seq", "time", "replica", "stream", "text"}], "first", "last", "more"}`. '
+            "`last` is the `after` of the next page, `first` the `before` of the one above. A search may stop early: it "
+            "then says `more`.",
         ),
     )
     def get(self, request: Request, job_id: UUID) -> Response:
@@ -162,9 +163,7 @@ def _place(query: dict[str, Any], head: Head) -> dict[str, int]:
 class LogsDownloadView(_JobView):
     """The whole log of a job, all replicas, as text."""
 
-    @extend_schema(
-        parameters=[OpenApiParameter("replica", str)], responses={(200, "text/plain"): OpenApiTypes.STR}
-    )
+    @extend_schema(parameters=[OpenApiParameter("replica", str)], responses={(200, "text/plain"): OpenApiTypes.STR})
     def get(self, request: Request, job_id: UUID) -> StreamingHttpResponse:
         job = self._job(request, job_id)
         pieces = _log_pieces(job, request.query_params.get("replica"))

@@ -1,7 +1,7 @@
 """What a socket can subscribe to: the shape of each ask, who may, and the frames that follow.
 
-A ``Subscription`` is made from an ask without touching the database; ``admit`` authorises it for a user, again and again while the
-socket lives; ``frames`` runs until the stream has ended, or for ever.
+A ``Subscription`` is made from an ask without touching the database; ``admit`` authorises it for a user, again and
+again while the socket lives; ``frames`` runs until the stream has ended, or for ever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class BeyondHead(ValidationFailed):
 
 
 class Subscription(ABC):
-    """One subscription of one socket. ``key`` names it among those of the socket, ``mark`` is the id that its reader chose."""
+    """One subscription of one socket. ``key`` names it among those of the socket, ``mark`` is the id that its reader
+    chose.
+    """
 
     stream: ClassVar[str]
 
@@ -55,7 +57,7 @@ class Subscription(ABC):
     def admit(self, user: User) -> None:
         """Raises NotFound or Forbidden. Reads the database."""
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027  most have nothing to look at
         """What must be right before the first frame. Raises RegattaError."""
 
     @abstractmethod
@@ -134,7 +136,7 @@ class Status(_OfJob):
                 yield encode({"t": "status", "job": self.job, "job_state": state})
 
     def _read(self) -> tuple[Any, Any]:
-        document = selectors.job_document(self.job)
+        document = selectors.job_document(self.job) or {}
         return encode(document), document
 
 
@@ -210,7 +212,9 @@ def _namespace(ask: Ask) -> str:
 def _after(ask: Ask) -> int:
     after = ask.get("after", 0)
     if type(after) is not int or not -1 <= after < 2**63:
-        raise ValidationFailed({"after": ["Must be the number of the last entry that you have, 0, or -1 for the tail."]})
+        raise ValidationFailed(
+            {"after": ["Must be the number of the last entry that you have, 0, or -1 for the tail."]}
+        )
     return after
 
 

@@ -37,7 +37,8 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class LogPage:
-    """Some lines in order. Everything from ``first`` to ``last`` was looked at: the cursors for the pages beside this one.
+    """Some lines in order. Everything from ``first`` to ``last`` was looked at: the cursors for the pages beside this
+    one.
 
     ``more``: there are lines further on in the direction of reading. An empty page has ``last = first - 1``.
     """

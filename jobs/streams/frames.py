@@ -1,7 +1,7 @@
 """The frames that go to readers of a stream, encoded once for all of them. Pure.
 
-A frame carries consecutive entries ``lo`` to ``hi``. With a filter by replica it still says ``lo`` and ``hi`` of all that was looked
-at: the reader's cursor moves on although nothing in between was for it.
+A frame carries consecutive entries ``lo`` to ``hi``. With a filter by replica it still says ``lo`` and ``hi`` of all
+that was looked at: the reader's cursor moves on although nothing in between was for it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Frame(Generic[Entry]):
 
 def frames_of(kind: StreamKind, job: str, entries: Sequence[Entry]) -> Iterator[Frame[Entry]]:
     """Cut entries without a gap between them into frames. An entry too big for a frame gets one of its own."""
-    start, pieces, size = 0, [], 0
+    start, size = 0, 0
+    pieces: list[str] = []
     for place, entry in enumerate(entries):
         piece = encode(entry.to_json())
         length = len(piece.encode()) + 1
@@ -67,9 +68,7 @@ def _whole(kind: StreamKind, job: str, entries: Sequence[Entry], pieces: list[st
     return _frame(kind, job, entries[0].seq, entries[-1].seq, entries, pieces)
 
 
-def _frame(
-    kind: StreamKind, job: str, lo: int, hi: int, entries: Sequence[Entry], pieces: list[str]
-) -> Frame[Entry]:
+def _frame(kind: StreamKind, job: str, lo: int, hi: int, entries: Sequence[Entry], pieces: list[str]) -> Frame[Entry]:
     start = encode({"t": kind, "job": job, "lo": lo, "hi": hi})[:-1]
     text = f'{start},"{FIELD[kind]}":[{",".join(pieces)}]}}'
     return Frame(kind, job, lo, hi, entries, text, len(text.encode()))

@@ -1,4 +1,5 @@
-"""The child process of ``jobs.streams.search``: matches lines against one pattern until its input ends. Standard library only.
+"""The child process of ``jobs.streams.search``: matches lines against one pattern until its input ends. Standard
+library only.
 
 Each line of input is a JSON list of texts; each line of output the JSON list of the places of those that match.
 """

@@ -18,7 +18,8 @@ class StreamHead(models.Model):
     last = models.PositiveBigIntegerField(default=0)
     # Set when no more will come: the job has ended and its agents have flushed.
     closed = models.BooleanField(default=False)
-    # Entries up to here lie in merged blocks; ``unsealed`` counts the blocks after it, so that a sweep finds work at once.
+    # Entries up to here lie in merged blocks; ``unsealed`` counts the blocks after it, so that a sweep finds work at
+    # once.
     sealed = models.PositiveBigIntegerField(default=0)
     unsealed = models.PositiveIntegerField(default=0)
 

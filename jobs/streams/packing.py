@@ -7,8 +7,8 @@ header; the columns follow as little-endian arrays, one after another:
     logs      times f8[n], lengths u4[n] (characters), stream u1[n], source u2[n]*, then all texts joined, in UTF-8
 
 The header holds ``n`` and the tables that the index columns point into: ``keys`` and ``sources`` (attempt number and
-replica). A column with * is left out where its table has at most one entry. ``PLAIN`` bodies stand as they are, ``DEFLATED`` ones
-are compressed with zlib; NaN and the infinities keep their bits.
+replica). A column with * is left out where its table has at most one entry. ``PLAIN`` bodies stand as they are,
+``DEFLATED`` ones are compressed with zlib; NaN and the infinities keep their bits.
 """
 
 from __future__ import annotations
@@ -79,8 +79,15 @@ class Points:
         return self._cut(slice(0, max(0, count))) if count < len(self) else self
 
     def _cut(self, piece: slice) -> Self:
-        columns = (column[piece] for column in (self.times, self.steps, self.values, self.key, self.source))
-        return type(self)(*columns, self.keys, self.sources)
+        return type(self)(
+            self.times[piece],
+            self.steps[piece],
+            self.values[piece],
+            self.key[piece],
+            self.source[piece],
+            self.keys,
+            self.sources,
+        )
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,9 @@ def unpack_points(payload: bytes) -> Points:
 
 
 def pack_lines(lines: Lines, *, level: int = 1) -> bytes:
-    """The payload of a block of lines, compressed: quickly where it is taken in, harder (``level``) where it is sealed."""
+    """The payload of a block of lines, compressed: quickly where it is taken in, harder (``level``) where it is
+    sealed.
+    """
     header = {"n": len(lines), "sources": lines.sources}
     lengths = np.array([len(text) for text in lines.texts], "<u4")
     parts = [lines.times.astype("<f8").tobytes(), lengths.tobytes(), lines.stream.tobytes()]

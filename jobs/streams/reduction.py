@@ -1,9 +1,10 @@
 """Points of one metric, reduced to buckets along x. Pure.
 
-A ``Summary`` is a table with a row for each bucket that holds something; a raw point is a bucket by itself. So one function,
-``reduce``, makes coarse from fine, and a summary of summaries is the summary of the points: minimum, maximum, counts and last value come
-out the same whichever way one goes. A bucket of width ``w`` is ``[k w, (k + 1) w)``; widths are powers of two, so the buckets of a width
-never move while a run grows, and each fits into one of twice the width.
+A ``Summary`` is a table with a row for each bucket that holds something; a raw point is a bucket by itself. So one
+function, ``reduce``, makes coarse from fine, and a summary of summaries is the summary of the points: minimum,
+maximum, counts and last value come out the same whichever way one goes. A bucket of width ``w`` is ``[k w, (k + 1)
+w)``; widths are powers of two, so the buckets of a width never move while a run grows, and each fits into one of
+twice the width.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _SMALLEST_EXPONENT = -20
 class Summary:
     """Columns of equal length, in order of taking in until ``reduce`` orders them by x.
 
-    ``x`` first x · ``low``, ``high`` least and greatest value · ``last`` the value taken in last, whose number is ``seq`` · ``count``
-    numbers · ``nan`` points that are no number. Where ``count`` is 0: ``low``, ``high``, ``last`` are NaN and ``seq`` is -1.
+    ``x`` first x · ``low``, ``high`` least and greatest value · ``last`` the value taken in last, whose number is
+    ``seq`` · ``count`` numbers · ``nan`` points that are no number. Where ``count`` is 0: ``low``, ``high``, ``last``
+    are NaN and ``seq`` is -1.
     """
 
     x: Floats
@@ -108,7 +110,9 @@ def reduce(summary: Summary, width: float) -> Summary:
 
 
 def _last(summary: Summary, seq: Integers, starts: npt.NDArray[Any]) -> Floats:
-    """The value whose number is the greatest of its bucket. Numbers are given once, so it is one row or (without numbers) none."""
+    """The value whose number is the greatest of its bucket. Numbers are given once, so it is one row or (without
+    numbers) none.
+    """
     sizes = np.diff(starts, append=len(summary))
     chosen = (summary.seq == np.repeat(seq, sizes)) & (summary.seq >= 0)
     last = np.full(len(starts), np.nan)

@@ -1,9 +1,10 @@
 """Charts: the points of a job in at most about a thousand buckets, whatever the length of the run.
 
-Each process keeps for a job that is looked at a summary of every series (metric, attempt, replica) on each axis that was asked for. It
-reads only blocks that are new since it looked last, by the stream's cursor: so it is right after a restart and beside other processes.
-A series that has grown past ``SERIES_ROWS`` is reduced to buckets of twice the width (``reduction``); the finer buckets of a zoom are then made
-from the blocks that hold that part of x. Jobs that were not looked at for longest are forgotten when memory is short.
+Each process keeps for a job that is looked at a summary of every series (metric, attempt, replica) on each axis that
+was asked for. It reads only blocks that are new since it looked last, by the stream's cursor: so it is right after a
+restart and beside other processes. A series that has grown past ``SERIES_ROWS`` is reduced to buckets of twice the
+width (``reduction``); the finer buckets of a zoom are then made from the blocks that hold that part of x. Jobs that
+were not looked at for longest are forgotten when memory is short.
 """
 
 from __future__ import annotations
@@ -58,12 +59,10 @@ def _series_to_json(summary: Summary) -> dict[str, list[Any]]:
 
 def _numbers(column: Floats, empty: Any) -> list[Any]:
     """Null where a bucket holds no number."""
+    values: list[Any] = column.tolist()
     if np.isfinite(column).all():
-        return column.tolist()
-    return [
-        None if nothing else number_to_json(value)
-        for value, nothing in zip(column.tolist(), empty.tolist(), strict=True)
-    ]
+        return values
+    return [None if nothing else number_to_json(value) for value, nothing in zip(values, empty.tolist(), strict=True)]
 
 
 def buckets(
@@ -79,8 +78,8 @@ def buckets(
 ) -> Chart:
     """The metrics ``keys`` (None: all) between ``from_`` and ``to``, in buckets whose width is a power of two.
 
-    ``x`` is ``step``, ``elapsed`` (seconds since the job's first point) or ``wall`` (unix time). A bucket at the edge is whole: it may
-    begin before ``from_``. A point counts in its bucket however narrow it is beside the rest.
+    ``x`` is ``step``, ``elapsed`` (seconds since the job's first point) or ``wall`` (unix time). A bucket at the edge
+    is whole: it may begin before ``from_``. A point counts in its bucket however narrow it is beside the rest.
     """
     view = _views.of(uuid.UUID(str(job_id)))
     with view.lock:

@@ -1,9 +1,10 @@
 """Merges the many small blocks of a stream into few big ones, compressed, and closes what nobody closed.
 
-A batch that is taken in makes a block of its own, which is quick to write and slow to read by the thousand. The sweep calls
-``seal_due``: a stream with many new blocks, or one that is closed, has them merged. Segments stay in the table of the blocks: a merge is then one
-transaction, in which small ones go and a big one comes with the same numbers, and a reader sees either. Another storage would need a second
-protocol to keep both in step, and would save only room in the database.
+A batch that is taken in makes a block of its own, which is quick to write and slow to read by the thousand. The sweep
+calls ``seal_due``: a stream with many new blocks, or one that is closed, has them merged. Segments stay in the table
+of the blocks: a merge is then one transaction, in which small ones go and a big one comes with the same numbers, and
+a reader sees either. Another storage would need a second protocol to keep both in step, and would save only room in
+the database.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from jobs.streams.packing import merge_lines, merge_points, pack_lines, pack_poi
 MANY_BLOCKS = 64
 # What is merged at once, and the most that a segment holds: a page of lines unpacks one whole segment.
 BLOCKS_AT_ONCE = 64
+# What is left after so many rounds waits for the next sweep: the jobs' states must not wait for it.
+ROUNDS = 4
 SEGMENT_ENTRIES = {StreamKind.LOGS: 4_000, StreamKind.METRICS: 32_000}
 SEGMENT_BYTES = 512 * 1024  # packed, before the merge
 # How long after its end a job's streams are closed, if its agents had no last word.
@@ -47,8 +50,8 @@ def _close_forgotten(now: datetime, limit: int) -> None:
 
 
 def _seal(head_pk: int) -> None:
-    """Merge a stream's new blocks, a few at a time. Compressing is slow and done before the lock is taken."""
-    while True:
+    """Merge some of a stream's new blocks. Compressing is slow and done before the lock is taken."""
+    for _ in range(ROUNDS):
         head = StreamHead.objects.get(pk=head_pk)
         blocks = list(_blocks_of(head).filter(lo__gt=head.sealed).order_by("lo")[:BLOCKS_AT_ONCE])
         if not blocks:
@@ -81,7 +84,9 @@ def _blocks_of(head: StreamHead) -> Any:
 
 
 def _groups(blocks: Sequence[Block], entries: int) -> Iterator[list[Block]]:
-    """Neighbours that together stay within the size of a segment. A hole between blocks parts them: it must stay seen."""
+    """Neighbours that together stay within the size of a segment. A hole between blocks parts them: it must stay
+    seen.
+    """
     group: list[Block] = []
     for block in blocks:
         held = block.hi - group[0].lo + 1 if group else 0

@@ -1,7 +1,8 @@
 """Finds lines. A regular expression of a user runs in a process of its own, which is killed when it takes too long.
 
-Python's expressions backtrack: ``(a+)+b`` on one line of a few dozen characters takes longer than a life, holds the interpreter's
-lock, and cannot be interrupted from outside. No look at the pattern tells the harmless from the explosive reliably; a deadline does.
+Python's expressions backtrack: ``(a+)+b`` on one line of a few dozen characters takes longer than a life, holds the
+interpreter's lock, and cannot be interrupted from outside. No look at the pattern tells the harmless from the
+explosive reliably; a deadline does.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, cast
 
 from jobs.streams.entries import LogLine
 from portal.common.errors import ValidationFailed
@@ -57,20 +59,18 @@ class _TextMatcher(Matcher):
 class _RegexMatcher(Matcher):
     """Talks to the child: a JSON list of texts goes in, a JSON list of the places that match comes back."""
 
-    def __init__(self, child: subprocess.Popen[bytes], deadline: float) -> None:
+    def __init__(self, questions: IO[bytes], answers: IO[bytes], deadline: float) -> None:
         super().__init__(deadline)
-        self._child = child
+        self._questions, self._answers = questions, answers
 
     def keep(self, lines: list[LogLine]) -> list[LogLine]:
         if not lines:
             return []
-        assert self._child.stdin is not None
-        assert self._child.stdout is not None
-        self._child.stdin.write(json.dumps([line.text for line in lines]).encode() + b"\n")
-        self._child.stdin.flush()
+        self._questions.write(json.dumps([line.text for line in lines]).encode() + b"\n")
+        self._questions.flush()
         # Each request gets a second at least: a search that has just run out of time is not a slow pattern.
-        ready, _, _ = select.select([self._child.stdout], [], [], max(1.0, self._deadline - time.monotonic()))
-        answer = self._child.stdout.readline() if ready else b""
+        ready, _, _ = select.select([self._answers], [], [], max(1.0, self._deadline - time.monotonic()))
+        answer = self._answers.readline() if ready else b""
         if not answer:
             raise BadPattern(_TOO_SLOW)
         return [lines[place] for place in json.loads(answer)]
@@ -81,8 +81,8 @@ def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[
     """What keeps the lines that are looked for. Raises BadPattern."""
     deadline = time.monotonic() + seconds
     if regex:
-        with _child(regex) as child:
-            yield _RegexMatcher(child, deadline)
+        with _child(regex) as (questions, answers):
+            yield _RegexMatcher(questions, answers, deadline)
     elif text:
         yield _TextMatcher(text, deadline)
     else:
@@ -90,12 +90,12 @@ def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[
 
 
 @contextlib.contextmanager
-def _child(pattern: str) -> Iterator[subprocess.Popen[bytes]]:
+def _child(pattern: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     check_pattern(pattern)
     argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("matching.py")), pattern]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        yield child
+        yield cast(IO[bytes], child.stdin), cast(IO[bytes], child.stdout)
     finally:
         child.kill()
         child.communicate()

@@ -1,11 +1,12 @@
 """Takes entries in and reads them back. The one writer of the streams' tables besides ``sealing``.
 
-Exactly once. A replica numbers its entries; ``Source.last`` says how far they were taken. In one transaction, under the lock of
-the stream's head, ``append_*`` drops what was taken before, gives the rest sequence numbers, writes them as one block, and moves
-Source and head on. Whatever is killed in between, numbering and data are committed together or not at all.
+Exactly once. A replica numbers its entries; ``Source.last`` says how far they were taken. In one transaction, under
+the lock of the stream's head, ``append_*`` drops what was taken before, gives the rest sequence numbers, writes them
+as one block, and moves Source and head on. Whatever is killed in between, numbering and data are committed together
+or not at all.
 
-Read strictly after a cursor: entries come by sequence number, without a gap while the transactions are taken under one lock.
-The statements of the append are written out: through the ORM it is four times slower than the database.
+Read strictly after a cursor: entries come by sequence number, without a gap while the transactions are taken under
+one lock. The statements of the append are written out: through the ORM it is four times slower than the database.
 """
 
 from __future__ import annotations
@@ -22,7 +23,17 @@ from jobs.models import Attempt
 from jobs.streams import search
 from jobs.streams.entries import Gap, LogLine, LogPage, Point
 from jobs.streams.models import Block, Source, StreamHead, StreamKind
-from jobs.streams.packing import STREAMS, Lines, Packed, Points, WriterId, pack_lines, pack_points, unpack_lines, unpack_points
+from jobs.streams.packing import (
+    STREAMS,
+    Lines,
+    Packed,
+    Points,
+    WriterId,
+    pack_lines,
+    pack_points,
+    unpack_lines,
+    unpack_points,
+)
 from portal.common.doorbell import ring
 
 JobId = uuid.UUID | str
@@ -147,7 +158,8 @@ def read_logs(
     regex: str | None = None,
     seconds: float = 2.0,
 ) -> LogPage:
-    """A page of lines with ``after < seq``, the first ``limit`` of them; with ``before``, the last ``limit`` that have ``seq < before``.
+    """A page of lines with ``after < seq``, the first ``limit`` of them; with ``before``, the last ``limit`` that
+    have ``seq < before``.
 
     ``text`` (without regard to case) and ``regex`` keep the lines that hold it. A search stops after about ``seconds``:
     the page then says ``more`` and how far it looked. Raises ``search.BadPattern`` for a pattern that cannot be used.
@@ -209,7 +221,9 @@ def read_points(job_id: JobId, *, after: int = 0, limit: int = 500) -> list[Poin
 
 
 def read_point_columns(job_id: JobId, *, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Points]]:
-    """Whole blocks of points as columns, with the sequence number of the first, from the block on that holds ``after + 1``."""
+    """Whole blocks of points as columns, with the sequence number of the first, from the block on that holds ``after
+    + 1``.
+    """
     for block in _blocks(job_id, StreamKind.METRICS, after, upto):
         yield block.lo, unpack_points(bytes(block.payload))
 
@@ -224,8 +238,8 @@ def read_log_blocks(job_id: JobId, *, after: int = 0) -> Iterator[list[LogLine]]
 def _blocks(job_id: JobId, kind: str, after: int, upto: int | None = None) -> Iterator[Block]:
     """Blocks with an entry after the cursor, in order.
 
-    Each query starts from the cursor, so a merge in between hides nothing; but the block that it gives may then begin with
-    entries that were in the one before. Whoever reads keeps a cursor of their own.
+    Each query starts from the cursor, so a merge in between hides nothing; but the block that it gives may then begin
+    with entries that were in the one before. Whoever reads keeps a cursor of their own.
     """
     rows = Block.objects.filter(job_id=job_id, kind=kind).order_by("hi")
     rows = rows if upto is None else rows.filter(lo__lte=upto)
@@ -259,5 +273,6 @@ def _points_of(lo: int, points: Points, after: int) -> list[Point]:
     found = []
     for seq, (time, source, step, key, value) in enumerate(rows, lo):
         if seq > after:
-            found.append(Point(seq, time, *points.sources[source], step, points.keys[key], value))
+            writer = points.sources[source]
+            found.append(Point(seq, time, writer.attempt, writer.replica, step, points.keys[key], value))
     return found

@@ -1,8 +1,9 @@
 """Follows streams for all readers of this process: each block is read and encoded once, however many sockets watch.
 
-One ``StreamReader`` per (job, kind), one ``Watcher`` per job or namespace, alive while somebody is subscribed. A doorbell or a slow
-poll wakes them. Readers pull: each keeps its own cursor and asks for the frame after it. A frame that is still in the reader's bounded
-window costs nothing; a slow reader finds its place in the store again. So there is no queue that could grow.
+One ``StreamReader`` per (job, kind), one ``Watcher`` per job or namespace, alive while somebody is subscribed. A
+doorbell or a slow poll wakes them. Readers pull: each keeps its own cursor and asks for the frame after it. A frame
+that is still in the reader's bounded window costs nothing; a slow reader finds its place in the store again. So there
+is no queue that could grow.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from channels.db import DatabaseSyncToAsync
@@ -62,7 +64,9 @@ class Missing:
 
 
 class _News:
-    """Wakes all who wait, once for each ``announce``. Take ``next`` before looking, wait for it after: nothing is missed."""
+    """Wakes all who wait, once for each ``announce``. Take ``next`` before looking, wait for it after: nothing is
+    missed.
+    """
 
     def __init__(self) -> None:
         self.next = asyncio.Event()
@@ -82,7 +86,9 @@ class _Shared(Protocol):
 
 
 class StreamReader:
-    """Follows one stream of one job. ``hi`` is the last entry that was read, ``ended``: all was read and no more will come."""
+    """Follows one stream of one job. ``hi`` is the last entry that was read, ``ended``: all was read and no more will
+    come.
+    """
 
     def __init__(self, job: str, kind: StreamKind) -> None:
         self.job, self.kind = job, kind
@@ -100,7 +106,7 @@ class StreamReader:
         while True:
             try:
                 caught_up = await self._read_on()
-            except Exception:
+            except Exception:  # noqa: BLE001  a reader that gives up leaves everybody waiting
                 _log.exception("The stream %s could not be read; trying again.", self.topic)
                 caught_up = True
             await asyncio.sleep(min(SPACING_SECONDS + SPACING_PER_READER * self.readers, MOST_SPACING))
@@ -169,11 +175,13 @@ def _runs(entries: list[Any]) -> list[list[Any]]:
     """Cut where a sequence number is missing."""
     breaks = [place for place in range(1, len(entries)) if entries[place].seq != entries[place - 1].seq + 1]
     edges = [0, *breaks, len(entries)]
-    return [entries[start:end] for start, end in zip(edges, edges[1:], strict=False) if start < end]
+    return [entries[start:end] for start, end in pairwise(edges) if start < end]
 
 
 class Watcher:
-    """Follows a state: readers get the newest, not each in between. ``read`` gives a hashable version and what to send."""
+    """Follows a state: readers get the newest, not each in between. ``read`` gives a hashable version and what to
+    send.
+    """
 
     def __init__(self, topic: str, read: Callable[[], tuple[Hashable, Any]]) -> None:
         self.topic, self._read = topic, read
@@ -188,7 +196,7 @@ class Watcher:
         while True:
             try:
                 version, state = await in_thread(self._read)
-            except Exception:
+            except Exception:  # noqa: BLE001  a reader that gives up leaves everybody waiting
                 _log.exception("The state %s could not be read; trying again.", self.topic)
             else:
                 self._note(version, state)

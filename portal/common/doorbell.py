@@ -1,11 +1,12 @@
 """The doorbell: tells readers in the web process that something which they wait for has changed.
 
-It is a hint and nothing else. A ring may be lost, doubled or late; a reader reads the database strictly after its cursor and
-polls slowly besides. ``ring`` may be called by any synchronous code in any process, never blocks and never raises; inside a
-transaction it rings after the commit.
+It is a hint and nothing else. A ring may be lost, doubled or late; a reader reads the database strictly after its
+cursor and polls slowly besides. ``ring`` may be called by any synchronous code in any process, never blocks and never
+raises; inside a transaction it rings after the commit.
 
-Two implementations. Without Redis every listening process binds a datagram socket of its own in the run directory, and a ring
-sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the channel layer.
+Two implementations. Without Redis every listening process binds a datagram socket of its own in the run directory,
+and a ring sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the
+channel layer.
 
 Topics: ``logs:<job>``, ``metrics:<job>``, ``status:<job>``, ``status:ns:<namespace>``.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import hashlib
 import logging
 import os
@@ -56,7 +58,7 @@ def _ring_now(topic: str) -> None:
             _ring_layer(topic)
         else:
             _ring_sockets(topic)
-    except Exception:
+    except Exception:  # noqa: BLE001  a hint must never fail the deed that it is about
         _log.warning("The doorbell could not be rung for %s; readers will find out by polling.", topic, exc_info=True)
 
 
@@ -172,10 +174,15 @@ class _SocketEar:
 def run_directory() -> Path:
     """Where the sockets are; made if it is missing, readable by its owner alone.
 
-    A data directory with a long path leaves no room for a socket's name: then a directory among the system's temporary ones,
-    named by a hash of the long path, takes its place.
+    A data directory with a long path leaves no room for a socket's name: then a directory among the system's
+    temporary ones, named by a hash of the long path, takes its place.
     """
-    directory = Path(settings.DATA_DIR) / "run" / "doorbell"
+    return _run_directory(Path(settings.DATA_DIR))
+
+
+@functools.cache
+def _run_directory(data_dir: Path) -> Path:
+    directory = data_dir / "run" / "doorbell"
     if len(os.fsencode(directory)) + 1 + _NAME_BYTES > _PATH_BYTES:
         digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
         directory = Path(tempfile.gettempdir()) / f"regatta-{os.getuid()}-{digest}"
@@ -187,7 +194,8 @@ def run_directory() -> Path:
 
 def _ring_sockets(topic: str) -> None:
     own = {doorbell._ear.path.name for doorbell in _local_doorbells() if isinstance(doorbell._ear, _SocketEar)}
-    bells = [name for name in os.listdir(run_directory()) if name.endswith(".bell") and name not in own]
+    # Names alone, a few of them, at every batch that is taken in: a list of paths would cost ten times as much.
+    bells = [name for name in os.listdir(run_directory()) if name.endswith(".bell") and name not in own]  # noqa: PTH208
     if not bells:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -221,7 +229,7 @@ class _LayerEar:
         while True:
             try:
                 await self._hear_for(self.REJOIN_SECONDS)
-            except Exception:
+            except Exception:  # noqa: BLE001  Redis fails in many ways, and comes back
                 _log.warning("The channel layer cannot be reached; readers poll until it can.", exc_info=True)
                 await asyncio.sleep(self.RETRY_SECONDS)
             # While it was away rings were lost.

@@ -25,6 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         from jobs.reconciler import sweep
+        from jobs.streams.sealing import seal_due
 
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -33,6 +34,7 @@ class Command(BaseCommand):
         def sweep_once(now: datetime) -> None:
             close_old_connections()
             sweep(now)
+            seal_due(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 
