@@ -105,10 +105,10 @@ class LocalBackend:
                 self._stop(attempt / one.name, grace)
 
     def cleanup(self, ref: AttemptRef) -> None:
-        """Remove all that is kept of an attempt whose replicas have ended. Running ones are left alone."""
+        """Remove all that is kept of an attempt whose replicas have ended. One that still runs is left alone."""
         attempt = self._directory(ref)
         plan = _read_plan(attempt)
-        if plan is None or any(contract.is_locked(attempt / one.name) for one in plan.replicas):
+        if plan is None or any(_is_busy(attempt / one.name) for one in plan.replicas):
             return
         # Unknown at once, even if removing the rest is interrupted.
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
@@ -229,6 +229,12 @@ def _view(directory: Path, name: str, now: float) -> ReplicaView:
     if not lives:
         return ReplicaView(name, Phase.LOST, why="its agent is gone and left no word of how the process ended")
     return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING)
+
+
+def _is_busy(directory: Path) -> bool:
+    """Whether an agent lives that has something left to do. After its last delivery it only exits."""
+    state = ReplicaState.load(directory)
+    return contract.is_locked(directory) and not (state and state.delivered)
 
 
 def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:

@@ -18,7 +18,10 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Census:
-    """What lives below a process: processes and threads together, and the bytes that are theirs alone."""
+    """What lives below a process: processes and threads together, and the bytes of memory that they hold.
+
+    Pages that a process still shares with its fork are counted for each; ``shared_out`` knows better and costs more.
+    """
 
     tasks: int
     memory: int
@@ -42,6 +45,11 @@ def census(root: int, enough: int = 0) -> Census:
         if enough and tasks > enough:
             break
     return Census(tasks, memory)
+
+
+def shared_out(root: int) -> int:
+    """The bytes of memory that live below ``root``, with every shared page divided among those who share it."""
+    return sum(_proportional_bytes(pid) for pid in descendants(root))
 
 
 def start_ticks(pid: int) -> int:
@@ -105,9 +113,20 @@ def _threads(pid: int) -> int:
 
 
 def _private_bytes(pid: int) -> int:
-    """Resident memory without what is shared with files and other processes."""
+    """Resident memory without pages of files."""
     try:
         _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_bytes().split()
     except (OSError, ValueError):
         return 0
     return (int(resident) - int(shared)) * _PAGE
+
+
+def _proportional_bytes(pid: int) -> int:
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss_Anon:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        # It has ended, or this kernel does not tell.
+        pass
+    return _private_bytes(pid)

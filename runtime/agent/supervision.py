@@ -160,8 +160,10 @@ class Supervisor:
         if settings.processes and count.tasks > settings.processes:
             return Forced(Force.PROCESSES, f"started more than {settings.processes:,} processes and threads")
         if settings.memory and count.memory > settings.memory:
-            used = f"used {mebibytes(count.memory)} of {mebibytes(settings.memory)}"
-            return Forced(Force.MEMORY, f"out of memory: {used}")
+            used = processes.shared_out(os.getpid())
+            if used > settings.memory:
+                why = f"out of memory: used {mebibytes(used)} of {mebibytes(settings.memory)}"
+                return Forced(Force.MEMORY, why)
         return None
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------

@@ -175,13 +175,9 @@ def test_after_cleaning_up_the_attempt_is_gone(backend: LocalBackend, plan: Call
     assert not backend.observe(attempt.ref).gone
     backend.stop(attempt.ref, timedelta(0))
     wait_until(backend, attempt.ref, all_exited)
-    wait_until(backend, attempt.ref, lambda _: not any(contract.is_locked(directory(attempts, one)) for one in NAMES))
     backend.cleanup(attempt.ref)
     assert backend.observe(attempt.ref).gone
     assert not (attempts / "attempt").exists()
-
-
-NAMES = ("trainer-0", "trainer-1")
 
 
 def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:

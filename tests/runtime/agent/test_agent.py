@@ -211,6 +211,20 @@ def test_processes_that_together_take_too_much_memory_are_ended(replica: Replica
     assert report["why"].endswith(" of 200 MiB")
 
 
+def test_memory_that_forks_share_is_counted_once(replica: Replica) -> None:
+    report = replica.run(
+        """
+        import os, time
+        shared = bytes(60 * 2**20).replace(b"\\0", b"x")
+        for _ in range(4):
+            if not os.fork(): time.sleep(0.5); os._exit(0)
+        time.sleep(0.4)
+        """,
+        LIMIT_MEMORY=200 * 2**20,
+    )
+    assert report["code"] == 0, report["why"]
+
+
 def test_a_fork_bomb_is_ended_and_leaves_nothing(replica: Replica, portal: IngestServer) -> None:
     # Bounded for the sake of the machine, should the agent fail.
     report = replica.run(
