@@ -1,4 +1,4 @@
-"""The job list as people read it: jobs that have not ended first, then the newest; by pages, filtered by the address."""
+"""The job list as people read it: active jobs first, then the newest; by pages, filtered by the address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = ("q", "owner", "state")
 
 @dataclass(frozen=True)
 class Filters:
-    """What the address asks for. ``owner`` is ``me`` or ``all``; ``state`` is empty, ``active`` or a state after the end."""
+    """What the address asks for. ``owner``: ``me`` or ``all``; ``state``: empty, ``active``, or a state after the end."""
 
     q: str = ""
     owner: str = "me"
@@ -84,11 +84,7 @@ def _ordered(rows: QuerySet[Job]) -> QuerySet[Any]:
 
 def _behind(ended: int, created: datetime, job_id: UUID) -> Q:
     """The rows that come after the given place in that order."""
-    return (
-        Q(ended__gt=ended)
-        | Q(ended=ended, created__lt=created)
-        | Q(ended=ended, created=created, id__lt=job_id)
-    )
+    return Q(ended__gt=ended) | Q(ended=ended, created__lt=created) | Q(ended=ended, created=created, id__lt=job_id)
 
 
 def _cursor(job: Any) -> str:

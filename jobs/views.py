@@ -1,5 +1,5 @@
-"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; the changes that
-people make on them go through the HTTP API."""
+"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; the changes
+that people make on them go through the HTTP API."""
 
 from __future__ import annotations
 

@@ -1,1 +1,0 @@
-import{a}from"./chunk-SPNWDK34.js";import"./chunk-BHHYOZE3.js";import"./chunk-TLM4AFNY.js";import"./chunk-OOJM4CTU.js";export{a as CodeEditor};
