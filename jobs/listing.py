@@ -22,7 +22,7 @@ _NAMES = ("q", "owner", "state")
 
 @dataclass(frozen=True)
 class Filters:
-    """What the address asks for. ``owner``: ``me`` or ``all``; ``state``: empty, ``active``, or a state after the end."""
+    """What the address asks for. ``owner``: ``me`` or ``all``; ``state``: empty, ``active``, or one after the end."""
 
     q: str = ""
     owner: str = "me"

@@ -22,6 +22,12 @@ function withValue(spec, path, value) {
   else copy[key] = value;
   return copy;
 }
+function withBounds(spec) {
+  const [replicas, least, most] = ["replicas", "min", "max"].map((key) => at(spec, `roles.trainer.${key}`));
+  if (typeof replicas !== "number") return spec;
+  const raised = typeof most === "number" && most < replicas ? withValue(spec, "roles.trainer.max", replicas) : spec;
+  return typeof least === "number" && least > replicas ? withValue(raised, "roles.trainer.min", replicas) : raised;
+}
 function fieldValue(text, numeric) {
   const trimmed = text.trim();
   return numeric && /^-?\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
@@ -58,4 +64,9 @@ test("the place of a syntax error is found", () => {
 });
 test("the code is not part of the YAML", () => {
   assert.deepEqual(withoutFiles({ name: "a", files: { "train.py": "" } }), { name: "a" });
+});
+test("more trainers than a cloned job allowed raise its bound", () => {
+  const spec = { roles: { trainer: { replicas: 4, min: 1, max: 2 } } };
+  assert.equal(at(withBounds(spec), "roles.trainer.max"), 4);
+  assert.equal(at(withBounds(withValue(spec, "roles.trainer.min", 9)), "roles.trainer.min"), 4);
 });
