@@ -151,22 +151,29 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     A trainer that is killed, lost, or leaves with EXIT_RESTART is missed only when fewer than ``min_trainers``
     are left.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
+    A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
+    that alone decides nothing.
     """
     trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
-    platform = [replica for replica in replicas if replica.role != contract.TRAINER]
+    lost = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
     working = [replica for replica in trainers if not replica.ended]
     failed = [replica for replica in trainers if replica.failed]
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if not working and not failed and any(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
-    for replica in (replica for replica in platform if replica.ended):
+    for replica in lost:
         why = f"{ending(replica)}, before training was complete."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.REPLICA_LOST)
     for replica in failed:
         why = ending(replica) + "."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
     return _too_few(job, trainers)
+
+
+def _is_missed(replica: ReplicaFact) -> bool:
+    """Whether one of the platform's own replicas has ended before its time."""
+    return replica.ended and not (replica.role == contract.MASTER and replica.succeeded)
 
 
 def _too_few(job: JobView, trainers: Sequence[ReplicaFact]) -> AttemptEnded | None:

@@ -108,6 +108,10 @@ def test_a_master_that_ends_after_the_trainers_are_done_is_no_loss() -> None:
     assert ended is not None and ended.reason is Reason.COMPLETED
 
 
+def test_the_masters_good_end_may_be_told_before_the_trainers() -> None:
+    assert verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), replica("trainer-1"))) is None
+
+
 def test_processes_that_are_all_gone_are_lost_together() -> None:
     gone = merge(attempt(replica("trainer-0")), AttemptView(gone=True))
     ended = verdict(job(), gone)
