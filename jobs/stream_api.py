@@ -134,8 +134,8 @@ class LogsView(_JobView):
         responses=OpenApiResponse(
             OpenApiTypes.OBJECT,
             description='`{"lines": [{"seq", "time", "replica", "stream", "text"}], "first", "last", "more"}`. '
-            "`last` is the `after` of the next page, `first` the `before` of the one above. A search may stop early: it "
-            "then says `more`.",
+            "`last` is the `after` of the next page, `first` the `before` of the one above. A search may stop early: "
+            "it then says `more`.",
         ),
     )
     def get(self, request: Request, job_id: UUID) -> Response:
