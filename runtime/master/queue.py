@@ -447,7 +447,7 @@ class TaskQueue:
             self._begin_pass(0, now)
         while self.open and not self.timers and not self.free and not any(self.hands.values()):
             self._end_pass(now)
-        if self.open and self.plan.sync:
+        if self.open and self.plan.sync and self.free:
             self._deal(now)
 
     def _may_start(self, now: float) -> bool:

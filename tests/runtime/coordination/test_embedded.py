@@ -128,6 +128,7 @@ def test_the_deadline_counts_from_when_the_keepalive_was_sent(clock):
     assert lease.fence_at == 1003.0 + 10.0 - 2.0
 
 
+ROOT = Path(__file__).parents[3]
 RACER = """
 import sys
 from runtime.coordination import connect
@@ -144,7 +145,7 @@ def test_two_processes_race_and_each_key_has_one_winner(tmp_path):
     url = f"sqlite:///{tmp_path}/store.db"
     racers = [
         subprocess.Popen(
-            [sys.executable, "-c", RACER, url, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", RACER, url, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         for name in ("a", "b")
     ]

@@ -13,11 +13,11 @@ from runtime.coordination.base import Compare, Operation, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
 from runtime.master.ledger import Ledger
-from runtime.master.messages import JobDone, PassEnd, Task, Trainer
+from runtime.master.messages import JobDone, Task, Trainer
 from runtime.master.queue import Happening, Plan
 from runtime.master.server import Master, MasterSession
 from runtime.protocol.server import Server
-from runtime.trainer.tasks import JobFailed, LocalTasks, TaskClient, TaskSource
+from runtime.trainer.tasks import JobFailed, TaskClient, TaskSource
 from tests.runtime.master.test_queue import table_of
 
 PREFIX = "/regatta/j/1/"
@@ -304,22 +304,3 @@ class TestCommits:
         with together(*(lambda request=request: ask(request) for request in range(16))):
             pass
         assert store.list(PREFIX).revision - before <= 16
-
-
-def test_local_tasks_give_the_same_as_the_master(start):
-    assert work(LocalTasks(table_of(3), 2)) == work(start(3, X).client(X))
-
-
-def test_local_tasks_tell_a_failed_job():
-    source = LocalTasks(table_of(1), 2)
-    for _ in range(4):
-        source.fail(source.next_task(), "it raised")
-    with pytest.raises(JobFailed):
-        source.next_task()
-
-
-def test_local_tasks_tell_the_end_of_each_pass():
-    source = LocalTasks(table_of(1), 1)
-    source.done(source.next_task())
-    assert [source.next_task(), source.next_task()] == [PassEnd(0), JobDone()]
-    assert source.save_request(10)
