@@ -91,7 +91,7 @@ class Job:
         return self._iterate(reader, 1, stays=True)
 
     def _iterate(self, reader: Reader, passes: int | None, stays: bool) -> Iterator[Any]:
-        total = passes or 1 if self._environment.alone else self._environment.passes
+        total = passes if passes and self._environment.alone else self._environment.passes
         with self._guard():
             loop = self._loop = Loop(
                 self._tasks(reader.name, passes),

@@ -285,7 +285,7 @@ def test_a_push_outside_of_a_pass_is_refused():
     assert driver.outcome(driver.push(A, 1.0)) is Outcome.OUT_OF_PLACE
 
 
-# --- Declaration and first values ---------------------------------------------------------------------------------------
+# --- Declaration and first values -----------------------------------------------------------------------------------
 @pytest.fixture
 def empty():
     shard = Shard(0, even_table(1), 2)
@@ -340,5 +340,5 @@ def test_a_declaration_survives_the_wire():
 
 @pytest.mark.parametrize(("field", "value"), [("mode", "sometimes"), ("tensors", [["w", [1], "<i4"]])])
 def test_a_declaration_that_makes_no_sense_is_refused(field, value):
-    with pytest.raises(ValueError, match="mode|float32"):
+    with pytest.raises(ValueError, match=r"mode|float32"):
         Declaration.from_json({**declaration().to_json(), field: value})

@@ -1,0 +1,112 @@
+"""The shipped examples as real processes: alone, with two trainers, and with one that is killed."""
+
+import hashlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtime.trainer.attempt import ROOT, Attempt
+
+EXAMPLES = ROOT / "jobs" / "examples"
+DIGITS = EXAMPLES / "recognise_digits" / "train.py"
+
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    started = []
+
+    def make(name="one", passes=5, mode="sync", script=DIGITS, **more):
+        variables = {
+            "REGATTA_MODE": mode,
+            "REGATTA_PASSES": str(passes),
+            "REGATTA_TRAINERS": "2",
+            "REGATTA_DATASET": "public/digits",
+            "REGATTA_SEED": "7",
+            **more,
+        }
+        started.append(Attempt(tmp_path / name, script, **variables))
+        return started[-1]
+
+    yield make
+    for one in started:
+        one.close()
+
+
+def digest(output: Path) -> str:
+    arrays = np.load(output / "model.npz")
+    return hashlib.sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
+
+
+def accuracy(text: str) -> float:
+    return float(re.search(r"test accuracy: ([\d.]+)", text)[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("recognise_digits", "test accuracy: 0.9[5-9]"), ("fit_a_line", r"R2: 0\.[45]")]
+)
+def test_an_example_runs_alone(tmp_path, name, words):
+    script = EXAMPLES / name / "train.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(words, done.stdout)
+    assert np.load(tmp_path / "model.npz").files
+
+
+def test_two_trainers_reach_the_accuracy_and_the_same_bits_twice(attempt):
+    digests = []
+    for name in ("first", "second"):
+        one = attempt(name, passes=20)
+        one.run(trainers=2)
+        assert accuracy(one.log("trainer-0") + one.log("trainer-1")) >= 0.95
+        digests.append(digest(one.output))
+    assert digests[0] == digests[1]
+
+
+def test_asynchronous_training_reaches_the_accuracy(attempt):
+    one = attempt(passes=20, mode="async")
+    one.run(trainers=2, pservers=2)
+    assert accuracy(one.log("trainer-0") + one.log("trainer-1")) >= 0.95
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
+    one = attempt(passes=20)
+    for role, index in (("master", 0), ("pserver", 0), ("trainer", 0), ("trainer", 1)):
+        one.start(role, index)
+    until(lambda: len(one.replicas["trainer-1"].points) > 50)
+    one.replicas["trainer-1"].process.send_signal(number)
+    assert one.wait("trainer-1", 10) == (75 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert one.wait("trainer-0", 40) == 0, one.log("trainer-0")
+    assert accuracy(one.log("trainer-0")) >= 0.95
+
+
+def test_a_lost_parameter_server_ends_the_trainers_with_a_sentence(attempt):
+    one = attempt(passes=50)
+    for role, index in (("master", 0), ("pserver", 0), ("trainer", 0), ("trainer", 1)):
+        one.start(role, index)
+    until(lambda: len(one.replicas["trainer-0"].points) > 20)
+    one.replicas["pserver-0"].process.kill()
+    assert [one.wait(f"trainer-{index}", 20) for index in (0, 1)] == [75, 75]
+    assert "This trainer ends: " in one.log("trainer-0")
+
+
+def until(holds, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.01)

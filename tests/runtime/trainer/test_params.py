@@ -1,0 +1,139 @@
+import numpy as np
+import pytest
+
+from runtime.errors import UsageError
+from runtime.pserver.optimisers import SGD, Momentum
+from runtime.trainer.params import LocalStore, Params
+
+
+def start(store, optimiser=None, mode="sync", size=300_000):
+    arrays = {"w": np.linspace(-1, 1, size, dtype="f4").reshape(-1, 2), "b": np.zeros(3, "f8")}
+    return Params(arrays, store, optimiser or Momentum(0.1, 0.9), mode)
+
+
+def gradients(trainer, step, params):
+    rng = np.random.default_rng((trainer, step))
+    return {name: rng.normal(size=array.shape).astype(array.dtype) for name, array in params.items()}
+
+
+def train(store, trainer, steps=5, **options):
+    params = start(store, **options)
+    for step in range(steps):
+        params.push_pull(gradients(trainer, step, params), n=10 + trainer)
+    params.leave()
+    return params
+
+
+def bits(params):
+    return b"".join(array.tobytes() for array in params.values())
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_two_trainers_get_bit_equal_parameters_on_every_run(servers, together, number):
+    runs = []
+    for _ in range(2):
+        attempt = servers(number, trainers=2)
+        runs += [bits(params) for params in together(lambda index, a=attempt: train(a.store(index), index), 2)]
+    assert len(set(runs)) == 1
+
+
+def test_one_trainer_gets_the_same_bits_as_alone(servers):
+    alone = train(LocalStore(), 0)
+    attempt = servers(2, trainers=1)
+    assert bits(train(attempt.store(0), 0)) == bits(alone)
+
+
+def test_two_trainers_apply_the_weighted_mean(servers, together):
+    attempt = servers(1, trainers=2)
+
+    def run(index):
+        params = Params({"w": np.zeros(1, "f4")}, attempt.store(index), SGD(1.0))
+        params.push_pull({"w": np.array([[1.0], [4.0]][index], "f4")}, n=[10, 30][index])
+        params.leave()
+        return params["w"].tolist()
+
+    assert together(run, 2) == [[-3.25], [-3.25]]
+
+
+def test_asynchronous_trainers_do_not_wait_for_each_other(servers):
+    attempt = servers(1, trainers=2)
+    assert train(attempt.store(0), 0, mode="async").version == 5
+
+
+def test_a_trainer_goes_on_when_another_one_is_lost(servers, together):
+    attempt = servers(1, trainers=2)
+
+    def run(index):
+        params = start(attempt.store(index))
+        params.push_pull(gradients(index, 0, params))
+        if index == 1:
+            attempt.members(0)
+            return 0
+        return params.push_pull(gradients(index, 1, params))
+
+    assert together(run, 2)[0] == 2
+
+
+def test_pulls_write_into_the_arrays_that_were_given(servers):
+    array = np.zeros(4, "f4")
+    params = Params({"w": array}, servers().store(0), SGD(1.0))
+    params.push({"w": np.ones(4, "f4")})
+    assert array.tolist() == [0] * 4
+    params.pull()
+    assert array.tolist() == [-1] * 4
+    assert params["w"] is array
+
+
+@pytest.mark.parametrize("server", [False, True])
+def test_the_version_counts_the_updates(servers, server):
+    params = train(servers().store(0) if server else LocalStore(), 0)
+    assert params.version == 5
+
+
+def test_the_second_trainer_gets_the_first_ones_values(servers, together):
+    attempt = servers(1, trainers=2)
+    values = together(
+        lambda index: Params({"w": np.full(2, float(index), "f4")}, attempt.store(index), SGD())["w"].tolist(), 2
+    )
+    assert values == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_trainers_that_disagree_are_told_where(servers):
+    attempt = servers(1, trainers=2)
+    Params({"w": np.zeros(2, "f4")}, attempt.store(0), SGD(0.1))
+    with pytest.raises(UsageError, match="same in all"):
+        Params({"w": np.zeros(2, "f4")}, attempt.store(1), SGD(0.2))
+
+
+WRONG = [
+    ({"v": np.zeros(2, "f4")}, 1, "no parameter 'v'"),
+    ({}, 1, "gradient of 'w' is missing"),
+    ({"w": np.zeros(3, "f4")}, 1, r"shape \(3,\)"),
+    ({"w": np.zeros(2, "f8")}, 1, "astype"),
+    ({"w": [0.0, 0.0]}, 1, "is a list"),
+    ({"w": np.array([0, np.nan], "f4")}, 1, "NaN or infinity"),
+    ({"w": np.zeros(2, "f4")}, 0, "at least 1"),
+    (None, 1, "dict of arrays"),
+]
+
+
+@pytest.mark.parametrize(("grads", "samples", "words"), WRONG)
+def test_gradients_that_do_not_fit_are_refused_with_a_sentence(grads, samples, words):
+    params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD())
+    with pytest.raises(UsageError, match=words):
+        params.push_pull(grads, n=samples)
+
+
+def test_a_huge_but_finite_gradient_is_taken():
+    params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD(1.0))
+    params.push_pull({"w": np.full(2, 1e30, "f4")})
+    assert params["w"][0] == np.float32(-1e30)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [({}, "dict of NumPy arrays"), ({"w": np.zeros(2, int)}, "float32"), ({"w": 1.0}, "is a float"), ({1: 2}, "text")],
+)
+def test_parameters_that_cannot_be_are_refused_with_a_sentence(arrays, words):
+    with pytest.raises(UsageError, match=words):
+        Params(arrays, LocalStore(), SGD())
