@@ -138,11 +138,11 @@ def _batch(body: Mapping[str, Any], field: str, cleaners: tuple[Cleaner, ...]) -
 def _rows(rows: Any, field: str, cleaners: tuple[Cleaner, ...]) -> list[Any]:
     if not isinstance(rows, list) or len(rows) > BATCH_LIMIT:
         _refuse(field, f"Must be a list of at most {BATCH_LIMIT} entries.")
-    for place, row in enumerate(rows):
-        if not isinstance(row, list) or len(row) != len(cleaners):
-            _refuse(f"{field}.{place}", f"Must be a list of {len(cleaners)} values.")
     if not rows:
         return []
+    if set(map(type, rows)) != {list} or set(map(len, rows)) != {len(cleaners)}:
+        place = next(place for place, row in enumerate(rows) if type(row) is not list or len(row) != len(cleaners))
+        _refuse(f"{field}.{place}", f"Must be a list of {len(cleaners)} values.")
     columns = []
     for number, (cleaner, column) in enumerate(zip(cleaners, zip(*rows, strict=True), strict=True)):
         try:
