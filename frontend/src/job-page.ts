@@ -135,7 +135,6 @@ async function act(action: "cancel" | "retry"): Promise<void> {
     const answer = await postJson<Job | null>(`${api}/${action}`, {});
     if (answer?.id && answer.id !== job.id) location.assign(`/n/${job.namespace}/jobs/${answer.id}`);
     else if (action === "retry") location.reload();
-    else note.textContent = "";
   } catch (error) {
     note.textContent = error instanceof ApiError ? error.problem.detail : gettext("The portal cannot be reached. Try again.");
   }
@@ -144,6 +143,8 @@ async function act(action: "cancel" | "retry"): Promise<void> {
 let state = job.state;
 document.addEventListener("regatta:job", (event) => {
   state = (event as CustomEvent<Job>).detail.state;
+  // The wish to cancel has been granted, or came too late.
+  if (isTerminal(state)) document.querySelector("[data-action-note]")?.replaceChildren();
   const chosen = document.querySelector<HTMLElement>("[data-tab][aria-selected=true]")?.dataset["tab"];
   if (chosen === "events") void showEvents();
   if (chosen === "artifacts") void showArtifacts();

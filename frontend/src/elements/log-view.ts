@@ -26,6 +26,8 @@ const OVERSCAN = 20;
 const WRAPPED_ROWS = 2000;
 const MOST_MATCHES = 1000;
 const REPLICA_COLOURS = 8;
+// Where the colours of a role begin, and how far its next replica's is.
+const COLOUR_OF_ROLE: Record<string, [number, number]> = { master: [0, 1], pserver: [1, 3], trainer: [2, 1] };
 const TROUBLE = /\b(error|exception|traceback|fatal|critical|warn(ing)?)\b/i;
 
 type Show = "all" | "stdout" | "stderr" | "trouble";
@@ -61,7 +63,7 @@ export class LogView extends HTMLElement {
   private readonly chips = h("div", { class: "chips", role: "group", "aria-label": gettext("Replicas") });
   private readonly pill = h("button", { class: "log-pill", type: "button", hidden: true, onclick: () => this.toEnd() });
   private readonly note = h("p", { class: "log-note quiet" });
-  private readonly search = h("input", { type: "search", placeholder: gettext("Search the whole log"), "aria-label": gettext("Search the whole log") });
+  private readonly search = h("input", { type: "search", placeholder: gettext("Search"), "aria-label": gettext("Search the whole log") });
   private readonly counter = h("span", { class: "quiet counter", role: "status" });
   private readonly followBox = h("input", { type: "checkbox", checked: true });
 
@@ -235,7 +237,7 @@ export class LogView extends HTMLElement {
   }
 
   private meetOne(name: string): void {
-    if (!this.replicas.has(name)) this.replicas.set(name, { colour: this.replicas.size % REPLICA_COLOURS, hidden: false });
+    if (!this.replicas.has(name)) this.replicas.set(name, { colour: colourOf(name), hidden: false });
   }
 
   private showChips(): void {
@@ -557,6 +559,13 @@ export class LogView extends HTMLElement {
     this.render();
     void navigator.clipboard?.writeText(`${location.origin}${location.pathname}#L${seq}`);
   }
+}
+
+/** The same replica has the same colour on every page and every day, whoever prints first. */
+function colourOf(name: string): number {
+  const [, role, index] = /^(.*?)-?(\d*)$/.exec(name) ?? [];
+  const [start, stride] = COLOUR_OF_ROLE[role ?? ""] ?? [3, 1];
+  return (start + stride * Number(index ?? 0)) % REPLICA_COLOURS;
 }
 
 function clock(time: string | number): string {

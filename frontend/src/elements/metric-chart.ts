@@ -365,7 +365,8 @@ export class MetricChart extends HTMLElement {
   private layout(): Plotly.Layout {
     const style = getComputedStyle(this);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: colour("--line"), zeroline: false, linecolor: colour("--line"), automargin: true };
+    const line = colour("--line");
+    const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
     return {
       // The reader's zoom outlives live updates, and ends with another curve or axis.
       uirevision: `${this.axis}|${this.key}`,
@@ -374,6 +375,7 @@ export class MetricChart extends HTMLElement {
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: style.fontFamily, size: 12, color: colour("--quiet") },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--quiet"), activecolor: colour("--accent") },
       hovermode: "x",
       dragmode: "zoom",
       showlegend: this.history.size > 1,
