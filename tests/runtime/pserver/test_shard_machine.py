@@ -159,4 +159,4 @@ class ShardMachine(RuleBasedStateMachine):
 
 
 TestShard = ShardMachine.TestCase
-TestShard.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestShard.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
