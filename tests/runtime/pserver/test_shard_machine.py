@@ -45,7 +45,7 @@ class ShardMachine(RuleBasedStateMachine):
     def _come(self, index):
         self.incarnation += 1
         trainer = Trainer(Who(index, self.incarnation))
-        trainer.ended = self._pass_of_master() - 1
+        trainer.ended = max(self._pass_of_master(), 0) - 1
         self.trainers[index] = trainer
         self._take(self.shard.change_members(self._live()))
 
@@ -67,8 +67,8 @@ class ShardMachine(RuleBasedStateMachine):
         return [trainer for _index, trainer in sorted(self.trainers.items()) if trainer.waiting is None]
 
     def _pass_of_master(self):
-        """A pass is over when all trainers have ended it."""
-        return min((trainer.ended for trainer in self.trainers.values()), default=-1) + 1
+        """The last pass of which the master has handed out tasks: all tasks before it are done."""
+        return max((t.ended if t.inside is None else t.inside for t in self.trainers.values()), default=0)
 
     def _ask(self, trainer, kind, event, step=None):
         self.next_ticket += 1
@@ -89,8 +89,9 @@ class ShardMachine(RuleBasedStateMachine):
             trainer.ended = number
             self._ask(trainer, "end", lambda t: self.shard.end_pass(t, trainer.who, trainer.seq, number))
         else:
-            # The pass after the one that it ended, perhaps before others have ended that; or the master's, again.
-            number = min(trainer.ended + 1, self._pass_of_master() + data.draw(st.integers(0, 1)))
+            # The master's pass, perhaps again; or the next, which it may open while others have yet to end theirs.
+            opened = max(self._pass_of_master(), 0)
+            number = opened + (trainer.ended == opened and data.draw(st.booleans()))
             trainer.inside, trainer.ended = number, number - 1
             self._ask(trainer, "begin", lambda t: self.shard.begin_pass(t, trainer.who, trainer.seq, number))
 
