@@ -49,7 +49,7 @@ def test_from_sign_in_to_a_trained_model(person: Callable[[], Person]) -> None:
     ada.photograph("jobs")
     page.get_by_role("link", name="New job").first.click()
     page.get_by_role("button", name="Recognise digits").click()
-    expect(page.locator("code-editor .cm-content")).to_contain_text("dist.init()")
+    expect(page.locator("code-editor .cm-content")).to_contain_text("from runtime import dist")
     page.get_by_label("Trainers").fill("2")
     ada.photograph("new-job")
     page.locator("code-editor .cm-content").click()

@@ -34,7 +34,7 @@ def regatta(house: House, tmp_path: Path) -> Run:
 
 
 def test_an_example_is_trained_followed_and_fetched(regatta: Run, tmp_path: Path) -> None:
-    submitted = regatta("submit", "--example", "digits", "--trainers", "2")
+    submitted = regatta("submit", "--example", "fit-a-line", "--trainers", "2")
     job_id = submitted.stdout.strip()
     followed = regatta("logs", "-f", job_id)
     assert (followed.returncode, regatta("wait", job_id).returncode) == (0, 0), followed.stderr
