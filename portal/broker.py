@@ -1,0 +1,56 @@
+"""Celery's file-system broker, made whole: a message or a table of queues is seen entire or not at all.
+
+kombu opens the file under its final name and then writes it, so a reader in another process may find half a message
+and the worker ends. Here a file is written under another name and moved into place.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kombu.transport import filesystem
+from kombu.utils.json import dumps, loads
+
+
+class Channel(filesystem.Channel):  # type: ignore[misc]
+    """One connection's view of the folders."""
+
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:
+        # The names sort by age; a queue's messages are told by what follows the first dot.
+        name = f"{time.monotonic_ns() // 1_000_000}_{uuid.uuid4()}.{queue}.msg"
+        _write_whole(Path(self.data_folder_out) / name, dumps(payload))
+
+    def _queue_bind(self, exchange: str, routing_key: str | None, pattern: str | None, queue: str | None) -> None:
+        table = self._exchange_file(exchange)
+        row = [routing_key or "", pattern or "", queue or ""]
+        with _alone(Path(self.control_folder) / "tables.lock"):
+            rows = loads(table.read_text()) if table.exists() else []
+            if row not in rows:
+                _write_whole(table, dumps([row, *rows]))
+
+
+class Transport(filesystem.Transport):  # type: ignore[misc]
+    """Named by ``broker_transport`` where the settings ask for ``filesystem://``."""
+
+    Channel = Channel
+
+
+def _write_whole(path: Path, text: str) -> None:
+    # No dot in the temporary name: no queue takes it for its own.
+    unfinished = path.with_name(f"unfinished-{uuid.uuid4().hex}")
+    unfinished.write_text(text)
+    unfinished.replace(path)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold a lock over several processes."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
