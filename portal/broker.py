@@ -7,6 +7,7 @@ and the worker ends. Here a file is written under another name and moved into pl
 from __future__ import annotations
 
 import fcntl
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -15,27 +16,26 @@ from pathlib import Path
 from typing import Any
 
 from kombu.transport import filesystem
-from kombu.utils.json import dumps, loads
 
 
-class Channel(filesystem.Channel):  # type: ignore[misc]
+class Channel(filesystem.Channel):
     """One connection's view of the folders."""
 
-    def _put(self, queue: str, payload: Any, **_: Any) -> None:
+    def _put(self, queue: str, message: Any, **_: Any) -> None:
         # The names sort by age; a queue's messages are told by what follows the first dot.
         name = f"{time.monotonic_ns() // 1_000_000}_{uuid.uuid4()}.{queue}.msg"
-        _write_whole(Path(self.data_folder_out) / name, dumps(payload))
+        _write_whole(Path(self.data_folder_out) / name, json.dumps(message))
 
     def _queue_bind(self, exchange: str, routing_key: str | None, pattern: str | None, queue: str | None) -> None:
-        table = self._exchange_file(exchange)
+        table: Path = self._exchange_file(exchange)  # type: ignore[no-untyped-call]
         row = [routing_key or "", pattern or "", queue or ""]
         with _alone(Path(self.control_folder) / "tables.lock"):
-            rows = loads(table.read_text()) if table.exists() else []
+            rows = json.loads(table.read_text()) if table.exists() else []
             if row not in rows:
-                _write_whole(table, dumps([row, *rows]))
+                _write_whole(table, json.dumps([row, *rows]))
 
 
-class Transport(filesystem.Transport):  # type: ignore[misc]
+class Transport(filesystem.Transport):
     """Named by ``broker_transport`` where the settings ask for ``filesystem://``."""
 
     Channel = Channel
