@@ -21,10 +21,10 @@ from kombu.transport import filesystem
 class Channel(filesystem.Channel):
     """One connection's view of the folders."""
 
-    def _put(self, queue: str, message: Any, **_: Any) -> None:
+    def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # as kombu's own does
         # The names sort by age; a queue's messages are told by what follows the first dot.
         name = f"{time.monotonic_ns() // 1_000_000}_{uuid.uuid4()}.{queue}.msg"
-        _write_whole(Path(self.data_folder_out) / name, json.dumps(message))
+        _write_whole(Path(self.data_folder_out) / name, json.dumps(payload))
 
     def _queue_bind(self, exchange: str, routing_key: str | None, pattern: str | None, queue: str | None) -> None:
         table: Path = self._exchange_file(exchange)  # type: ignore[no-untyped-call]
