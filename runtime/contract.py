@@ -31,6 +31,7 @@ ATTEMPT = "REGATTA_ATTEMPT"  # the attempt's number, from 1; fences late writers
 ROLE = "REGATTA_ROLE"  # master | pserver | trainer
 REPLICA = "REGATTA_REPLICA"  # "<role>-<index>"
 INDEX = "REGATTA_INDEX"  # the replica's index in its role, from 0
+LIFE = "REGATTA_LIFE"  # how often the replica was started in the attempt: 1, and 2 when it was started again in its place
 TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
 MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
 PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
@@ -130,6 +131,7 @@ class ReplicaState:
     why: str = ""
     # All output, points and artifacts and the last report have been taken by the portal.
     delivered: bool = False
+    life: int = 1  # LIFE
 
     def write(self, directory: Path) -> None:
         """Replace the state file atomically."""
@@ -203,11 +205,12 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # Every call is POST with "Authorization: Bearer <attempt token>" below /ingest/v1/attempts/<attempt id>/.
 #   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"system", text], ...]} -> {"last": n}
 #   metrics    {"replica", "first": n, "points": [[unix time, step, key, value], ...]}              -> {"last": n}
-#   report     {"replica", "phase": "starting"|"registered"|"exited", "code", "signal", "out_of_memory", "why"} -> {}
+#   report     {"replica", "life", "phase": "starting"|"registered"|"exited",
+#               "code", "signal", "out_of_memory", "why"}                                           -> {}
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}
 #   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}
-# Lines, points and events are numbered by the agent, each kind from 1 for the whole life of the replica in the attempt;
+# Lines, points and events are numbered by the agent, each kind from 1 for all lives of the replica in the attempt;
 # what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
 # with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
 # been replaced or removed; the agent stops its process and sends no more. Any other failure is retried.

@@ -64,7 +64,10 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class ReplicaView:
-    """What is seen of one replica. ``code`` is the exit code; ``signal`` the number of the signal that ended it."""
+    """What is seen of one replica in its present life (``runtime.contract.LIFE``).
+
+    ``code`` is the exit code; ``signal`` the number of the signal that ended it.
+    """
 
     name: str
     phase: Phase
@@ -72,6 +75,7 @@ class ReplicaView:
     signal: int | None = None
     out_of_memory: bool = False
     why: str = ""
+    life: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,16 @@ class ClusterBackend(Protocol):
         """What is there now. Never raises for an attempt that is gone."""
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
-        """Change the number of processes of a role."""
+        """Have the replicas 0 to ``replicas - 1`` of a role, and ask those of a higher index to end.
+
+        What has ended is not started again by this.
+        """
+
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        """Start a replica in its place again, as that life.
+
+        Nothing happens while an earlier life holds the place (``observe`` tells the life), nor in a stopped attempt.
+        """
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""

@@ -9,6 +9,7 @@ its processes may call at once.
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
     <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
+    <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     what the agent of each life of the replica printed
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from runtime.contract import ReplicaState
 
 PLAN_FILE = "plan.json"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
-AGENT_LOG = "agent.log"
 # How long after the grace an agent may still send its last words before it is killed too.
 LAST_WORDS = timedelta(seconds=5)
 
@@ -84,15 +84,22 @@ class LocalBackend:
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
         ever = [one for one in plan.replicas if one.role == role]
-        present = [one for one in ever if not (attempt / one.name / contract.STOP_FILE).exists()]
-        # An index is never used again: its directory tells how that replica ended.
-        fresh = range(len(ever), len(ever) + replicas - len(present))
+        fresh = range(len(ever), replicas)
         if ever and fresh:
             plan = replace(plan, replicas=(*plan.replicas, *(_sibling(ever[0], index) for index in fresh)))
             _write_plan(attempt, plan)
             self.launch(plan)
-        for surplus in present[replicas:]:
+        for surplus in ever[replicas:]:
             self._stop(attempt / surplus.name, plan.grace)
+
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or (attempt / contract.STOP_FILE).exists():
+            return
+        for one in plan.replicas:
+            if one.name == name:
+                self._start(attempt, plan, one, life)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         attempt = self._directory(ref)
@@ -115,24 +122,27 @@ class LocalBackend:
         shutil.rmtree(attempt, ignore_errors=True)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
-    def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
-        """Start one replica's agent unless one lives or has lived. The lock decides between two callers."""
+    def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int = 1) -> None:
+        """Start one life of a replica unless it, or a later one, has begun. The lock decides between two callers."""
         directory = attempt / replica.name
         directory.mkdir(exist_ok=True, mode=0o700)
         lock = contract.take_lock(directory)
         if lock is None:
             return
         try:
-            if ReplicaState.load(directory) is None:
+            before = ReplicaState.load(directory)
+            if before is None if life == 1 else _life(directory) < life:
+                if before is not None:
+                    _clear(directory, before)
                 _make_rooms(directory, plan.bundle if replica.role == contract.TRAINER else None)
-                self._start_agent(attempt, plan, replica, lock)
+                self._start_agent(attempt, plan, replica, life, lock)
         finally:
             # The agent has inherited the descriptor, and the lock with it.
             os.close(lock)
 
-    def _start_agent(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> None:
+    def _start_agent(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, lock: int) -> None:
         directory = attempt / replica.name
-        with (directory / AGENT_LOG).open("ab") as log:
+        with _agent_log(directory, life).open("ab") as log:
             # Not waited for: the agent outlives this process. Ended ones are collected by ``observe``.
             subprocess.Popen(
                 [sys.executable, "-m", "runtime.agent", "--", *replica.command],
@@ -140,7 +150,7 @@ class LocalBackend:
                 stdout=log,
                 stderr=log,
                 cwd=directory,
-                env=self._environment(attempt, plan, replica, lock),
+                env={**self._environment(attempt, plan, replica, lock), contract.LIFE: str(life)},
                 pass_fds=(lock,),
                 start_new_session=True,
             )
@@ -187,7 +197,7 @@ class LocalBackend:
     def _stop(self, directory: Path, grace: timedelta) -> None:
         """The first call asks; a call after grace and last words kills."""
         asked = self._write_stop(directory, grace)
-        state = ReplicaState.load(directory)
+        state = _state(directory)
         if state is None:
             return  # its agent looks for the stop file before it starts anything
         lives = contract.is_locked(directory)
@@ -219,29 +229,47 @@ class LocalBackend:
 def _view(directory: Path, name: str, now: float) -> ReplicaView:
     # The lock before the state: an agent writes its last state before it lets go of the lock.
     lives = contract.is_locked(directory)
-    state = ReplicaState.load(directory)
+    state = _state(directory)
     if state is None:
         return _view_without_state(directory, name, lives)
     if not lives:
         sessions.collect(state.pid)
     if state.phase == "exited" and (state.delivered or not lives or now > (state.finished or 0) + HANDOVER_SECONDS):
-        return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why)
+        return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.life)
     if not lives:
-        return ReplicaView(name, Phase.LOST, why="its agent is gone and left no word of how the process ended")
-    return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING)
+        why = "its agent is gone and left no word of how the process ended"
+        return ReplicaView(name, Phase.LOST, why=why, life=state.life)
+    return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, life=state.life)
+
+
+def _state(directory: Path) -> ReplicaState | None:
+    """What the agent of the present life last wrote; None before its first word."""
+    state = ReplicaState.load(directory)
+    return state if state is not None and state.life >= _life(directory) else None
+
+
+def _life(directory: Path) -> int:
+    """The life that was begun last, which its agent's log tells; 0 before the first."""
+    begun = [int(path.name.split(".")[1]) for path in directory.glob("agent.*.log")]
+    return max(begun, default=int(_agent_log(directory, 1).exists()))
+
+
+def _agent_log(directory: Path, life: int) -> Path:
+    return directory / ("agent.log" if life == 1 else f"agent.{life}.log")
 
 
 def _is_busy(directory: Path) -> bool:
     """Whether an agent lives that has something left to do. After its last delivery it only exits."""
-    state = ReplicaState.load(directory)
+    state = _state(directory)
     return contract.is_locked(directory) and not (state and state.delivered)
 
 
 def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
-    if not lives and (directory / AGENT_LOG).exists():
-        last = _last_line(directory / AGENT_LOG)
-        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}")
-    return ReplicaView(name, Phase.STARTING)
+    life = _life(directory)
+    if not lives and life:
+        last = _last_line(_agent_log(directory, life))
+        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}", life=life)
+    return ReplicaView(name, Phase.STARTING, life=max(1, life))
 
 
 def _last_line(path: Path) -> str:
@@ -250,6 +278,13 @@ def _last_line(path: Path) -> str:
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------
+def _clear(directory: Path, before: ReplicaState) -> None:
+    """Make room for another life: the wish to stop was the earlier one's, and nothing of that may run on."""
+    (directory / contract.STOP_FILE).unlink(missing_ok=True)
+    if before.phase != "exited":
+        sessions.kill(before.pid, before.ticks, directory)
+
+
 def _make_rooms(directory: Path, bundle: Path | None) -> None:
     """The replica's own directories; ``work`` with a private copy of the code where the role runs the user's code.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from runtime.coordination.base import Change, CoordinationStore, Lease, Relisted, Versioned, Watch
 
 RETRY_SECONDS = 0.5
+# How much longer than its lease an earlier life of the replica may seem to live.
+STALE_SECONDS = 5.0
+
+
+class _StillThere(Exception):
+    """The registration of the replica's life before has not run out yet."""
 
 
 class Membership:
@@ -38,6 +45,7 @@ class Membership:
         self._watch: Watch | None = None
         self._lease: Lease | None = None
         self._left = threading.Event()
+        self._patient_until = time.monotonic() + contract.LEASE_SECONDS[settings.role] + STALE_SECONDS
 
     def start(self) -> None:
         """Begin to watch."""
@@ -67,7 +75,7 @@ class Membership:
             try:
                 self._put(address)
                 return
-            except (StoreUnavailable, LeaseLost):
+            except (StoreUnavailable, LeaseLost, _StillThere):
                 self._left.wait(RETRY_SECONDS)
 
     def _put(self, address: str) -> None:
@@ -82,6 +90,8 @@ class Membership:
         answer = store.put(key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
         # After a lost answer the entry in the way may be our own.
         if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
+            if settings.life > 1 and time.monotonic() < self._patient_until:
+                raise _StillThere
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():
             self._lease.revoke()

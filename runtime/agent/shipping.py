@@ -28,10 +28,13 @@ _REFUSED_FOR_GOOD = (400, 403, 409, 413, 415, 422)
 class Sender:
     """The agent's one voice towards the portal. ``say``, ``line`` and ``append`` never wait for it."""
 
-    def __init__(self, ingest: Ingest, replica: str, directory: Path, on_replaced: Callable[[str], None]) -> None:
+    def __init__(
+        self, ingest: Ingest, replica: str, life: int, directory: Path, on_replaced: Callable[[str], None]
+    ) -> None:
         """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal."""
         self._ingest = ingest
         self._replica = replica
+        self._life = life
         self._on_replaced = on_replaced
         self._state = threading.Condition()
         self._spools = {kind: Spool(directory / f"{kind}.spool", self._wake) for kind in _LISTS}
@@ -59,8 +62,11 @@ class Sender:
     def report(self, phase: str, **facts: Any) -> None:
         """Say how the replica is; reports go before all else, in order."""
         with self._state:
-            self._reports.append({"replica": self._replica, "phase": phase, **facts})
+            self._reports.append(self._report(phase, facts))
         self._wake()
+
+    def _report(self, phase: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"replica": self._replica, "life": self._life, "phase": phase, **facts}
 
     def give_up_at(self, deadline: float) -> None:
         """Try no longer than this (monotonic). What is left stays in the spool."""
@@ -68,13 +74,14 @@ class Sender:
             self._give_up_at = deadline
         self._wake()
 
-    def finish(self, files: Path, last_report: Mapping[str, Any]) -> bool:
-        """Send everything, then the files, then the last report; wait for it. False when it was given up."""
+    def finish(self, files: Path, end: Mapping[str, Any]) -> bool:
+        """Send everything, then the files, then the report of the end; wait for it. False when it was given up."""
         with self._state:
             self._finishing = True
         self._wake()
         self._thread.join()
-        delivered = self._flush() and self._send_files(files) and self._flush() and self._send_report(last_report)
+        delivered = self._flush() and self._send_files(files) and self._flush()
+        delivered = delivered and self._send_report(self._report("exited", end))
         self._ingest.close()
         return delivered
 

@@ -38,17 +38,19 @@ class Spool:
     """A file with one JSON entry a line: entry n is line n, and the numbering is the file's.
 
     An entry counts from the moment it is in the file, so that whatever happens to the portal or the network it can be
-    sent, and sent again. Appending and reading may happen on different threads.
+    sent, and sent again. Appending and reading may happen on different threads. A replica that is started again in its
+    place goes on in the file of its life before.
     """
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         """``wake`` is called when something new waits and again when it has grown to a batch."""
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._wake = wake
         self._lock = threading.Lock()
-        self._size = 0
-        self._waiting_since: float | None = None
-        self.sent = Cursor()
+        self.sent, self._size = self._kept()
+        # Half an entry is no entry.
+        os.ftruncate(self._file, self._size)
+        self._waiting_since = time.monotonic() if self._size else None
 
     def append(self, entries: Sequence[str]) -> None:
         """Number and keep the entries, each a JSON text without a line break. All or, with OSError, none of them."""
@@ -97,6 +99,20 @@ class Spool:
             number += len(entries)
             offset += sum(map(len, entries)) + len(entries)
         self.taken(Cursor(number, offset))
+
+    def _kept(self) -> tuple[Cursor, int]:
+        """The cursor before the last entry of the file, and where that entry ends.
+
+        Sending the last one again tells where the portal is: it has it already, or says from where to go on.
+        """
+        number = begin = end = offset = 0
+        while block := os.pread(self._file, LARGEST_BATCH, offset):
+            if (last := block.rfind(b"\n")) >= 0:
+                before = block.rfind(b"\n", 0, last)
+                begin, end = (end if before < 0 else offset + before + 1), offset + last + 1
+                number += block.count(b"\n")
+            offset += len(block)
+        return Cursor(max(0, number - 1), begin), end
 
     def _write(self, block: bytes) -> None:
         rest = memoryview(block)

@@ -40,7 +40,8 @@ class Supervisor:
         self._settings = settings
         self._command = command
         self._state_lock = threading.Lock()
-        self._state = ReplicaState(os.getpid(), processes.start_ticks(os.getpid()), "starting", time.time())
+        ticks = processes.start_ticks(os.getpid())
+        self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), life=settings.life)
         self._link = Link()
         self._error = TracebackReader(str(settings.work))
         self._cap = output.Cap(settings.log_cap)
@@ -107,7 +108,7 @@ class Supervisor:
 
         settings = self._settings
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
-        self._sender = Sender(ingest, settings.replica, settings.directory, self._replaced)
+        self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
         self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
         self._sender.report("starting")
@@ -249,8 +250,7 @@ class Supervisor:
 
     def _deliver(self, end: Ending) -> int:
         self._note(phase="exited", finished=time.time(), **end.facts())
-        report = {"replica": self._settings.replica, "phase": "exited", **end.facts()}
-        delivered = self._sender.finish(self._settings.output, report)
+        delivered = self._sender.finish(self._settings.output, end.facts())
         self._note(delivered=delivered)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 

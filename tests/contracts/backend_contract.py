@@ -118,6 +118,43 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
+    def test_who_has_ended_starts_again_in_its_place(
+        self, backend: ClusterBackend, plan: Any, marker: Path, reopen: Callable[[], ClusterBackend]
+    ) -> None:
+        attempt = plan(self.SHORT)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_exited)
+        restart(backend, attempt.ref, "trainer-1", 2)
+        view = wait_until(backend, attempt.ref, lambda view: all_exited(view) and view.replicas[1].life == 2)
+        restart(reopen(), attempt.ref, "trainer-1", 2)
+        backend.launch(attempt)
+        assert [(one.life, one.code) for one in view.replicas] == [(1, 0), (2, 0)]
+        assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1", "trainer-1"]
+
+    def test_who_still_runs_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, lambda view: all_running(view) and marker.exists())
+        backend.restart(attempt.ref, "trainer-0", 2)
+        assert [one.life for one in backend.observe(attempt.ref).replicas] == [1, 1]
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+        backend.restart(attempt.ref, "trainer-0", 2)
+        assert all_exited(backend.observe(attempt.ref)), "a stopped attempt stays stopped"
+
+    def test_who_was_taken_away_comes_back(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_running)
+        backend.scale(attempt.ref, "trainer", 1)
+        wait_until(backend, attempt.ref, lambda view: len(_in(view, Phase.EXITED)) == 1)
+        backend.scale(attempt.ref, "trainer", 2)
+        assert len(_in(backend.observe(attempt.ref), Phase.EXITED)) == 1
+        restart(backend, attempt.ref, "trainer-1", 2)
+        wait_until(backend, attempt.ref, all_running)
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+
     def test_scaling_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
         backend.scale(AttemptRef("job", "never", 1), "trainer", 3)
 
@@ -129,6 +166,16 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
         for index in range(2)
     )
     return LaunchPlan(AttemptRef("job", attempt_id, 1), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
+
+
+def restart(backend: ClusterBackend, ref: AttemptRef, name: str, life: int) -> None:
+    """An earlier life that has ended may hold its place for a moment, and the call comes again."""
+
+    def begun(view: AttemptView) -> bool:
+        backend.restart(ref, name, life)
+        return any((one.name, one.life) == (name, life) for one in view.replicas)
+
+    wait_until(backend, ref, begun)
 
 
 def all_exited(view: AttemptView) -> bool:

@@ -29,6 +29,9 @@ class WillingBackend:
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         self.scaled.append((ref, role, replicas))
 
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        self.set(ref, ReplicaView(name, self.first_phase(), life=life))
+
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.stopped.append((ref, grace))
         for name, view in self._views.get(ref.attempt_id, {}).items():

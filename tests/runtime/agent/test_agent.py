@@ -47,7 +47,8 @@ def test_what_is_printed_arrives_line_by_line_and_the_end_is_reported(replica: R
     report = replica.run("import sys\nprint('one')\nprint('two')\nprint('three', file=sys.stderr)")
     assert (portal.texts("stdout"), portal.texts("stderr")) == (["one", "two"], ["three"])
     assert report == {
-        "replica": "trainer-0", "phase": "exited", "code": 0, "signal": None, "out_of_memory": False, "why": "",
+        "replica": "trainer-0", "life": 1, "phase": "exited",
+        "code": 0, "signal": None, "out_of_memory": False, "why": "",
     }  # fmt: skip
 
 

@@ -38,6 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
     folder: Path, batches: list[list[str]], last: int
 ) -> None:
+    (folder / "again").unlink(missing_ok=True)
     spool = spool_at(folder / "again")
     for batch in batches:
         spool.append(batch)
@@ -45,6 +46,19 @@ def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
     assert drain(spool) == numbered
     spool.go_back(last)
     assert drain(spool) == numbered[last:]
+
+
+@given(st.lists(st.text(max_size=30).map(json.dumps), max_size=8), st.integers(0, 40), st.integers(0, 8))
+def test_another_life_goes_on_where_the_portal_is(folder: Path, entries: list[str], cut: int, taken: int) -> None:
+    (folder / "lives").write_text("".join(f"{entry}\n" for entry in entries))
+    whole = (folder / "lives").read_bytes()[: -cut or None]
+    (folder / "lives").write_bytes(whole)
+    kept = whole.split(b"\n")[:-1]
+    spool = spool_at(folder / "lives")
+    assert drain(spool) == list(enumerate(kept, 1))[-1:], "the last entry asks where the portal is"
+    spool.go_back(min(taken, len(kept)))
+    spool.append(['"new"'])
+    assert drain(spool) == list(enumerate([*kept, b'"new"'], 1))[min(taken, len(kept)) :]
 
 
 def test_an_entry_larger_than_a_batch_goes_whole(tmp_path: Path) -> None:
