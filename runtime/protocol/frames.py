@@ -1,7 +1,10 @@
 """Frames: a fixed header of 64 little-endian bytes and a payload of at most 1 MiB.
 
 The payload is either UTF-8 JSON (head frames) or raw little-endian numbers (``Op.BLOCK``). The checksum covers the
-first 60 bytes of the header and the payload. Pure: nothing here touches a socket.
+first 60 bytes of the header and the payload: CRC-32 of both for JSON; for numbers CRC-32 of the header plus the sum of
+the payload's 32-bit words, since a CRC over every gradient costs more time than all else of a step together. The sum
+finds every damage that is confined to one word, and TCP has looked at the bytes before. Pure: nothing here touches a
+socket.
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from collections.abc import Mapping
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from runtime.errors import WireError
 
 MAGIC = b"DPS1"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 64
 MAX_PAYLOAD = 1 << 20
 
@@ -26,6 +31,7 @@ Buffer = bytes | bytearray | memoryview
 _LAYOUT = struct.Struct("<4sBBHIIQQQQIIII")
 _UNSIGNED = struct.Struct("<I")
 _CRC_AT = HEADER_BYTES - _UNSIGNED.size
+_WORD_MASK = 0xFFFFFFFF
 
 
 class Op(IntEnum):
@@ -42,6 +48,7 @@ class Op(IntEnum):
     END_PASS = 10
     STATUS = 11
     BYE = 12
+    SHARE = 13  # numbers travel through memory that both processes map
     TASK_GET = 16
     TASK_DONE = 17
     TASK_FAIL = 18
@@ -118,8 +125,7 @@ def pack(header: Header, payload: Buffer = b"") -> bytes:
     flags = header.flags | header.dtype << _DTYPE_SHIFT
     numbers = (header.job, header.shard, header.incarnation, header.expected, header.seq, header.version)
     packed = _LAYOUT.pack(MAGIC, VERSION, header.op, flags, *numbers, header.tensor, header.offset, size, 0)
-    crc = zlib.crc32(payload, zlib.crc32(packed[:_CRC_AT]))
-    return packed[:_CRC_AT] + _UNSIGNED.pack(crc)
+    return packed[:_CRC_AT] + _UNSIGNED.pack(_checksum(header.op, packed[:_CRC_AT], payload))
 
 
 def unpack(data: Buffer) -> Header:
@@ -147,9 +153,17 @@ def _op(number: int) -> Op:
 
 def verify(data: Buffer, header: Header, payload: Buffer) -> None:
     """Check the checksum of a frame that was read as ``data`` (64 bytes) and ``payload``."""
-    crc = zlib.crc32(payload, zlib.crc32(memoryview(data)[:_CRC_AT]))
+    crc = _checksum(header.op, memoryview(data)[:_CRC_AT], payload)
     if crc != header.crc:
         raise WireError(f"A frame was damaged on its way: checksum {crc:08x} instead of {header.crc:08x}.")
+
+
+def _checksum(op: Op, fixed: Buffer, payload: Buffer) -> int:
+    crc = zlib.crc32(fixed)
+    whole = memoryview(payload).nbytes & ~(_UNSIGNED.size - 1) if op is Op.BLOCK else 0
+    words = np.frombuffer(payload, "<u4", whole // _UNSIGNED.size)
+    total = crc + int(np.add.reduce(words, dtype=np.uint32))
+    return zlib.crc32(memoryview(payload)[whole:], total & _WORD_MASK)
 
 
 def to_json(body: Mapping[str, Any]) -> bytes:
