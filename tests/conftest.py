@@ -27,8 +27,17 @@ def _why_no_processes() -> str:
     return "" if sys.platform.startswith("linux") else "process groups and /proc are looked at as on Linux"
 
 
+def _why_no_etcd() -> str:
+    missing = [name for name in ("etcd", "etcdctl") if shutil.which(name) is None]
+    return f"there is no {missing[0]} (Debian: apt-get install etcd-server etcd-client)" if missing else ""
+
+
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
-_GROUPS: Mapping[str, Callable[[], str]] = {"browser": _why_no_browser, "processes": _why_no_processes}
+_GROUPS: Mapping[str, Callable[[], str]] = {
+    "browser": _why_no_browser,
+    "etcd": _why_no_etcd,
+    "processes": _why_no_processes,
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,6 +26,18 @@ class StoreUnavailable(CoordinationError):
     """The store did not answer in time. Nothing is known of the last write; ask again."""
 
 
+class StoreFull(StoreUnavailable):
+    """The store takes no writes until somebody makes room. The write did not happen; reads go on."""
+
+
+class AccessDenied(CoordinationError):
+    """The store does not take this user, password or key. Asking again changes nothing."""
+
+
+class TooLarge(CoordinationError):
+    """The store will never take as much in one request. Nothing was written."""
+
+
 class LeaseLost(CoordinationError):
     """The lease ran out or was revoked; its keys are gone. Register again as a new incarnation."""
 
@@ -117,7 +129,10 @@ class Listing:
 
 
 class Watch(Protocol):
-    """Iterating blocks until something happens and ends after ``close``, which any thread may call."""
+    """Iterating blocks until something happens and ends after ``close``, which any thread may call.
+
+    A store that is away for a while is waited for; AccessDenied is raised where it will never answer.
+    """
 
     def __iter__(self) -> Iterator[Change | Relisted]: ...
 
@@ -212,7 +227,8 @@ class Lease:
             return self._lose("No keepalive was answered in time.")
         try:
             known = self._keep()
-        except StoreUnavailable:
+        except CoordinationError:
+            # Whatever it is, the holder may go on until the fence, and has to be told then.
             return max(0.0, min(self.ttl / 10, self.fence_at - self._clock()))
         if not known:
             return self._lose("The coordination store has ended the lease.")

@@ -56,6 +56,15 @@ class TestEmbeddedStore(CoordinationContract):
 
         return move
 
+    @pytest.fixture
+    def forget(self) -> Callable[[CoordinationStore], None]:
+        def overflow(store: CoordinationStore) -> None:
+            for number in range(1200):
+                store.put(f"/w/{number}", b"")
+                store.delete(f"/w/{number}")
+
+        return overflow
+
 
 def test_a_restart_of_the_machine_ends_every_lease(open_store, clock):
     store = open_store()
@@ -158,6 +167,21 @@ def test_two_processes_race_and_each_key_has_one_winner(tmp_path):
     store.close()
 
 
+IMPORTS = """
+import sys
+from runtime.coordination import connect
+connect(sys.argv[1]).put("/a", b"1")
+print([name for name in ("grpc", "google.protobuf", "pyetcd") if name in sys.modules])
+"""
+
+
+@pytest.mark.processes
+def test_the_embedded_store_loads_nothing_of_etcd(tmp_path):
+    url = f"sqlite:///{tmp_path}/store.db"
+    loaded = subprocess.check_output([sys.executable, "-c", IMPORTS, url], text=True, cwd=ROOT, timeout=20)
+    assert loaded == "[]\n"
+
+
 def test_both_ways_to_write_an_absolute_path_mean_the_same_file(tmp_path):
     one, other = connect(f"sqlite:///{tmp_path}/a.db"), connect(f"sqlite://{tmp_path}/a.db")
     one.put("/a", b"1")
@@ -166,7 +190,7 @@ def test_both_ways_to_write_an_absolute_path_mean_the_same_file(tmp_path):
     other.close()
 
 
-@pytest.mark.parametrize("url", ["etcd://localhost:2379", "redis://localhost", ""])
+@pytest.mark.parametrize("url", ["redis://localhost", ""])
 def test_another_address_is_refused_with_a_sentence(url):
     with pytest.raises(CoordinationError, match="sqlite:///path/to/file"):
         connect(url)

@@ -1,0 +1,83 @@
+"""One user and one role of etcd for each attempt, so that no job can read or write what belongs to another.
+
+Only those who start attempts call this: the address of the whole site, with the right to make users, stays with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from pyetcd import etcdrpc
+from pyetcd.etcdrpc import auth_pb2
+
+from runtime import contract
+from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.etcd_connection import (
+    DELETE_RANGE,
+    RANGE,
+    ROLE_ADD,
+    ROLE_DELETE,
+    ROLE_GRANT_PERMISSION,
+    USER_ADD,
+    USER_DELETE,
+    USER_GRANT_ROLE,
+    Connection,
+    Method,
+    Refused,
+)
+
+_EXISTS = ("user name already exists", "role name already exists")
+_IS_GONE = ("user name not found", "role name not found")
+
+
+def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
+    """The address at which the attempt reaches the etcd of ``site``; may be called again.
+
+    Where ``site`` names a user, the attempt gets one of its own that may touch nothing but its keys. Where it names
+    none, everybody shares: the answer is ``site``, after etcd was seen to answer. Raises CoordinationError.
+    """
+    address = EtcdAddress.parse(site)
+    with contextlib.closing(Connection(address)) as connection:
+        span = _span(address, job_id, attempt)
+        if not address.user:
+            connection.call(RANGE, etcdrpc.RangeRequest(**span, count_only=True))
+            return site
+        name = _name(job_id, attempt)
+        permission = auth_pb2.Permission(permType=auth_pb2.Permission.READWRITE, **span)
+        grant = etcdrpc.AuthRoleGrantPermissionRequest(name=name, perm=permission)
+        _unless(_EXISTS, connection, ROLE_ADD, etcdrpc.AuthRoleAddRequest(name=name))
+        connection.call(ROLE_GRANT_PERMISSION, grant)
+        _unless(_EXISTS, connection, USER_ADD, etcdrpc.AuthUserAddRequest(name=name, password=password))
+        connection.call(USER_GRANT_ROLE, etcdrpc.AuthUserGrantRoleRequest(user=name, role=name))
+        return address.with_account(name, password).url
+
+
+def close_account(site: str, job_id: str, attempt: int) -> None:
+    """Remove the attempt's user and role, and all its keys; may be called again. Raises CoordinationError."""
+    address = EtcdAddress.parse(site)
+    with contextlib.closing(Connection(address)) as connection:
+        if address.user:
+            # The user first: nobody writes after the keys are gone.
+            name = _name(job_id, attempt)
+            _unless(_IS_GONE, connection, USER_DELETE, etcdrpc.AuthUserDeleteRequest(name=name))
+            _unless(_IS_GONE, connection, ROLE_DELETE, etcdrpc.AuthRoleDeleteRequest(role=name))
+        connection.call(DELETE_RANGE, etcdrpc.DeleteRangeRequest(**_span(address, job_id, attempt)))
+
+
+def _name(job_id: str, attempt: int) -> str:
+    return f"regatta-{job_id}-{attempt}"
+
+
+def _span(address: EtcdAddress, job_id: str, attempt: int) -> dict[str, bytes]:
+    """From where to where the attempt's keys reach."""
+    return address.span(contract.attempt_prefix(job_id, attempt))
+
+
+def _unless(words: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:
+    """Ask for it; that it is so already is as good."""
+    try:
+        connection.call(method, request)
+    except Refused as refusal:
+        if not any(part in str(refusal) for part in words):
+            raise

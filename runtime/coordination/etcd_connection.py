@@ -1,0 +1,232 @@
+"""One process's connection to etcd: which server is asked, the token, deadlines, and its errors as our sentences.
+
+The messages and stubs are pyetcd's. Its client is not used: it drops the server's words when a call fails, drops the
+revision of a transaction, and does not sign in again when its token is forgotten, as after every restart of etcd.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import grpc
+from pyetcd import etcdrpc
+
+from runtime.coordination.base import (
+    AccessDenied,
+    CoordinationError,
+    LeaseLost,
+    StoreFull,
+    StoreUnavailable,
+    TooLarge,
+)
+from runtime.coordination.etcd_address import EtcdAddress
+
+CALL_SECONDS = 5.0
+
+Method = Callable[["_Server"], Callable[..., Any]]
+RANGE: Method = attrgetter("kv.Range")
+TXN: Method = attrgetter("kv.Txn")
+DELETE_RANGE: Method = attrgetter("kv.DeleteRange")
+LEASE_GRANT: Method = attrgetter("lease.LeaseGrant")
+LEASE_REVOKE: Method = attrgetter("lease.LeaseRevoke")
+KEEP_ALIVE: Method = attrgetter("keep_alive")
+USER_ADD: Method = attrgetter("auth.UserAdd")
+USER_DELETE: Method = attrgetter("auth.UserDelete")
+USER_GRANT_ROLE: Method = attrgetter("auth.UserGrantRole")
+ROLE_ADD: Method = attrgetter("auth.RoleAdd")
+ROLE_DELETE: Method = attrgetter("auth.RoleDelete")
+ROLE_GRANT_PERMISSION: Method = attrgetter("auth.RoleGrantPermission")
+
+_OPTIONS = (
+    # A server that vanished without a word is noticed within 15 s, also on a stream where nothing happens.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # One that comes back is found again before a lease can run out. The usual pause grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # A repeated write must be asked for by those who know whether it may be repeated.
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", -1),
+)
+# A server that is cut off from the others says so at once instead of keeping us waiting.
+_HAS_LEADER = ("hasleader", "true")
+
+_GIVE_ACCOUNT = "Correct user and password in the address of etcd (REGATTA_COORDINATION)."
+# What is said of an error, by a part of the server's words.
+_SENTENCES: Sequence[tuple[str, type[CoordinationError], str]] = (
+    ("requested lease not found", LeaseLost, "The lease is gone from etcd. Register again."),
+    (
+        "database space exceeded",
+        StoreFull,
+        "etcd is full and takes no writes. Compact and defragment it, then disarm its alarm (deploy/README.md).",
+    ),
+    ("request is too large", TooLarge, "etcd takes no request as large as this. Raise its --max-request-bytes."),
+    ("message larger than max", TooLarge, "etcd takes no request as large as this. Raise its --max-request-bytes."),
+    ("too many operations", TooLarge, "etcd takes no transaction of as many keys. Raise its --max-txn-ops."),
+    ("invalid user ID or password", AccessDenied, f"etcd does not take this user and password. {_GIVE_ACCOUNT}"),
+    ("user name is empty", AccessDenied, f"etcd wants a user and a password. {_GIVE_ACCOUNT}"),
+    ("permission denied", AccessDenied, f"This user of etcd may not do that. {_GIVE_ACCOUNT}"),
+    (
+        "authentication is not enabled",
+        AccessDenied,
+        "etcd does not ask for users. Switch its authentication on, or take the user out of REGATTA_COORDINATION.",
+    ),
+)
+# The token is unknown (etcd was started again, or it is five minutes old) or from before a change of the accounts.
+# Nothing was done; with a fresh token it will be.
+_STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
+_REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNIMPLEMENTED,
+)
+# The client's words at a deadline, and those of a server that was quicker to notice.
+_DEADLINE_WORDS = ("Deadline Exceeded", "context deadline exceeded")
+_ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Refused(CoordinationError):
+    """etcd understood and said no; its words are the message."""
+
+
+class _Server:
+    """One server of the cluster and what it can be asked."""
+
+    def __init__(self, name: str, ca: str) -> None:
+        self.name = name
+        self.channel = _channel(name, ca)
+        self.kv = etcdrpc.KVStub(self.channel)
+        self.lease = etcdrpc.LeaseStub(self.channel)
+        self.auth = etcdrpc.AuthStub(self.channel)
+        self.watch = etcdrpc.WatchStub(self.channel)
+
+    def keep_alive(self, request: Any, **options: Any) -> Any:
+        """One keepalive over a stream of its own."""
+        stream = self.lease.LeaseKeepAlive(iter([request]), **options)
+        try:
+            return next(stream)
+        finally:
+            stream.cancel()
+
+
+class Connection:
+    """Asks the server that answered last; after a failure, the next. Any thread may call. Not for use across a fork."""
+
+    def __init__(self, address: EtcdAddress, call_seconds: float = CALL_SECONDS) -> None:
+        self._address = address
+        self._servers = [_Server(name, address.ca) for name in address.servers]
+        self._current = 0
+        self._call_seconds = call_seconds
+        self._token = ""
+        self._signing_in = threading.Lock()
+
+    def call(self, method: Method, request: Any, seconds: float | None = None) -> Any:
+        """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_SENTENCES`` tells."""
+        give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
+        server = self._servers[self._current]
+        try:
+            try:
+                return self._ask(server, method, request, give_up)
+            except grpc.RpcError as error:
+                if not _speaks_of(error, _STALE_TOKEN):
+                    raise
+            self._token = ""
+            return self._ask(server, method, request, give_up)
+        except grpc.RpcError as error:
+            raise self.failed(server, error) from error
+
+    def watch(self, create: Any, seconds: float) -> WatchStream:
+        """Open a stream that ends by itself after ``seconds``."""
+        server = self._servers[self._current]
+        try:
+            return WatchStream(self, server, create, seconds, self._metadata(server, self._call_seconds))
+        except grpc.RpcError as error:
+            raise self.failed(server, error) from error
+
+    def failed(self, server: _Server, error: grpc.RpcError) -> CoordinationError:
+        """What to raise for it. The next call asks another server if this one is to blame."""
+        if error.code() in _ELSEWHERE and server is self._servers[self._current]:
+            self._current = (self._current + 1) % len(self._servers)
+        for words, kind, sentence in _SENTENCES:
+            if _speaks_of(error, (words,)):
+                return kind(sentence)
+        if error.code() in _REFUSALS:
+            return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
+        return StoreUnavailable(
+            f"etcd at {server.name} did not answer ({error.details()}). See that it runs and can be reached; "
+            "it is asked again."
+        )
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.channel.close()
+
+    def _ask(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
+        metadata = self._metadata(server, give_up - time.monotonic())
+        return method(server)(request, timeout=max(0.0, give_up - time.monotonic()), metadata=metadata)
+
+    def _metadata(self, server: _Server, seconds: float) -> tuple[tuple[str, str], ...]:
+        if not self._address.user:
+            return (_HAS_LEADER,)
+        with self._signing_in:
+            if not self._token:
+                account = etcdrpc.AuthenticateRequest(name=self._address.user, password=self._address.password)
+                self._token = str(server.auth.Authenticate(account, timeout=max(0.0, seconds)).token)
+            return (_HAS_LEADER, ("token", self._token))
+
+
+class WatchStream:
+    """The answers to one watch. Iterating ends at its deadline; raises a CoordinationError where the stream breaks."""
+
+    def __init__(
+        self, connection: Connection, server: _Server, create: Any, seconds: float, metadata: Sequence[tuple[str, str]]
+    ) -> None:
+        self._connection = connection
+        self._server = server
+        self._ended = threading.Event()
+        self._call = server.watch.Watch(self._requests(create), timeout=seconds, metadata=metadata)
+
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            yield from self._call
+        except grpc.RpcError as error:
+            if not (self._ended.is_set() or _speaks_of(error, _DEADLINE_WORDS)):
+                raise self._connection.failed(self._server, error) from error
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._call.cancel()
+
+    def _requests(self, create: Any) -> Iterator[Any]:
+        yield etcdrpc.WatchRequest(create_request=create)
+        self._ended.wait()
+
+
+def _channel(name: str, ca: str) -> Any:
+    if not ca:
+        return grpc.insecure_channel(name, options=_OPTIONS)
+    try:
+        certificates = Path(ca).read_bytes()
+    except OSError as error:
+        raise CoordinationError(
+            f"The certificates for etcd, {ca}, cannot be read: {error.strerror}. Correct ca= in its address."
+        ) from error
+    return grpc.secure_channel(name, grpc.ssl_channel_credentials(certificates), options=_OPTIONS)
+
+
+def _speaks_of(error: grpc.RpcError, words: Sequence[str]) -> bool:
+    details = str(error.details())
+    return any(part in details for part in words)

@@ -1,0 +1,120 @@
+"""A private etcd for tests: started on free ports of the loopback, with its data in a directory of the test."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+START_SECONDS = 20.0
+
+
+class EtcdServer:
+    """One server. ``peers`` are all members of its cluster by name, with itself, as addresses of the peer port."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        name: str = "single",
+        peers: dict[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
+        self.port = port or free_port()
+        self.password = "s3cret/@"
+        peers = peers or {name: peer_address()}
+        self._directory = directory / name
+        self._command = [
+            *("etcd", "--name", name, "--data-dir", str(self._directory)),
+            *("--listen-client-urls", f"http://127.0.0.1:{self.port}"),
+            *("--advertise-client-urls", f"http://127.0.0.1:{self.port}"),
+            *("--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]),
+            *("--initial-cluster", ",".join(f"{member}={address}" for member, address in peers.items())),
+            # Leases of one second, and a leader soon.
+            *("--heartbeat-interval", "50", "--election-timeout", "250", "--log-level", "error"),
+            *arguments,
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def server(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"etcd://{self.server}"
+
+    def start(self, *, wait: bool = True) -> None:
+        with (self._directory.parent / "etcd.log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._is_healthy():
+            assert time.monotonic() < deadline, (self._directory.parent / "etcd.log").read_text()
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def freeze(self) -> None:
+        """It keeps its connections and answers nothing."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+
+    def ctl(self, *arguments: str, account: str = "") -> str:
+        """What etcdctl says."""
+        command = ["etcdctl", "--endpoints", self.server, *(("--user", account) if account else ()), *arguments]
+        environment = {"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin:/usr/local/bin"}
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=20).stdout
+
+    def compact(self) -> None:
+        """Drop all history up to now."""
+        status = json.loads(self.ctl("endpoint", "status", "-w", "json"))
+        self.ctl("compact", str(status[0]["Status"]["header"]["revision"]))
+
+    def switch_authentication_on(self) -> None:
+        """From now on only ``root``, with ``password``, may do everything."""
+        self.ctl("user", "add", f"root:{self.password}")
+        self.ctl("user", "grant-role", "root", "root")
+        self.ctl("auth", "enable")
+
+    def _is_healthy(self) -> bool:
+        connection = http.client.HTTPConnection(self.server, timeout=1.0)
+        try:
+            connection.request("GET", "/health")
+            return b'"health":"true"' in connection.getresponse().read()
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+def cluster(directory: Path, members: Sequence[str]) -> dict[str, EtcdServer]:
+    """A started cluster, its servers by name."""
+    peers = {name: peer_address() for name in members}
+    servers = {name: EtcdServer(directory, name=name, peers=peers) for name in members}
+    for server in servers.values():
+        server.start(wait=False)
+    for server in servers.values():
+        server.wait()
+    return servers
+
+
+def peer_address() -> str:
+    return f"http://127.0.0.1:{free_port()}"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
