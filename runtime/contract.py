@@ -14,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -31,11 +32,13 @@ ATTEMPT = "REGATTA_ATTEMPT"  # the attempt's number, from 1; fences late writers
 ROLE = "REGATTA_ROLE"  # master | pserver | trainer
 REPLICA = "REGATTA_REPLICA"  # "<role>-<index>"
 INDEX = "REGATTA_INDEX"  # the replica's index in its role, from 0
-LIFE = "REGATTA_LIFE"  # how often the replica was started in the attempt: 1, and 2 when it was started again in its place
+LIFE = (
+    "REGATTA_LIFE"  # how often the replica was started in the attempt: 1, and 2 when it was started again in its place
+)
 TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
 MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
 PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
-MODE = "REGATTA_MODE"  # sync | async
+MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
 PASSES = "REGATTA_PASSES"  # passes through the data set
 DATASET = "REGATTA_DATASET"  # data set of the job, by name
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
@@ -57,6 +60,9 @@ LOCK_FD = (
 )
 USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the user's own, set for the process alone
 SANDBOX = "REGATTA_SANDBOX"  # landlock | none: whether a trainer sees only its own files
+
+# How pushes become versions of the parameters, and the least number in brackets where there is one.
+MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ssp": 0, "outer": 1}
 
 # Read by the agent and taken out before user code starts.
 AGENT_ONLY = (
@@ -214,6 +220,20 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
 # with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
 # been replaced or removed; the agent stops its process and sends no more. Any other failure is retried.
+
+
+def parse_mode(text: str) -> tuple[str, int]:
+    """A mode's name and number (0 where it has none), as in ``m_of_n(2)``. Raises ValueError with a sentence."""
+    match = _MODE.fullmatch(text)
+    if match is None or match[1] not in MODES or (match[2] is None) != (MODES[match[1]] is None):
+        raise ValueError(f"There is no mode {text[:40]!r}; take sync, async, m_of_n(2), ssp(3) or outer(100).")
+    number, least = int(match[2] or 0), MODES[match[1]] or 0
+    if number < least:
+        raise ValueError(f"The number of {match[1]} is at least {least}, not {number}.")
+    return match[1], number
+
+
+_MODE = re.compile(r"([a-z_]+)(?:\(([0-9]{1,9})\))?")
 
 
 @dataclass(frozen=True)

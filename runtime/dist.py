@@ -23,6 +23,7 @@ from runtime import contract
 from runtime.channel import Channel
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
+from runtime.pserver.schedules import Cosine, Linear, Schedule, Steps, WarmUp
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params
@@ -35,17 +36,22 @@ __all__ = [
     "Adam",
     "BeginIteration",
     "BeginPass",
+    "Cosine",
     "EndIteration",
     "EndPass",
     "Event",
     "Job",
+    "Linear",
     "Momentum",
     "Nesterov",
     "Optimiser",
     "Params",
     "Reader",
     "RegattaError",
+    "Schedule",
+    "Steps",
     "UsageError",
+    "WarmUp",
     "init",
     "train",
 ]

@@ -8,18 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from runtime import contract
 from runtime.pserver import optimisers, slots
-from runtime.pserver.optimisers import Optimiser
+from runtime.pserver.optimisers import Nesterov, Optimiser
 
-SYNC, ASYNC = "sync", "async"
+SYNC, ASYNC, M_OF_N, SSP, OUTER = "sync", "async", "m_of_n", "ssp", "outer"
 ITEM_BYTES: Mapping[str, int] = {"<f4": 4, "<f8": 8}
-_M_OF_N = re.compile(r"m_of_n\((\d+)\)")
+# What averages the rounds of ``outer``: DiLoCo's (Douillard et al. 2023).
+OUTER_RULE = Nesterov(0.7, 0.9)
+# With one gradient a version, late ones count too; with a bound of nothing all wait for all.
+_SAME_AS = {(M_OF_N, 1): (ASYNC, 0), (SSP, 0): (SYNC, 0)}
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,40 @@ class BlockPlace:
 
 @dataclass(frozen=True)
 class Mode:
-    """How pushes become versions. ``quorum`` of 0 waits for every trainer that takes part."""
+    """How pushes become versions.
 
-    synchronous: bool
-    quorum: int = 0
+    ``sync``: a version is the mean of the gradients of all who take part. ``m_of_n(M)``: of the first M, later ones are
+    dropped. ``outer(H)``: of what each has changed in H steps of its own. ``async``, ``ssp(s)``: every push is one.
+    """
+
+    kind: str = SYNC
+    number: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Mode:
-        """Read ``sync``, ``async`` or ``m_of_n(M)``. Raises ValueError."""
-        if text in (SYNC, ASYNC):
-            return cls(text == SYNC)
-        match = _M_OF_N.fullmatch(text)
-        if match is None or not int(match[1]):
-            raise ValueError(f"There is no mode {text!r}; take 'sync' or 'async'.")
-        return cls(True, int(match[1]))
+        """Read a mode of the contract; ``m_of_n(1)`` is ``async``, ``ssp(0)`` is ``sync``. Raises ValueError."""
+        mode = contract.parse_mode(text)
+        return cls(*_SAME_AS.get(mode, mode))
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether versions are made of the pushes of several trainers."""
+        return self.kind in (SYNC, M_OF_N, OUTER)
+
+    @property
+    def quorum(self) -> int:
+        """How many pushes make a version; 0: those of all who take part."""
+        return self.number if self.kind == M_OF_N else 0
+
+    @property
+    def bound(self) -> int | None:
+        """How many steps a trainer may be ahead of the slowest; None: any number, or nobody can be ahead."""
+        return self.number if self.kind == SSP else None
+
+    @property
+    def local_steps(self) -> int:
+        """How many steps a trainer makes by itself before it pushes what they changed; 0: it pushes gradients."""
+        return self.number if self.kind == OUTER else 0
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,11 @@ class Declaration:
     tensors: tuple[Tensor, ...]
     optimiser: Optimiser
     mode: str = SYNC
+
+    @property
+    def rule(self) -> Optimiser:
+        """What the servers apply: in ``outer`` the optimiser is the trainers' own."""
+        return OUTER_RULE if Mode.parse(self.mode).local_steps else self.optimiser
 
     @cached_property
     def digest(self) -> str:

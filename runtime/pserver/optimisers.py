@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from runtime.pserver import schedules
+from runtime.pserver.schedules import Schedule
 
 Array = NDArray[Any]
 
@@ -24,19 +27,20 @@ CACHE_ELEMENTS = 1 << 16
 class Optimiser:
     """A rule and its constants; the state of each parameter lives in arrays made by ``slots``.
 
-    ``slots`` names how many arrays of the parameter's size the rule keeps.
+    ``slots`` names how many arrays of the parameter's size the rule keeps. ``lr`` may change with the updates.
     """
 
-    lr: float = 0.01
+    lr: float | Schedule = 0.01
     slots: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
+        for name, value in vars(self).items():
+            if not (schedules.is_rate(value) or (name == "lr" and isinstance(value, Schedule))):
                 raise ValueError(f"{type(self).__name__}: {name} must be a number from 0 on, not {value!r}.")
 
     def to_json(self) -> dict[str, Any]:
-        return {"name": type(self).__name__, **asdict(self)}
+        lr = self.lr.to_json() if isinstance(self.lr, Schedule) else self.lr
+        return {"name": type(self).__name__, **vars(self), "lr": lr}
 
     def state(self, parameter: Array) -> tuple[Array, ...]:
         """Fresh state for a flat parameter."""
@@ -56,7 +60,7 @@ class Optimiser:
 
     def rate(self, step: int) -> float:
         """The learning rate of update number ``step``."""
-        return self.lr
+        return schedules.rate_at(self.lr, step - 1)
 
     def update(self, p: Array, g: Array, state: tuple[Array, ...], rate: float, room: Array) -> None:
         """Update one cache-sized piece. ``room`` is scratch memory of the same size."""
@@ -118,14 +122,14 @@ class Adagrad(Optimiser):
 class Adam(Optimiser):
     """Kingma and Ba 2015, with eps inside the root as PaddlePaddle's servers have it."""
 
-    lr: float = 0.001
+    lr: float | Schedule = 0.001
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
     slots: ClassVar[int] = 2
 
     def rate(self, step: int) -> float:
-        return self.lr * math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
+        return super().rate(step) * math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
 
     def update(self, p: Array, g: Array, state: tuple[Array, ...], rate: float, room: Array) -> None:
         mean, square = state
@@ -148,6 +152,8 @@ def from_json(body: Mapping[str, Any]) -> Optimiser:
     name = constants.pop("name", None)
     if name not in KINDS:
         raise ValueError(f"There is no optimiser {name!r}; take one of {', '.join(KINDS)}.")
+    if isinstance(constants.get("lr"), Mapping):
+        constants["lr"] = schedules.from_json(constants["lr"])
     return KINDS[name](**constants)
 
 

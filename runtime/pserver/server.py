@@ -100,7 +100,8 @@ class ShardServer:
         now = self._clock()
         if self.shard.version > version and now - at >= LOG_SECONDS:
             rate = (self.shard.version - version) / (now - at)
-            log.info("version %d, %.0f a second, %d trainers", self.shard.version, rate, len(self.shard.live))
+            late = f", {self.shard.late} steps came too late and were dropped" if self.shard.late else ""
+            log.info("version %d, %.0f a second, %d trainers%s", self.shard.version, rate, len(self.shard.live), late)
             self._logged = (self.shard.version, now)
 
     def now(self) -> float:
@@ -179,15 +180,28 @@ class _Session:
         return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number), waiting))
 
     def _push(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
-        gradients = self._numbers(request.blocks)
-        step = Step(request.head.seq, int(request.body["samples"]), request.head.version, gradients)
+        samples = int(request.body["samples"])
+        if samples < 0:
+            raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
+        step = Step(request.head.seq, samples, request.head.version, self._numbers(request.blocks) if samples else ())
         release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
-        return _reply(request, release) if request.head.op is Op.PUSH else self._with_values(request, release.outcome)
+        if request.head.op is Op.PUSH:
+            return _reply(request, release)
+        self._wait_for_others(who, waiting)
+        return self._with_values(request, release.outcome)
 
     def _pull(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
+        self._wait_for_others(who, waiting)
         return self._with_values(request, Outcome.DONE)
+
+    def _wait_for_others(self, who: Who, waiting: Callable[[], None]) -> None:
+        """Wait until this trainer is not too far ahead; in most modes it never is."""
+        with self._server.changed:
+            wait = not self._shard.may_pull(who)
+        if wait:
+            self._server.ask(lambda ticket: self._shard.pull(ticket, who), waiting)
 
     def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
         """The arrays of the blocks, which must be all of the shard's, in order and finite."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.optimisers import Optimiser
+from runtime.pserver.pace import Pace
 
 Array = NDArray[Any]
 Ticket = Hashable
@@ -79,7 +80,8 @@ class Who:
 class Step:
     """A push: ``gradients`` are flat, in the order of the shard's blocks, means over ``samples`` records.
 
-    ``base`` is the version at which they were computed, ``seq`` the number of the request.
+    ``base`` is the version at which they were computed, ``seq`` the number of the request. A step of no samples has no
+    gradients: its trainer takes part, and changes nothing.
     """
 
     seq: int
@@ -98,7 +100,8 @@ class Shard:
         self._server = server
         self._table = table
         self._barrier = Barrier(trainers)
-        self._mode = Mode(synchronous=True)
+        self._mode = Mode()
+        self._pace = Pace()
         self._start_by: float | None = None
         self.declaration: Declaration | None = None
         self.places: tuple[BlockPlace, ...] = ()
@@ -109,6 +112,8 @@ class Shard:
         self.version = 0
         self._declaring: dict[Ticket, Who] = {}
         self._entering: dict[Ticket, int] = {}
+        self._pulling: dict[Ticket, int] = {}
+        self.late = 0  # steps that were dropped because their version was made without them
         self._pushed: dict[int, tuple[Ticket, Step]] = {}
         self._applied: dict[int, int] = {}  # last number seen of each live trainer
 
@@ -120,7 +125,7 @@ class Shard:
             out += self._forget(index)
         if not self._pushed:
             self._barrier.admit_all(self.version)
-        return out + self._advance() + self._elect()
+        return out + self._advance() + self._let_pull() + self._elect()
 
     def tick(self, now: float) -> Releases:
         """Time passes: give up on trainers of the launch that never came."""
@@ -132,11 +137,14 @@ class Shard:
 
     def _forget(self, index: int) -> Releases:
         self._applied.pop(index, None)
+        self._pace.forget(index)
         tickets = [ticket for ticket, who in self._declaring.items() if who.index == index]
-        tickets += [ticket for ticket, entering in self._entering.items() if entering == index]
+        for waiting in (self._entering, self._pulling):
+            tickets += [ticket for ticket, other in waiting.items() if other == index]
         for ticket in tickets:
             self._declaring.pop(ticket, None)
             self._entering.pop(ticket, None)
+            self._pulling.pop(ticket, None)
         if index in self._pushed:
             tickets.append(self._pushed.pop(index)[0])
         return [self._fenced(ticket) for ticket in tickets]
@@ -168,13 +176,14 @@ class Shard:
         self.declaration = declaration
         self._mode = Mode.parse(declaration.mode)
         self._barrier.quorum = self._mode.quorum
+        self._pace = Pace(self._mode.bound)
         self._start_by = now + START_SECONDS
         self.places = tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
         self.parameters = [
             np.zeros(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places
         ]
-        self._optimiser = declaration.optimiser
-        self._state = [declaration.optimiser.state(parameter) for parameter in self.parameters]
+        self._optimiser = declaration.rule
+        self._state = [self._optimiser.state(parameter) for parameter in self.parameters]
 
     def _elect(self) -> Releases:
         """Answer the declarations that can be answered: the lowest trainer that is due or declares gives the values."""
@@ -212,6 +221,7 @@ class Shard:
             return [repeated]
         self._applied[who.index] = seq
         if not self._mode.synchronous:
+            self._pace.enter(who.index)
             return [Release(ticket, Outcome.DONE, self.version)]
         self._barrier.begin(who.index, number, self.version, forming=bool(self._pushed))
         self._entering[ticket] = who.index
@@ -223,7 +233,8 @@ class Shard:
             return [repeated]
         self._applied[who.index] = seq
         self._barrier.end(who.index, number)
-        return [Release(ticket, Outcome.DONE, self.version), *self._advance()]
+        self._pace.leave(who.index)
+        return [Release(ticket, Outcome.DONE, self.version), *self._advance(), *self._let_pull()]
 
     def _repeated(self, ticket: Ticket, who: Who, seq: int) -> Release | None:
         if not self.is_live(who):
@@ -246,11 +257,12 @@ class Shard:
         if not self.ready:
             return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
         if not self._mode.synchronous:
-            return [self._apply_alone(ticket, who, step)]
+            return [self._apply_alone(ticket, who, step), *self._let_pull()]
         if not self._barrier.is_active(who.index):
             return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
         if step.base != self.version:
             self._applied[who.index] = step.seq
+            self.late += 1
             return [Release(ticket, Outcome.STALE, self.version)]
         earlier = self._pushed.get(who.index)
         self._pushed[who.index] = (ticket, step)
@@ -258,11 +270,29 @@ class Shard:
         return superseded + self._advance()
 
     def _apply_alone(self, ticket: Ticket, who: Who, step: Step) -> Release:
-        """Asynchronous: applied at once; the learning rate is divided by the versions that came in between."""
-        staleness = max(1, self.version - step.base)
-        self._update(step.gradients, 1.0 / staleness)
+        """Applied at once, as much as its trainer's pace says."""
         self._applied[who.index] = step.seq
+        self._pace.step(who.index)
+        if step.samples:
+            self._update(step.gradients, self._pace.scale(who.index, step.samples, self.version - step.base))
         return Release(ticket, Outcome.DONE, self.version)
+
+    def may_pull(self, who: Who) -> bool:
+        """Whether a pull need not wait."""
+        return self._pace.may_pull(who.index)
+
+    def pull(self, ticket: Ticket, who: Who) -> Releases:
+        """Answered when this trainer is not too far ahead of the others to have the newest values."""
+        if not self.is_live(who):
+            return [self._fenced(ticket)]
+        self._pulling[ticket] = who.index
+        return self._let_pull()
+
+    def _let_pull(self) -> Releases:
+        due = [ticket for ticket, index in self._pulling.items() if self._pace.may_pull(index)]
+        for ticket in due:
+            del self._pulling[ticket]
+        return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
 
     def _advance(self) -> Releases:
         """Make every version that can be made; admit newcomers in between."""
@@ -283,18 +313,24 @@ class Shard:
         for index, (_ticket, step) in late.items():
             del self._pushed[index]
             self._applied[index] = step.seq
+        self.late += len(late)
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
 
     def _update(self, gradients: Sequence[Array], scale: float) -> None:
+        """Make the next version; without gradients it is the same as the last."""
         self.version += 1
-        for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=True):
+        for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
             self._optimiser.apply(parameter, gradient, state, self.version, scale)
 
 
 def _weighted_mean(steps: Sequence[Step]) -> Sequence[Array]:
-    """The mean over all samples, summed in the given order (so that the bits do not depend on who came first)."""
-    if len(steps) == 1:
-        return steps[0].gradients
+    """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).
+
+    Empty if there are no samples at all.
+    """
+    steps = [step for step in steps if step.samples]
+    if len(steps) <= 1:
+        return steps[0].gradients if steps else ()
     total = sum(step.samples for step in steps)
     means = [gradient * (steps[0].samples / total) for gradient in steps[0].gradients]
     for step in steps[1:]:

@@ -17,7 +17,7 @@ from runtime.errors import UsageError
 from runtime.pserver.optimisers import SGD, Optimiser
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.loop import Loop
-from runtime.trainer.params import Arrays, Params
+from runtime.trainer.params import RAISE, Arrays, Params
 from runtime.trainer.reader import Decode, Reader
 from runtime.trainer.reports import Reports
 from runtime.trainer.surroundings import Surroundings, end_for_restart, guard
@@ -117,11 +117,15 @@ class Job:
         return self._source
 
     # --- Parameters --------------------------------------------------------------------------------------------------
-    def params(self, arrays: Arrays, opt: Optimiser | None = None, mode: str | None = None) -> Params:
+    def params(
+        self, arrays: Arrays, opt: Optimiser | None = None, mode: str | None = None, nonfinite: str = RAISE
+    ) -> Params:
         """Share a dict of float32 or float64 arrays with all trainers; one of them gives the first values.
 
-        ``opt`` updates them where they live (default: ``SGD(0.01)``). ``mode`` is ``sync`` or ``async`` (default: the
-        job's). Raises UsageError where trainers differ or the arrays cannot be parameters.
+        ``opt`` updates them where they live (default: ``SGD(0.01)``). ``mode`` is ``sync``, ``async``, ``m_of_n(2)``,
+        ``ssp(3)`` or ``outer(100)`` (default: the job's). ``nonfinite`` says what becomes of a gradient with NaN or
+        infinity: ``raise`` an error, ``reject`` the step, or ``zero`` what is no number. Raises UsageError where
+        trainers differ or the arrays cannot be parameters.
         """
         if self._parameters is not None:
             raise UsageError("This job has its parameters already; put all arrays into one dict.")
@@ -130,7 +134,7 @@ class Job:
         mode = mode or self._environment.mode
         with self._guard():
             store = self._surroundings.store()
-        self._parameters = Params(arrays, store, opt or SGD(), mode, self._guard)
+        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard)
         return self._parameters
 
     def _version(self) -> int | None:

@@ -1,15 +1,16 @@
 """The parameters as user code sees them: a mapping of arrays that pushes and pulls change in place.
 
 ``Params`` checks what user code hands over. Where the parameters live is a ``Store``: ``LocalStore`` in this process,
-``ServerStore`` on parameter servers.
+``ServerStore`` on parameter servers, either of them behind ``Rounds``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,35 +25,23 @@ from runtime.pserver.numbers import all_finite, block
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.shard import Outcome
 from runtime.pserver.slots import even_table
+from runtime.trainer.rounds import Rounds
+from runtime.trainer.store import Store
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
+# What becomes of a gradient that holds NaN or infinity: an error, a step that changes nothing, or zeros in its place.
+RAISE, REJECT, ZERO = "raise", "reject", "zero"
+NONFINITE = (RAISE, REJECT, ZERO)
 
-class Store(Protocol):
-    """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
-
-    @property
-    def version(self) -> int:
-        """Updates applied so far."""
-
-    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        """Agree on the parameters; afterwards ``values`` hold the common ones."""
-
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
-        """Apply gradients; with ``pull`` the values are fresh afterwards."""
-
-    def pull(self) -> None: ...
-
-    def begin_pass(self, number: int) -> None: ...
-
-    def end_pass(self, number: int) -> None: ...
+log = logging.getLogger("regatta")
 
 
 class Params(Mapping[str, Array]):
     """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
 
-    ``guard`` wraps what may find that other processes are gone.
+    ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps what may find that other processes are gone.
     """
 
     def __init__(
@@ -61,10 +50,11 @@ class Params(Mapping[str, Array]):
         store: Store,
         optimiser: Optimiser,
         mode: str = SYNC,
+        nonfinite: str = RAISE,
         guard: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> None:
         self._arrays = {name: _parameter(name, array) for name, array in _named(arrays).items()}
-        self._store = store
+        self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
@@ -72,8 +62,11 @@ class Params(Mapping[str, Array]):
             declaration = Declaration.from_json(Declaration(tensors, optimiser, mode).to_json())
         except ValueError as error:
             raise UsageError(str(error)) from None
+        if nonfinite not in NONFINITE:
+            raise UsageError(f"nonfinite is one of {', '.join(NONFINITE)}, not {nonfinite!r}.")
+        self._store = Rounds(store) if Mode.parse(mode).local_steps else store
         with self._guard(), _refusals_told():
-            store.start(declaration, [array.reshape(-1) for array in self._arrays.values()])
+            self._store.start(declaration, [array.reshape(-1) for array in self._arrays.values()])
 
     def __getitem__(self, name: str) -> Array:
         try:
@@ -113,21 +106,37 @@ class Params(Mapping[str, Array]):
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
-        gradients = self._checked(grads)
+        gradients = self._finite(self._checked(grads))
         if self._pass is None:
             self.begin_pass(0)
         with self._guard(), _refusals_told():
-            self._store.push(gradients, int(samples), pull)
+            self._store.push(gradients, int(samples) if gradients else 0, pull)
         return self.version
 
-    def _checked(self, grads: Arrays) -> list[Array]:
+    def _checked(self, grads: Arrays) -> dict[str, Array]:
         if not isinstance(grads, Mapping):
             raise UsageError(f"Gradients are a dict of arrays by parameter name, not a {type(grads).__name__}.")
         if unknown := [name for name in grads if name not in self._arrays]:
             raise UsageError(f"There is no parameter {unknown[0]!r}; there are {', '.join(self._arrays)}.")
         if missing := [name for name in self._arrays if name not in grads]:
             raise UsageError(f"The gradient of {missing[0]!r} is missing; push one for every parameter.")
-        return [_gradient(name, grads[name], array) for name, array in self._arrays.items()]
+        return {name: _gradient(name, grads[name], array) for name, array in self._arrays.items()}
+
+    def _finite(self, gradients: dict[str, Array]) -> list[Array]:
+        """The gradients without NaN and infinity, as ``nonfinite`` says; empty where the step is left out."""
+        odd = [name for name, gradient in gradients.items() if not all_finite(gradient)]
+        if odd and self._nonfinite == RAISE:
+            raise UsageError(
+                f"The gradient of {odd[0]!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
+                "look for a division by zero or a logarithm of zero in the cost."
+            )
+        if odd and self._nonfinite == REJECT:
+            log.warning("The gradient of %r held NaN or infinity after version %d; left out.", odd[0], self.version)
+            return []
+        for name in odd:
+            log.warning("The gradient of %r held NaN or infinity after version %d; zeroed.", name, self.version)
+            gradients[name] = np.where(np.isfinite(gradients[name]), gradients[name], 0)
+        return list(gradients.values())
 
     # --- Passes, told by the loop over the data ----------------------------------------------------------------------
     def begin_pass(self, number: int) -> None:
@@ -162,13 +171,13 @@ class LocalStore:
         return self._version
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        self._optimiser = declaration.optimiser
+        self._optimiser = declaration.rule
         self._values = values
         self._state = [self._optimiser.state(value) for value in values]
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         self._version += 1
-        for value, gradient, state in zip(self._values, gradients, self._state, strict=True):
+        for value, gradient, state in zip(self._values, gradients, self._state, strict=bool(samples)):
             self._optimiser.apply(value, gradient, state, self._version)
 
     def pull(self) -> None:
@@ -192,7 +201,7 @@ class ServerStore:
         self._clients = clients
         self._versions = [0] * len(clients)  # as last told
         self._bases = self._versions  # at which the present values were pulled
-        self._synchronous = True
+        self._waits_for_all = True
         self._places: list[list[BlockPlace]] = []
         self._memories: dict[tuple[int, int], memoryview] = {}
 
@@ -202,7 +211,8 @@ class ServerStore:
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         """Declare to each server in turn; give first values to those that ask for them; pull."""
-        self._synchronous = Mode.parse(declaration.mode).synchronous
+        mode = Mode.parse(declaration.mode)
+        self._waits_for_all = mode.synchronous and not mode.quorum
         blocks = declaration.blocks(even_table(len(self._clients)))
         self._places = [[place for place in blocks if place.server == server] for server in range(len(self._clients))]
         self._memories = {
@@ -218,11 +228,11 @@ class ServerStore:
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         op, body = Op.PUSH_PULL if pull else Op.PUSH, {"samples": samples}
         messages = [
-            client.prepare(op, body, self._blocks(server, gradients), self._bases[server])
+            client.prepare(op, body, self._blocks(server, gradients) if samples else (), self._bases[server])
             for server, client in enumerate(self._clients)
         ]
         self._exchange(messages)
-        if pull or self._synchronous:
+        if pull or self._waits_for_all:
             self._bases = self._versions
 
     def pull(self) -> None:
@@ -291,10 +301,4 @@ def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
             f"The gradient of {name!r} is {gradient.dtype}, the parameter {parameter.dtype}; "
             f'convert it with .astype("{parameter.dtype}").'
         )
-    flat = np.ascontiguousarray(gradient).reshape(-1)
-    if not all_finite(flat):
-        raise UsageError(
-            f"The gradient of {name!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or look "
-            "for a division by zero or a logarithm of zero in the cost."
-        )
-    return flat
+    return np.ascontiguousarray(gradient).reshape(-1)

@@ -95,7 +95,9 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("timeout", {"timeout": "0s"}),
         ("timeout", {"timeout": "99999d"}),
         ("framework", {"framework": "torch"}),
-        ("mode", {"mode": "ssp(3)"}),
+        ("mode", {"mode": "m_of_n"}),
+        ("mode", {"mode": "m_of_n(0)"}),
+        ("mode", {"mode": "sync(2)"}),
         ("mode", {"mode": "whenever"}),
         ("entrypoint", {"entrypoint": "other.py"}),
         ("entrypoint", {"entrypoint": "train.sh"}),
@@ -127,10 +129,14 @@ def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]
     assert sentence.endswith((".", "?"))
 
 
-def test_a_mode_of_other_installations_is_refused_with_those_of_this_one() -> None:
-    assert (
-        only_error(mode="m_of_n(2)")[1] == "This installation does not have the mode m_of_n(2); it has sync or async."
-    )
+@pytest.mark.parametrize("mode", ["m_of_n( 2 )", "ssp(0)", "outer(500)", "async"])
+def test_a_mode_has_a_number_of_the_users_own(mode: str) -> None:
+    assert read(mode=mode).mode == mode.replace(" ", "")
+
+
+def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
+    expected = "There is no mode 'whenever'; take sync, async, m_of_n(2), ssp(3) or outer(100)."
+    assert only_error(mode="whenever")[1] == expected
 
 
 def test_a_syntax_error_is_told_with_its_place() -> None:
@@ -180,7 +186,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
         "entrypoint": "train.py",
         "files": GOOD["files"],
         "passes": draw(st.integers(1, 100_000)),
-        "mode": draw(st.sampled_from(["sync", "async"])),
+        "mode": draw(st.sampled_from(["sync", "async", "m_of_n(2)", "ssp(0)", "outer(100)"])),
         "roles": {
             "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
             "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},

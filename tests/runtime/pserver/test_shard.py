@@ -55,8 +55,11 @@ class Driver:
     def push(self, who, gradient, samples=1, base=None, seq=None):
         seq = self.number(who) if seq is None else seq
         base = self.shard.version if base is None else base
-        step = Step(seq, samples, base, [np.array([gradient], "f4")])
+        step = Step(seq, samples, base, [np.array([gradient], "f4")] if samples else ())
         return self.ask(lambda t: self.shard.push(t, who, step))
+
+    def pull(self, who):
+        return self.ask(lambda t: self.shard.pull(t, who))
 
     def outcome(self, ticket):
         release = self.answers.get(ticket)
@@ -100,6 +103,130 @@ def test_asynchronous_divides_the_rate_by_the_staleness():
         driver.push(A, 0.0)
     driver.push(B, 1.0, base=0)
     assert driver.value == pytest.approx(-0.025)
+
+
+@pytest.mark.parametrize("mode", ["async", "m_of_n(1)"])
+def test_asynchronous_weighs_by_samples(mode):
+    driver = begun(A, B, mode=mode)
+    driver.push(A, 0.0, samples=10)
+    driver.push(B, 1.0, samples=30)
+    assert driver.value == -1.5
+
+
+def test_one_of_n_takes_late_gradients():
+    driver = begun(A, B, C, mode="m_of_n(1)")
+    driver.push(A, 1.0)
+    assert driver.outcome(driver.push(C, 8.0, base=0)) is Outcome.DONE
+    assert driver.value == -9.0
+
+
+def test_two_of_n_make_no_version_alone_until_the_others_are_gone():
+    driver = begun(A, B, C, mode="m_of_n(3)")
+    tickets = [driver.push(A, 1.0), driver.push(B, 3.0)]
+    driver.members(A, B)
+    assert [driver.outcome(ticket) for ticket in tickets] == [Outcome.DONE] * 2
+    assert driver.value == -2.0
+
+
+def test_the_late_ones_are_counted():
+    driver = begun(A, B, C, mode="m_of_n(2)")
+    for who, base in ((A, 0), (B, 0), (C, 0)):
+        driver.push(who, 1.0, base=base)
+    assert driver.shard.late == 1
+
+
+# --- Stale synchronous ----------------------------------------------------------------------------------------------
+def test_a_pull_too_far_ahead_waits_for_the_slowest():
+    driver = begun(A, B, mode="ssp(1)")
+    for who in (A, A, A, B):
+        driver.push(who, 0.0)
+    ticket = driver.pull(A)
+    assert driver.outcome(ticket) is None
+    driver.push(B, 0.0)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def ahead():
+    driver = begun(A, B, mode="ssp(1)")
+    for _ in range(3):
+        driver.push(A, 0.0)
+    return driver, driver.pull(A)
+
+
+def test_a_pull_does_not_wait_for_one_whose_lease_is_gone():
+    driver, ticket = ahead()
+    driver.members(A)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_a_pull_does_not_wait_for_one_that_has_ended_the_pass():
+    driver, ticket = ahead()
+    driver.end(B)
+    assert driver.outcome(ticket) is Outcome.DONE
+
+
+def test_the_waiting_pull_of_a_lost_trainer_is_fenced():
+    driver, ticket = ahead()
+    driver.members(B)
+    assert driver.outcome(ticket) is Outcome.FENCED
+
+
+def test_a_step_that_comes_again_does_not_move_the_clock():
+    driver = begun(A, B, mode="ssp(1)")
+    driver.push(A, 0.0)
+    for _ in range(5):
+        driver.push(A, 0.0, seq=driver.numbers[A], base=0)
+    assert driver.outcome(driver.pull(A)) is Outcome.DONE
+
+
+def test_trainers_within_the_bound_together_learn_as_fast_as_one():
+    driver = begun(A, B, mode="ssp(2)")
+    driver.push(A, 0.0)
+    driver.push(B, 4.0)
+    assert driver.value == -2.0
+
+
+def test_a_bound_of_nothing_is_synchronous():
+    values = []
+    for mode in ("sync", "ssp(0)"):
+        driver = begun(A, B, mode=mode)
+        ticket = driver.push(A, 1.0, samples=10)
+        assert driver.outcome(ticket) is None
+        driver.push(B, 4.0, samples=30)
+        values.append(driver.value)
+    assert values == [-3.25, -3.25]
+
+
+# --- Steps of no samples --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", ["sync", "m_of_n(2)", "outer(5)"])
+def test_a_step_of_no_samples_is_waited_for_and_changes_nothing(mode):
+    driver = begun(A, B, mode=mode)
+    ticket = driver.push(A, 0.0, samples=0)
+    assert driver.outcome(ticket) is None
+    driver.push(B, 0.0, samples=0)
+    assert (driver.outcome(ticket), driver.shard.version, driver.value) == (Outcome.DONE, 1, 0.0)
+
+
+def test_a_step_of_no_samples_leaves_the_others_their_whole_weight():
+    driver = begun(A, B)
+    driver.push(A, 0.0, samples=0)
+    driver.push(B, 2.0, samples=7)
+    assert driver.value == -2.0
+
+
+def test_a_step_of_no_samples_is_no_update_where_nobody_waits():
+    driver = begun(A, B, mode="async")
+    assert driver.outcome(driver.push(A, 0.0, samples=0)) is Outcome.DONE
+    assert driver.shard.version == 0
+
+
+# --- Rounds ---------------------------------------------------------------------------------------------------------
+def test_a_round_is_averaged_by_samples_and_accelerated():
+    driver = begun(A, B, mode="outer(10)")
+    driver.push(A, 1.0, samples=10)
+    driver.push(B, 4.0, samples=30)
+    # v = -0.7 * 3.25; p = 0.9 * v - 0.7 * 3.25
+    assert driver.value == pytest.approx(-0.7 * 3.25 * 1.9)
 
 
 def test_asynchronous_waits_for_nobody():

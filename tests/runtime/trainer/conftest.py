@@ -17,6 +17,7 @@ class Servers:
         self.running = [ShardServer(Shard(index, even_table(servers), trainers)) for index in range(servers)]
         for server in self.running:
             server.start()
+        self.meet, self.ahead = threading.Barrier(trainers), threading.Event()
         self.members(*range(trainers))
 
     def members(self, *trainers):

@@ -60,6 +60,97 @@ def test_asynchronous_trainers_do_not_wait_for_each_other(servers):
     assert train(attempt.store(0), 0, mode="async").version == 5
 
 
+@pytest.mark.parametrize("mode", ["async", "m_of_n(2)", "m_of_n(1)", "ssp(2)", "ssp(0)"])
+def test_one_trainer_gets_the_bits_of_synchronous_training_in_every_mode_of_gradients(servers, mode):
+    alone = train(LocalStore(), 0)
+    assert bits(train(servers(2, trainers=1).store(0), 0, mode=mode)) == bits(alone)
+
+
+@pytest.mark.parametrize("steps", [6, 7])
+def test_one_trainer_gets_the_same_bits_as_alone_in_rounds(servers, steps):
+    alone = train(LocalStore(), 0, steps=steps, mode="outer(3)")
+    assert bits(train(servers(2, trainers=1).store(0), 0, steps=steps, mode="outer(3)")) == bits(alone)
+
+
+def test_two_trainers_in_rounds_have_the_same_parameters_after_each(servers, together):
+    attempt = servers(2, trainers=2)
+    first, second = together(lambda index: train(attempt.store(index), index, steps=7, mode="outer(3)"), 2)
+    assert bits(first) == bits(second)
+    assert first.version == 9
+
+
+def test_a_round_counts_what_its_steps_changed(servers, together):
+    attempt = servers(1, trainers=2)
+
+    def run(index):
+        params = Params({"w": np.zeros(1, "f4")}, attempt.store(index), SGD(1.0), "outer(2)")
+        for _ in range(2):
+            params.push_pull({"w": np.array([[1.0], [4.0]][index], "f4")}, n=[10, 30][index])
+        params.leave()
+        return float(params["w"][0])
+
+    assert together(run, 2) == pytest.approx([-0.7 * 2 * 3.25 * 1.9] * 2)
+
+
+def test_a_trainer_within_the_bound_runs_ahead_and_then_waits(servers, together):
+    attempt = servers(2, trainers=2)
+    order = []
+
+    def run(index):
+        params = start(attempt.store(index), mode="ssp(1)")
+        params.begin_pass(0)
+        attempt.meet.wait(10)
+        for step in range(4):
+            if index == 1 and step == 0:
+                attempt.ahead.wait(10)
+            params.push_pull(gradients(index, step, params))
+            order.append((index, step))
+            if (index, step) == (0, 0):
+                attempt.ahead.set()
+        params.leave()
+        return params.version
+
+    together(run, 2)
+    for place, (index, step) in enumerate(order):
+        others = [past for other, past in order[:place] if other != index]
+        # The answer of the slower one's step may be noted a moment after it let the faster one go.
+        assert step - (max(others, default=-1) + 1) <= 2
+
+
+@pytest.mark.parametrize("server", [False, True])
+def test_what_is_no_number_can_be_left_out(servers, server, caplog):
+    store = servers().store(0) if server else LocalStore()
+    params = Params({"w": np.zeros(2, "f4")}, store, SGD(1.0), nonfinite="reject")
+    params.push_pull({"w": np.array([1, np.nan], "f4")})
+    params.push_pull({"w": np.array([2, 3], "f4")})
+    assert params["w"].tolist() == [-2, -3]
+    assert "'w' held NaN or infinity after version 0; left out" in caplog.text
+
+
+def test_what_is_no_number_can_be_zero(caplog):
+    params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD(1.0), nonfinite="zero")
+    params.push_pull({"w": np.array([1, np.inf], "f4")})
+    assert params["w"].tolist() == [-1, 0]
+    assert "zeroed" in caplog.text
+
+
+def test_an_unknown_way_with_what_is_no_number_is_refused():
+    with pytest.raises(UsageError, match="raise, reject, zero"):
+        Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD(), nonfinite="hope")
+
+
+def test_a_trainer_that_leaves_a_step_out_holds_nobody_up(servers, together):
+    attempt = servers(1, trainers=2)
+
+    def run(index):
+        params = Params({"w": np.zeros(1, "f4")}, attempt.store(index), SGD(1.0), nonfinite="reject")
+        params.push_pull({"w": np.array([[np.nan], [4.0]][index], "f4")}, n=10)
+        params.leave()
+        return params["w"].tolist()
+
+    assert together(run, 2) == [[-4.0], [-4.0]]
+
+
 def test_a_trainer_goes_on_when_another_one_is_lost(servers, together):
     attempt = servers(1, trainers=2)
 

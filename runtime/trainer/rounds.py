@@ -1,0 +1,89 @@
+"""Training in rounds, mode ``outer(H)``: every trainer makes H steps by itself, then the changes are averaged.
+
+Traffic shrinks by a factor of H. After DiLoCo (Douillard et al. 2023): the job's optimiser makes the steps here, with
+state that stays here; what H steps have changed counts as one gradient, weighed by its samples, for the servers.
+A round that a pass's end cuts short is handed in as it is. A trainer that dies takes the steps since its last round
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.pserver.declaration import Declaration, Mode
+from runtime.pserver.optimisers import Optimiser
+from runtime.trainer.store import Store
+
+Array = NDArray[Any]
+
+
+class Rounds:
+    """A store whose pushes are local but for one in ``H``, which goes to ``store``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._length = 1
+        self._rule = Optimiser()
+        self._values: Sequence[Array] = ()
+        self._state: list[tuple[Array, ...]] = []
+        self._before: list[Array] = []  # the values at the beginning of the round
+        self._steps = 0  # of this round
+        self._samples = 0  # of this round
+        self._updates = 0  # ever made here
+
+    @property
+    def version(self) -> int:
+        """Steps of this trainer and of the rounds before, as if all rounds were whole."""
+        return self._store.version * self._length + self._steps
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        self._length = Mode.parse(declaration.mode).local_steps
+        self._rule = declaration.optimiser
+        self._store.start(declaration, values)
+        self._values = values
+        self._state = [self._rule.state(value) for value in values]
+        self._before = [value.copy() for value in values]
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+        """Make a step here; the last one of a round waits for the others and brings the new values."""
+        if samples:
+            self._updates += 1
+            for value, gradient, state in zip(self._values, gradients, self._state, strict=True):
+                self._rule.apply(value, gradient, state, self._updates)
+        self._steps += 1
+        self._samples += samples
+        if self._steps == self._length:
+            self._hand_in()
+
+    def pull(self) -> None:
+        """The values of the last round; steps of a round that has begun are handed in first."""
+        if self._steps:
+            self._hand_in()
+        else:
+            self._store.pull()
+            self._begin_round()
+
+    def begin_pass(self, number: int) -> None:
+        self._store.begin_pass(number)
+        self._begin_round()
+
+    def end_pass(self, number: int) -> None:
+        if self._steps:
+            self._hand_in()
+        self._store.end_pass(number)
+
+    def _hand_in(self) -> None:
+        changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
+        for before, value in zip(self._before, self._values, strict=True):
+            np.copyto(value, before)  # where the store has left them
+        self._store.push(changes, self._samples, pull=True)
+        self._begin_round()
+
+    def _begin_round(self) -> None:
+        for before, value in zip(self._before, self._values, strict=True):
+            np.copyto(before, value)
+        self._steps = self._samples = 0

@@ -1,0 +1,35 @@
+"""The seam between the parameters as user code sees them and where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from runtime.pserver.declaration import Declaration
+
+Array = NDArray[Any]
+
+
+class Store(Protocol):
+    """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
+
+    @property
+    def version(self) -> int:
+        """Updates applied so far."""
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        """Agree on the parameters; afterwards ``values`` hold the common ones."""
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+        """Apply gradients, means over ``samples``; with ``pull`` the values are fresh afterwards.
+
+        No ``samples``: there is nothing to apply, but nobody has to wait for it either.
+        """
+
+    def pull(self) -> None: ...
+
+    def begin_pass(self, number: int) -> None: ...
+
+    def end_pass(self, number: int) -> None: ...
