@@ -1,7 +1,12 @@
-"""``python -m runtime.master``: the master's process, beside its agent."""
+"""``python -m runtime.master``: the master's process, beside its agent.
+
+There may be several. The one that registered first serves; the others stand by and take over in the order in which they
+registered, as soon as the registration before theirs is gone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import sys
@@ -13,8 +18,8 @@ from runtime.channel import Channel, Members
 from runtime.coordination.base import Compare, CoordinationStore
 from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
-from runtime.master.ledger import Ledger
-from runtime.master.messages import Trainer
+from runtime.master.ledger import Ledger, lead
+from runtime.master.messages import Trainer, serving
 from runtime.master.queue import Happening, Plan
 from runtime.master.server import Master, MasterSession
 from runtime.master.table import TaskTable, partition
@@ -22,6 +27,8 @@ from runtime.protocol.frames import job_crc
 from runtime.protocol.server import Server
 
 REGISTRATION_SECONDS = 30.0
+# How often a master that stands by looks whether it was asked to end.
+STAND_BY_LOOK_SECONDS = 1.0
 
 log = logging.getLogger("master")
 
@@ -33,6 +40,7 @@ class _Process:
         self._environment = environment
         self._channel = channel
         self._store = store
+        self._prefix = contract.attempt_prefix(environment.job_id, environment.attempt)
         self._stop = threading.Event()
         self._fenced = ""
         self._master: Master | None = None
@@ -41,13 +49,15 @@ class _Process:
         """Serve until the job is over; the exit code."""
         table = find_table(self._environment)
         job = job_crc(self._environment.job_id, self._environment.attempt)
-        server = Server(lambda: MasterSession(master, job))
-        owner = self._register(server.address)
-        ledger = Ledger(
-            self._store, contract.attempt_prefix(self._environment.job_id, self._environment.attempt), owner
-        )
-        self._master = master = Master(plan(self._environment), table, ledger, self._tell)
+        server = Server(lambda: MasterSession(master, job, server.incarnation))
+        server.incarnation = self._register(server.address)
         self._channel.on_fenced(self._on_fenced)
+        owner = self._await_turn(server.incarnation)
+        if owner is None:
+            server.close()
+            return self._verdict()
+        ledger = Ledger(self._store, self._prefix, owner)
+        self._master = master = Master(plan(self._environment), table, ledger, self._tell)
         self._channel.on_members(lambda members: master.members(trainers(members)))
         server.start()
         try:
@@ -55,23 +65,43 @@ class _Process:
         finally:
             master.close()
             server.close()
-        return self._verdict(master)
+        return self._verdict()
 
     def stop(self) -> None:
         self._stop.set()
         if self._master:
             self._master.wake()
 
-    def _register(self, address: str) -> Compare:
-        """Ask the agent to register this process; what compares that the registration still stands."""
-        mine = (contract.MASTER, self._environment.index)
+    def _register(self, address: str) -> int:
+        """Ask the agent to register this process; its incarnation."""
         self._channel.hello(address)
         members = self._channel.wait_for_members(
-            lambda members: any((member.role, member.index) == mine for member in members), REGISTRATION_SECONDS
+            lambda members: any(self._is_me(member) for member in members), REGISTRATION_SECONDS
         )
-        incarnation = next(member.incarnation for member in members if (member.role, member.index) == mine)
-        key = contract.member_key(self._environment.job_id, self._environment.attempt, *mine)
-        return Compare(key, create_revision=incarnation)
+        return next(member.incarnation for member in members if self._is_me(member))
+
+    def _is_me(self, member: contract.Member) -> bool:
+        return (member.role, member.index) == (contract.MASTER, self._environment.index)
+
+    def _await_turn(self, incarnation: int) -> tuple[Compare, ...] | None:
+        """Stand by until no master before this one lives; what its commits compare. None to end without a turn."""
+        told = False
+        while not self._stop.is_set():
+            first = serving(self._channel.members())
+            if first and first.incarnation == incarnation:
+                key = contract.member_key(
+                    self._environment.job_id, self._environment.attempt, contract.MASTER, self._environment.index
+                )
+                return lead(self._store, self._prefix, Compare(key, create_revision=incarnation))
+            if first and not told:
+                log.info("%s serves; this master stands by.", first.name)
+                told = True
+            self._await_change(first)
+        return None
+
+    def _await_change(self, first: contract.Member | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            self._channel.wait_for_members(lambda members: serving(members) != first, STAND_BY_LOOK_SECONDS)
 
     def _on_fenced(self, why: str) -> None:
         self._fenced = why
@@ -83,11 +113,11 @@ class _Process:
             if happening.notable:
                 self._channel.event(happening.kind, happening.text)
 
-    def _verdict(self, master: Master) -> int:
-        if self._fenced or master.lost:
-            log.error(self._fenced or str(master.lost))
+    def _verdict(self) -> int:
+        if why := self._fenced or str((self._master and self._master.lost) or ""):
+            log.error(why)
             return contract.EXIT_RESTART
-        return contract.EXIT_ERROR if master.failed else contract.EXIT_OK
+        return contract.EXIT_ERROR if self._master and self._master.failed else contract.EXIT_OK
 
 
 def find_table(environment: contract.Environment) -> TaskTable:

@@ -10,17 +10,16 @@ _FACTOR = 3.0
 
 
 class Durations(NamedTuple):
-    """The seconds that the last finished tasks took, oldest first."""
+    """The seconds that the last finished tasks took, oldest first, and their 95th percentile; None before any."""
 
     last: tuple[float, ...] = ()
+    usual: float | None = None
 
     def add(self, seconds: float) -> Durations:
-        return Durations((*self.last[-(_KEPT - 1) :], seconds))
+        last = (*self.last[-(_KEPT - 1) :], seconds)
+        return Durations(last, sorted(last)[int(0.95 * (len(last) - 1))])
 
     @property
     def timeout(self) -> float:
-        """Three times the 95th percentile, but at least a minute."""
-        if not self.last:
-            return FLOOR_SECONDS
-        ordered = sorted(self.last)
-        return max(FLOOR_SECONDS, _FACTOR * ordered[int(0.95 * (len(ordered) - 1))])
+        """Three times the usual, but at least a minute."""
+        return max(FLOOR_SECONDS, _FACTOR * (self.usual or 0.0))

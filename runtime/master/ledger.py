@@ -1,9 +1,10 @@
-"""The queue's state in the coordination store: a static table written once, a head, and a few bytes per task.
+"""The queue's state in the coordination store: a static table written once, a head, a deal, and a few bytes per task.
 
-Every commit writes the head and the tasks that changed in one transaction, which compares the head's revision and, if
-the master is registered, the incarnation of its registration. So a master that has been replaced cannot commit, and one
-that missed a commit reads again instead of overwriting. A new pass costs the head alone: what is stored of a task of an
-earlier pass counts as todo.
+Every commit writes the head and what changed in one transaction, which compares the head's revision and, if the master
+is registered, the registration and the leadership. So a master that has been replaced cannot commit, and one that
+missed a commit reads again instead of overwriting. A new pass costs the head and the deal alone: what is stored of a
+task of an earlier pass counts as todo, and a hand of every second task is three numbers. No commit is larger than
+100 KB for 10,000 tasks.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 from runtime.coordination.base import Compare, Conflict, CoordinationStore, Operation, Put
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
-from runtime.master.queue import Entry, Saved, Saver, Status, TaskQueue
+from runtime.master.queue import NO_TIMER, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
+from runtime.master.runs import from_runs, to_runs
 from runtime.master.table import TaskTable
 
-# Half of what etcd takes as one request by default, with room for base64.
-_PART_BYTES = 512 * 1024
+# The static table is written in transactions of this size before the first head.
+_PART_BYTES = 96 * 1024
 
 
 class Behind(RegattaError):
@@ -30,16 +32,16 @@ class Behind(RegattaError):
 class Ledger:
     """Reads and commits one attempt's queue below ``prefix``.
 
-    ``owner`` compares the registration that makes this process the master; None where nobody else can be.
+    ``owner`` compares what makes this process the master; nothing where nobody else can be.
     """
 
-    def __init__(self, store: CoordinationStore, prefix: str, owner: Compare | None = None) -> None:
+    def __init__(self, store: CoordinationStore, prefix: str, owner: Sequence[Compare] = ()) -> None:
         self._store = store
         self._prefix = f"{prefix}master/"
         self._head = f"{self._prefix}head"
-        self._owner = [owner] if owner else []
+        self._owner = tuple(owner)
         self._revision = 0
-        self._last: dict[str, Any] | None = None
+        self._last: Head | None = None
 
     def load(self, table: TaskTable) -> Saved | None:
         """The committed state, None for a fresh job. Raises UsageError if it is of another data set."""
@@ -48,49 +50,48 @@ class Ledger:
         if head is None:
             return None
         self._revision = head.mod_revision
-        self._last = json.loads(head.value)
+        self._last = _head_from_json(json.loads(head.value))
         self._check(table, [entry.value for key, entry in stored.items() if key.startswith(f"{self._prefix}table/")])
         values = (stored.get(self._task_key(task)) for task in range(len(table.tasks)))
         entries = [_entry_from_json(json.loads(value.value)) if value else Entry() for value in values]
-        saver = self._last["saver"]
-        return Saved(
-            self._last["pass"],
-            entries,
-            self._last["failed"],
-            Saver(Trainer(saver[0], saver[1]), 0.0, saver[2]) if saver else None,
-        )
+        deal = stored.get(f"{self._prefix}deal")
+        return Saved(self._last, entries, _deal_from_json(json.loads(deal.value)) if deal else Deal())
 
-    def commit(self, queue: TaskQueue) -> None:
-        """Write what ``queue`` changed since the last commit. Nothing is written when nothing did.
+    def commit(self, changes: Changes, entries: Sequence[Entry], table: TaskTable) -> None:
+        """Write ``changes``, of whose tasks ``entries`` holds the state. Nothing is written when nothing changed.
 
         Raises Lost if this process is not the master any more, Behind if the stored state is newer, StoreUnavailable
         if it is not known whether the commit happened.
         """
-        head = _head_to_json(queue)
-        if head == self._last and not queue.changed:
+        head = changes.head
+        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.deal is None:
             return
-        operations: list[Operation] = [Put(self._head, _bytes(head))]
-        operations += [Put(self._task_key(i), _bytes(_entry_to_json(queue.entries[i]))) for i in sorted(queue.changed)]
         if self._last is None:
-            operations += self._table(queue.table)
-        compares = [*self._owner, Compare(self._head, mod_revision=self._revision)]
-        answer = self._store.txn(compares, operations)
-        if isinstance(answer, Conflict):
-            raise self._refused(answer)
-        self._revision, self._last = answer.revision, head
+            self._write_table(table)
+        operations: list[Operation] = [Put(self._head, _bytes(_head_to_json(head)))]
+        operations += [Put(self._task_key(i), _entry_to_bytes(entries[i])) for i in changes.tasks]
+        if changes.deal is not None:
+            operations.append(Put(f"{self._prefix}deal", _bytes(_deal_to_json(changes.deal))))
+        self._revision = self._write([Compare(self._head, mod_revision=self._revision)], operations)
+        self._last = head
 
-    def _refused(self, conflict: Conflict) -> RegattaError:
-        if conflict.key == self._head:
-            return Behind("The state in the coordination store is newer than this master's; it has to be read again.")
-        return Lost("This master has been replaced by another; it must not hand out tasks any more.")
+    def _write(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int:
+        answer = self._store.txn([*self._owner, *compares], operations)
+        if not isinstance(answer, Conflict):
+            return answer.revision
+        if answer.key == self._head:
+            raise Behind("The state in the coordination store is newer than this master's; it has to be read again.")
+        raise Lost("This master has been replaced by another; it must not hand out tasks any more.")
 
     def _task_key(self, task_id: int) -> str:
         return f"{self._prefix}task/{task_id}"
 
-    def _table(self, table: TaskTable) -> list[Operation]:
+    def _write_table(self, table: TaskTable) -> None:
         body = _bytes(table.to_json())
         parts = (body[begin : begin + _PART_BYTES] for begin in range(0, len(body), _PART_BYTES))
-        return [Put(f"{self._prefix}table/{number:06d}", part) for number, part in zip(count(), parts, strict=False)]
+        for number, part in zip(count(), parts, strict=False):
+            fresh = Compare(self._head, mod_revision=0)
+            self._write([fresh], [Put(f"{self._prefix}table/{number:06d}", part)])
 
     def _check(self, table: TaskTable, parts: Sequence[bytes]) -> None:
         stored = TaskTable.from_json(json.loads(b"".join(parts)))
@@ -101,27 +102,72 @@ class Ledger:
             )
 
 
+def lead(store: CoordinationStore, prefix: str, mine: Compare) -> tuple[Compare, ...]:
+    """Become the one master that commits; gives what every commit has to compare.
+
+    ``mine`` holds while this process is registered. Whoever led before cannot commit from now on. Raises Lost if the
+    registration is gone or another process became the master at the same time.
+    """
+    key = f"{prefix}master/leader"
+    before = store.get(key)
+    seen = Compare(key, mod_revision=before.mod_revision if before else 0)
+    answer = store.txn([mine, seen], [Put(key, mine.key.encode())])
+    if isinstance(answer, Conflict):
+        raise Lost("Another process has become this job's master; this one starts again and waits for its turn.")
+    return (mine, Compare(key, mod_revision=answer.revision))
+
+
 def _summary(table: TaskTable) -> str:
     return f"{table.dataset} ({table.records} records in {len(table.tasks)} tasks)"
 
 
-def _head_to_json(queue: TaskQueue) -> dict[str, Any]:
-    saver = queue.saver
-    holder = [saver.trainer.index, saver.trainer.incarnation, saver.seconds] if saver else None
-    return {"pass": queue.pass_id, "failed": queue.failed, "saver": holder}
+# --- JSON ------------------------------------------------------------------------------------------------------------
+def _head_to_json(head: Head) -> dict[str, Any]:
+    saver = head.saver
+    holder = [*_trainer_to_json(saver.trainer), saver.deadline] if saver else None
+    return {"at": head.at, "pass": head.pass_id, "failed": head.failed, "saver": holder, "usual": head.usual}
 
 
-def _entry_to_json(entry: Entry) -> list[Any]:
-    trainer = [entry.trainer.index, entry.trainer.incarnation] if entry.trainer else None
-    key = [int(entry.status), entry.pass_id, entry.epoch, trainer, entry.request]
-    return [*key, entry.failures, entry.blamed, entry.failures_ever]
+def _head_from_json(body: dict[str, Any]) -> Head:
+    saver = body["saver"]
+    holder = Saver(Trainer(saver[0], saver[1]), saver[2]) if saver else None
+    return Head(body["at"], body["pass"], body["failed"], holder, body["usual"])
+
+
+def _deal_to_json(deal: Deal) -> dict[str, Any]:
+    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in deal.hands]
+    return {"live": [_trainer_to_json(who) for who in deal.live], "free": to_runs(deal.free), "hands": hands}
+
+
+def _deal_from_json(body: dict[str, Any]) -> Deal:
+    hands = tuple((Trainer(index, incarnation), from_runs(runs)) for index, incarnation, runs in body["hands"])
+    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands)
+
+
+def _trainer_to_json(trainer: Trainer) -> list[int]:
+    return [trainer.index, trainer.incarnation]
+
+
+def _entry_to_bytes(entry: Entry) -> bytes:
+    """By hand, for this is most of what a commit costs."""
+    trainer = f"[{entry.trainer.index},{entry.trainer.incarnation}]" if entry.trainer else "null"
+    blamed = ",".join(map(str, entry.blamed))
+    begun, deadline = entry.timer
+    return (
+        f"[{entry.status:d},{entry.pass_id},{entry.epoch},{trainer},{entry.request},"
+        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}]"
+    ).encode()
 
 
 def _entry_from_json(fields: Sequence[Any]) -> Entry:
-    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever = fields
+    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline = fields
     holder = Trainer(*trainer) if trainer else None
-    return Entry(Status(status), pass_id, epoch, holder, request, failures, tuple(blamed), failures_ever)
+    timer = Timer(begun, deadline) if deadline else NO_TIMER
+    return Entry(Status(status), pass_id, epoch, holder, request, failures, tuple(blamed), failures_ever, timer)
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def _bytes(body: Any) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode()
+    return _ENCODER.encode(body).encode()

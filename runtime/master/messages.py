@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from runtime.contract import MASTER, Member
 from runtime.data.catalogue import Chunk
 
 
@@ -18,6 +19,12 @@ class Trainer:
 
     def __str__(self) -> str:
         return f"trainer-{self.index}"
+
+
+def serving(members: Iterable[Member]) -> Member | None:
+    """The master that serves: the first of those that live. The others stand by. None while there is none."""
+    masters = (member for member in members if member.role == MASTER)
+    return min(masters, key=lambda member: member.incarnation, default=None)
 
 
 class Task(NamedTuple):

@@ -1,7 +1,9 @@
 """The task queue of a job, pure: every method takes the time and answers; nothing here waits, reads or writes.
 
-A task of a pass is todo, pending (a trainer has it), done or discarded. Whoever serves the queue changes a ``copy``,
-commits what the copy ``changed`` and swaps it in: a failed commit changes nothing. What happened is told in words.
+A task of a pass is todo, pending (a trainer has it), done or discarded. Whoever serves the queue commits what ``take``
+says has changed before anybody hears of it. If the commit fails, the queue is thrown away and made again with
+``resume`` from what was committed before: so a failed commit changes nothing, and every restart takes the same way.
+What happened is told in words.
 
 Rules, each with a named test:
 
@@ -20,7 +22,7 @@ Rules, each with a named test:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -47,12 +49,22 @@ class Status(IntEnum):
     DISCARDED = 3
 
 
+class Timer(NamedTuple):
+    """When a pending task was handed out and when it is overdue."""
+
+    begun: float
+    deadline: float
+
+
+NO_TIMER = Timer(0.0, 0.0)
+
+
 class Entry(NamedTuple):
     """The few bytes of state of one task.
 
     ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
     ``request`` is the number of the trainer's request that was answered with it. ``failures`` and ``blamed`` (indices
-    of trainers) count within the pass, ``failures_ever`` does not.
+    of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is pending.
     """
 
     status: Status = Status.TODO
@@ -63,13 +75,7 @@ class Entry(NamedTuple):
     failures: int = 0
     blamed: tuple[int, ...] = ()
     failures_ever: int = 0
-
-
-class Timer(NamedTuple):
-    """When a pending task was handed out and when it is overdue."""
-
-    begun: float
-    deadline: float
+    timer: Timer = NO_TIMER
 
 
 class Key(NamedTuple):
@@ -97,20 +103,48 @@ class Happening(NamedTuple):
 
 
 class Saver(NamedTuple):
-    """Who may save the model, and until when; ``seconds`` is what it asked for."""
+    """Who may save the model, and until when."""
 
     trainer: Trainer
     deadline: float
-    seconds: float
+
+
+class Deal(NamedTuple):
+    """Who lives, and whose turn each task is: ``hands`` of trainers, in order, and ``free`` for anybody.
+
+    Read back later, those of its tasks count that are todo: taking a task from a hand does not change the rest.
+    """
+
+    live: tuple[Trainer, ...] = ()
+    free: Sequence[int] = ()
+    hands: tuple[tuple[Trainer, Sequence[int]], ...] = ()
+
+
+class Head(NamedTuple):
+    """What is committed of the queue as a whole. ``at``: the queue's time then; ``usual``: how long tasks take."""
+
+    at: float
+    pass_id: int
+    failed: str = ""
+    saver: Saver | None = None
+    usual: float | None = None
 
 
 class Saved(NamedTuple):
     """What is committed of a queue, as it is read back. Entries of an earlier pass are as that pass left them."""
 
-    pass_id: int
+    head: Head
     entries: Sequence[Entry]
-    failed: str = ""
-    saver: Saver | None = None
+    deal: Deal
+
+
+class Changes(NamedTuple):
+    """What has to be committed: the head, the tasks with these numbers, the deal unless it is None."""
+
+    head: Head
+    tasks: tuple[int, ...]
+    deal: Deal | None
+    happenings: tuple[Happening, ...]
 
 
 @dataclass(frozen=True)
@@ -131,6 +165,7 @@ class TaskQueue:
 
     ``pass_id`` is -1 before the first pass and ``plan.passes`` after the last. ``hands`` holds the todo tasks that are
     dealt to a trainer, ``free`` those that are nobody's; ``heard`` is when each trainer last said something.
+    ``dealt`` says that hands, ``free`` or ``live`` changed in another way than by taking a task.
     """
 
     plan: Plan
@@ -141,13 +176,14 @@ class TaskQueue:
     entries: list[Entry] = field(default_factory=list)
     free: deque[int] = field(default_factory=deque)
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
-    timers: dict[int, Timer] = field(default_factory=dict)
+    pending: set[int] = field(default_factory=set)
     live: tuple[Trainer, ...] = ()
     heard: dict[Trainer, float] = field(default_factory=dict)
     durations: Durations = field(default_factory=Durations)
     saver: Saver | None = None
     failed: str = ""
     changed: set[int] = field(default_factory=set)
+    dealt: bool = False
     happenings: list[Happening] = field(default_factory=list)
 
     @classmethod
@@ -160,37 +196,41 @@ class TaskQueue:
         return queue
 
     @classmethod
-    def resume(cls, plan: Plan, table: TaskTable, now: float, saved: Saved) -> TaskQueue:
-        """The job as it was committed. Whoever has a task or saves the model keeps it, with the full time from now."""
-        queue = cls(plan, table, now + plan.start_grace, saved.pass_id, now, failed=saved.failed)
-        queue.entries = [entry if entry.pass_id == saved.pass_id else fresh(entry) for entry in saved.entries]
-        if saved.saver:
-            queue.saver = saved.saver._replace(deadline=now + saved.saver.seconds)
+    def resume(cls, plan: Plan, table: TaskTable, saved: Saved) -> TaskQueue:
+        """The job as it was committed, at the time of that commit: the time without a master does not count.
+
+        Whoever has a task or saves the model keeps it with the time that was left; every hand is as it was dealt.
+        """
+        head = saved.head
+        queue = cls(plan, table, head.at + plan.start_grace, head.pass_id, head.at, failed=head.failed)
+        queue.entries = [entry if entry.pass_id == head.pass_id else fresh(entry) for entry in saved.entries]
+        queue.saver = head.saver
+        if head.usual is not None:
+            queue.durations = queue.durations.add(head.usual)
+        queue.live = saved.deal.live
+        queue.heard = dict.fromkeys(queue.live, head.at)
         if queue.open:
-            queue.free.extend(i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO)
-            pending = (i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING)
-            queue.timers = {i: queue._timer(now) for i in pending}
-            queue._settle(now)
+            queue.pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
+            queue.free = queue._still_todo(saved.deal.free)
+            queue.hands = {trainer: queue._still_todo(hand) for trainer, hand in saved.deal.hands}
         return queue
 
-    def copy(self) -> TaskQueue:
-        """An independent copy, with nothing changed and nothing told."""
-        return TaskQueue(
-            self.plan,
-            self.table,
-            self.start_by,
-            self.pass_id,
-            self.pass_begun,
-            self.entries.copy(),
-            self.free.copy(),
-            {trainer: hand.copy() for trainer, hand in self.hands.items()},
-            self.timers.copy(),
-            self.live,
-            self.heard.copy(),
-            self.durations,
-            self.saver,
-            self.failed,
-        )
+    def _still_todo(self, tasks: Iterable[int]) -> deque[int]:
+        return deque(i for i in tasks if self.entries[i].status is Status.TODO)
+
+    # --- Committing --------------------------------------------------------------------------------------------------
+    def take(self, now: float) -> Changes:
+        """What has changed since the last call."""
+        deal = self.deal() if self.dealt else None
+        changes = Changes(self.head(now), tuple(sorted(self.changed)), deal, tuple(self.happenings))
+        self.changed, self.dealt, self.happenings = set(), False, []
+        return changes
+
+    def head(self, now: float) -> Head:
+        return Head(now, self.pass_id, self.failed, self.saver, self.durations.usual)
+
+    def deal(self) -> Deal:
+        return Deal(self.live, tuple(self.free), tuple((who, tuple(hand)) for who, hand in self.hands.items()))
 
     # --- Reading -----------------------------------------------------------------------------------------------------
     @property
@@ -208,7 +248,7 @@ class TaskQueue:
         """When ``tick`` has something to do, if nothing else happens before."""
         if self.pass_id < 0:
             return self.start_by if now < self.start_by else None
-        overdue = [timer.deadline for timer in self.timers.values()]
+        overdue = [self.entries[i].timer.deadline for i in self.pending]
         silent = [self.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
@@ -242,7 +282,7 @@ class TaskQueue:
             return Verdict.OK
         if not self._holds(key, now):
             return Verdict.STALE
-        self.durations = self.durations.add(now - self.timers[key.task_id].begun)
+        self.durations = self.durations.add(now - self.entries[key.task_id].timer.begun)
         self._set(key.task_id, self.entries[key.task_id]._replace(status=Status.DONE, failures=0, blamed=()))
         self._settle(now)
         return Verdict.OK
@@ -268,11 +308,11 @@ class TaskQueue:
         """The trainer needs longer: its full time again, up to three times in all."""
         if not self._holds(key, now):
             return Verdict.STALE
-        timer = self.timers[key.task_id]
-        limit = timer.begun + _EXTENSIONS * self.durations.timeout
-        self.timers[key.task_id] = timer._replace(
-            deadline=max(timer.deadline, min(now + self.durations.timeout, limit))
-        )
+        entry = self.entries[key.task_id]
+        limit = entry.timer.begun + _EXTENSIONS * self.durations.timeout
+        deadline = max(entry.timer.deadline, min(now + self.durations.timeout, limit))
+        self.entries[key.task_id] = entry._replace(timer=entry.timer._replace(deadline=deadline))
+        self.changed.add(key.task_id)
         return Verdict.OK
 
     def save_request(self, trainer: Trainer, seconds: float, now: float) -> bool:
@@ -282,14 +322,16 @@ class TaskQueue:
             return False
         if saver and saver.trainer != trainer and saver.trainer in self.live and now < saver.deadline:
             return False
-        self.saver = Saver(trainer, now + seconds, seconds)
+        self.saver = Saver(trainer, now + seconds)
         return True
 
     # --- What happens ------------------------------------------------------------------------------------------------
     def members(self, live: Collection[Trainer], now: float) -> None:
         """The trainers that live now. Those that are gone lose their tasks; tasks without owner are dealt."""
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
-        self.live = tuple(sorted(live))
+        if not joined and not left:
+            return
+        self.live, self.dealt = tuple(sorted(live)), True
         self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}
         for trainer in joined:
             self._tell("member", f"{trainer} joined.", True)
@@ -299,7 +341,7 @@ class TaskQueue:
 
     def tick(self, now: float) -> None:
         """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
-        for task_id in [i for i, timer in self.timers.items() if timer.deadline <= now]:
+        for task_id in sorted(i for i in self.pending if self.entries[i].timer.deadline <= now):
             holder = self.entries[task_id].trainer
             self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
             self._blame(task_id, self._to_tail)
@@ -307,11 +349,12 @@ class TaskQueue:
         for trainer in silent if self._awake(now) else ():
             self._tell("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
             self.free.extend(self.hands.pop(trainer))
+            self.dealt = True
         self._settle(now)
 
     # --- Dispatch ----------------------------------------------------------------------------------------------------
     def _answered(self, trainer: Trainer, request: int) -> Task | None:
-        for task_id in self.timers:
+        for task_id in self.pending:
             entry = self.entries[task_id]
             if (entry.trainer, entry.request) == (trainer, request):
                 return self._task(task_id)
@@ -334,14 +377,16 @@ class TaskQueue:
     def _dispatch(self, task_id: int, trainer: Trainer, request: int, now: float) -> Task:
         entry = self.entries[task_id]
         self.entries[task_id] = entry._replace(
-            status=Status.PENDING, pass_id=self.pass_id, epoch=entry.epoch + 1, trainer=trainer, request=request
+            status=Status.PENDING,
+            pass_id=self.pass_id,
+            epoch=entry.epoch + 1,
+            trainer=trainer,
+            request=request,
+            timer=Timer(now, now + self.durations.timeout),
         )
-        self.timers[task_id] = self._timer(now)
+        self.pending.add(task_id)
         self.changed.add(task_id)
         return self._task(task_id)
-
-    def _timer(self, now: float) -> Timer:
-        return Timer(now, now + self.durations.timeout)
 
     def _barred(self, task_id: int, trainer: Trainer) -> bool:
         """Whether others should try first: only this trainer failed on the task, often, and another one lives."""
@@ -376,14 +421,15 @@ class TaskQueue:
 
     def _set(self, task_id: int, entry: Entry) -> None:
         """Give a task that was pending its new state."""
-        self.timers.pop(task_id)
-        self.entries[task_id] = entry
+        self.pending.remove(task_id)
+        self.entries[task_id] = entry._replace(timer=NO_TIMER)
         self.changed.add(task_id)
 
     def _put_back(self, task_id: int, entry: Entry, place: Callable[[int, Trainer | None], None]) -> None:
         holder = entry.trainer
         self._set(task_id, entry._replace(status=Status.TODO, trainer=None))
         place(task_id, holder)
+        self.dealt = True
 
     def _blame(self, task_id: int, place: Callable[[int, Trainer | None], None]) -> None:
         entry = self.entries[task_id]
@@ -416,7 +462,7 @@ class TaskQueue:
 
     # --- Members, deals, passes --------------------------------------------------------------------------------------
     def _tasks_of(self, trainer: Trainer) -> str:
-        held = [i for i in sorted(self.timers) if self.entries[i].trainer == trainer]
+        held = [i for i in sorted(self.pending) if self.entries[i].trainer == trainer]
         if not held:
             return ""
         named = ", ".join(map(str, held))
@@ -436,7 +482,7 @@ class TaskQueue:
         """Free what trainers that are gone had, pending ones first, in order of their numbers."""
         for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
             self.free.extendleft(reversed(self.hands.pop(trainer)))
-        orphans = [i for i in sorted(self.timers, reverse=True) if self.entries[i].trainer not in self.live]
+        orphans = [i for i in sorted(self.pending, reverse=True) if self.entries[i].trainer not in self.live]
         for task_id in orphans:
             self._blame(task_id, self._to_head)
         self._settle(now)
@@ -445,7 +491,7 @@ class TaskQueue:
         """What follows from any change: passes end and begin, tasks without owner are dealt."""
         if self.pass_id < 0 and not self.failed and self._may_start(now):
             self._begin_pass(0, now)
-        while self.open and not self.timers and not self.free and not any(self.hands.values()):
+        while self.open and not self.pending and not self.free and not any(self.hands.values()):
             self._end_pass(now)
         if self.open and self.plan.sync and self.free:
             self._deal(now)
@@ -462,6 +508,7 @@ class TaskQueue:
         self.entries = [fresh(entry) for entry in self.entries]
         self.free = deque(range(len(self.entries)))
         self.hands = {}
+        self.dealt = True
         self.heard = dict.fromkeys(self.live, now)
         sizes = f"{_counted(len(self.entries), 'task')}, {_counted(len(self.live), 'trainer')}"
         self._tell("pass", f"Pass {pass_id + 1} of {self.plan.passes} begins: {sizes}.")
@@ -489,6 +536,7 @@ class TaskQueue:
                 self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
             else:
                 kept.append(task_id)
+        self.dealt = self.dealt or len(kept) < len(self.free)
         self.free = kept
 
     def _tell(self, kind: str, text: str, notable: bool = False) -> None:
@@ -496,8 +544,11 @@ class TaskQueue:
 
 
 def fresh(entry: Entry) -> Entry:
-    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept."""
-    finished = entry.trainer if entry.status is Status.DONE else None
+    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept.
+
+    The same again for a task that is fresh already.
+    """
+    finished = entry.trainer if entry.status in (Status.DONE, Status.TODO) else None
     return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=())
 
 

@@ -1,4 +1,8 @@
-"""The queue on the wire: requests in, one commit for all that came meanwhile, answers out."""
+"""The queue on the wire: requests in, one commit for all that came meanwhile, answers out.
+
+The queue's time is the time that masters have served: it goes on from the last commit when another master takes over,
+so that no deadline passes while nobody could have been told.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.coordination.base import Clock, StoreUnavailable
 from runtime.errors import Lost, Refused, RegattaError
 from runtime.master.ledger import Behind, Ledger
 from runtime.master.messages import Answer, Trainer, Wait, answer_to_json
-from runtime.master.queue import Happening, Key, Plan, TaskQueue, Verdict
+from runtime.master.queue import Changes, Happening, Key, Plan, TaskQueue, Verdict
 from runtime.master.table import TaskTable
 from runtime.protocol.connection import Closed, Message, refuse_blocks
 from runtime.protocol.frames import Header, Op
@@ -25,7 +29,20 @@ HOLD_SECONDS = 2.0
 STORE_PATIENCE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 0.1
 
-Operation = Callable[[TaskQueue], Any]
+Operation = Callable[[TaskQueue, float], Any]
+
+
+class View(NamedTuple):
+    """What may be read of the queue at any time: as of the last commit."""
+
+    over: bool
+    failed: str
+    trainers: bool
+    deadline: float | None
+
+    @classmethod
+    def of(cls, queue: TaskQueue, now: float = 0.0) -> View:
+        return cls(queue.finished or bool(queue.failed), queue.failed, bool(queue.live), queue.next_deadline(now))
 
 
 class Master:
@@ -52,17 +69,19 @@ class Master:
         self._waiting: deque[_Ticket] = deque()
         self._news = threading.Condition()
         self._changes = 0
-        self._live: tuple[Trainer, ...] = ()
+        self._live: tuple[Trainer, ...] | None = None  # None until somebody says
         self._had_trainers = False
         self._closed = threading.Event()
         self.lost: RegattaError | None = None
-        self._queue = TaskQueue.begin(plan, table, clock())
+        self._began = clock()
+        self._queue = TaskQueue.begin(plan, table, 0.0)
+        self._view = View.of(self._queue)
         self._must_load = True
-        self.change(lambda queue: None)
+        self.change(lambda queue, now: None)
 
     # --- What the process does ---------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
-        """Do ``operation`` on a copy of the queue, commit, swap; gives what the operation gave.
+        """Do ``operation`` on the queue and commit; gives what the operation gave.
 
         Whoever comes while another commits is committed with all who came meanwhile, in one transaction.
         """
@@ -75,10 +94,10 @@ class Master:
 
     def members(self, live: Collection[Trainer]) -> None:
         """The trainers that live now. An error goes to ``lost``, for the caller could do nothing about it."""
-        self._live = tuple(sorted(live))
+        trainers = self._live = tuple(sorted(live))
         self._had_trainers = self._had_trainers or bool(live)
         try:
-            self._patiently(lambda queue: queue.members(self._live, self._clock()))
+            self._patiently(lambda queue, now: queue.members(trainers, now))
         except RegattaError as error:
             self.lost = error
             self.wake()
@@ -86,11 +105,10 @@ class Master:
     def run(self, stop: Callable[[], bool]) -> None:
         """Mind the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
         while not (stop() or self.over or self.lost):
-            now = self._clock()
-            due = self._queue.next_deadline(now)
-            self._wait_for_news(self._changes, 1.0 if due is None else min(1.0, max(0.0, due - now)))
-            if due is not None and self._clock() >= due:
-                self._patiently(lambda queue: queue.tick(self._clock()))
+            seen, due = self._changes, self._view.deadline
+            self._wait_for_news(seen, 1.0 if due is None else min(1.0, max(0.0, due - self._now())))
+            if due is not None and self._now() >= due:
+                self._patiently(lambda queue, now: queue.tick(now))
 
     def close(self) -> None:
         """Let everybody go who waits for news."""
@@ -105,12 +123,12 @@ class Master:
     @property
     def over(self) -> bool:
         """The job is done or failed, and all its trainers have been told and are gone."""
-        return (self._queue.finished or bool(self._queue.failed)) and self._had_trainers and not self._queue.live
+        return self._view.over and self._had_trainers and not self._view.trainers
 
     @property
     def failed(self) -> str:
         """Why the job cannot go on, empty if it can."""
-        return self._queue.failed
+        return self._view.failed
 
     # --- What trainers ask -------------------------------------------------------------------------------------------
     def get(self, trainer: Trainer, request: int, ended: int | None, waiting: Callable[[], None]) -> Answer:
@@ -119,9 +137,9 @@ class Master:
         while True:
             seen = self._changes
             self._refuse_replaced(trainer)
-            answer: Answer = self._patiently(lambda queue: queue.get(trainer, request, ended, self._clock()), waiting)
-            if self._queue.failed:
-                raise Refused(JOB_FAILED, self._queue.failed)
+            answer: Answer = self._patiently(lambda queue, now: queue.get(trainer, request, ended, now), waiting)
+            if self._view.failed:
+                raise Refused(JOB_FAILED, self._view.failed)
             left = give_up - self._clock()
             if not isinstance(answer, Wait):
                 return answer
@@ -132,18 +150,18 @@ class Master:
     def report(self, op: Op, key: Key, why: str, waiting: Callable[[], None]) -> Verdict:
         """A trainer's word on a task that it has."""
         operations: Mapping[Op, Operation] = {
-            Op.TASK_DONE: lambda queue: queue.done(key, self._clock()),
-            Op.TASK_FAIL: lambda queue: queue.fail(key, why, self._clock()),
-            Op.TASK_RELEASE: lambda queue: queue.release(key, self._clock()),
-            Op.TASK_EXTEND: lambda queue: queue.extend(key, self._clock()),
+            Op.TASK_DONE: lambda queue, now: queue.done(key, now),
+            Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now),
+            Op.TASK_RELEASE: lambda queue, now: queue.release(key, now),
+            Op.TASK_EXTEND: lambda queue, now: queue.extend(key, now),
         }
         return Verdict(self._patiently(operations[op], waiting))
 
     def save_request(self, trainer: Trainer, seconds: float, waiting: Callable[[], None]) -> bool:
-        return bool(self._patiently(lambda queue: queue.save_request(trainer, seconds, self._clock()), waiting))
+        return bool(self._patiently(lambda queue, now: queue.save_request(trainer, seconds, now), waiting))
 
     def _refuse_replaced(self, trainer: Trainer) -> None:
-        if any(trainer.index == other.index and trainer < other for other in self._live):
+        if any(trainer.index == other.index and trainer < other for other in self._live or ()):
             raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
 
     # --- Committing --------------------------------------------------------------------------------------------------
@@ -162,13 +180,16 @@ class Master:
         batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
         error: RegattaError | None = Lost("The master broke off in the middle of a change.")
         try:
-            draft = self._load() if self._must_load else self._queue.copy()
-            for ticket in batch:
-                ticket.run(draft)
+            if self._must_load:
+                self._load()
             self._must_load = True  # until it is known that the commit happened
-            self._ledger.commit(draft)
+            now = self._now()
+            for ticket in batch:
+                ticket.run(self._queue, now)
+            changes = self._queue.take(now)
+            self._ledger.commit(changes, self._queue.entries, self._table)
             self._must_load = False
-            self._swap(draft)
+            self._publish(changes, now)
             error = None
         except (StoreUnavailable, Behind) as passing:
             error = passing
@@ -178,26 +199,29 @@ class Master:
             for ticket in batch:
                 ticket.settle(error)
 
-    def _swap(self, draft: TaskQueue) -> None:
-        news = bool(draft.changed or draft.happenings)
-        self._queue = draft
-        if draft.happenings:
-            self._tell(draft.happenings)
-        if news:
+    def _publish(self, changes: Changes, now: float) -> None:
+        self._view = View.of(self._queue, now)
+        if changes.happenings:
+            self._tell(changes.happenings)
+        if changes.tasks or changes.deal or changes.happenings:
             with self._news:
                 self._changes += 1
                 self._news.notify_all()
 
-    def _load(self) -> TaskQueue:
+    def _load(self) -> None:
         saved = self._ledger.load(self._table)
-        now = self._clock()
+        self._began = self._clock() - (saved.head.at if saved else 0.0)
         if saved is None:
-            queue = TaskQueue.begin(self._plan, self._table, now)
+            self._queue = TaskQueue.begin(self._plan, self._table, 0.0)
         else:
-            queue = TaskQueue.resume(self._plan, self._table, now, saved)
-        if self._live:
-            queue.members(self._live, now)
-        return queue
+            self._queue = TaskQueue.resume(self._plan, self._table, saved)
+            self._had_trainers = self._had_trainers or any(entry.epoch for entry in saved.entries)
+        if self._live is not None:
+            self._queue.members(self._live, self._now())
+
+    def _now(self) -> float:
+        """The queue's time, to the millisecond."""
+        return round(self._clock() - self._began, 3)
 
     def _wait_for_news(self, seen: int, seconds: float) -> None:
         with self._news:
@@ -214,8 +238,8 @@ class _Ticket:
         self._error: Exception | None = None
         self.settled = False
 
-    def run(self, queue: TaskQueue) -> None:
-        self._value = self._operation(queue)
+    def run(self, queue: TaskQueue, now: float) -> None:
+        self._value = self._operation(queue, now)
 
     def settle(self, error: Exception | None) -> None:
         self._error = error
@@ -228,11 +252,15 @@ class _Ticket:
 
 
 class MasterSession:
-    """Answers one trainer's connection. ``job`` refuses senders of another attempt that say which is theirs."""
+    """Answers one trainer's connection. ``job`` refuses senders of another attempt that say which is theirs.
 
-    def __init__(self, master: Master, job: int = 0) -> None:
+    Every reply carries the master's ``incarnation``, so that a trainer can tell a replaced master from the one that is.
+    """
+
+    def __init__(self, master: Master, job: int = 0, incarnation: int = 0) -> None:
         self._master = master
         self._job = job
+        self._incarnation = incarnation
 
     def allocate(self, header: Header) -> memoryview:
         return refuse_blocks(header)
@@ -255,7 +283,8 @@ class MasterSession:
             raise Refused("store_unavailable", str(error)) from error
         except Lost as error:
             raise Closed(str(error)) from error  # the trainer looks for the master that is now
-        return reply(request, body)
+        answer = reply(request, body)
+        return Message(answer.head._replace(incarnation=self._incarnation), body)
 
 
 def _get(

@@ -31,11 +31,15 @@ class TaskTable:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {"dataset": self.dataset, "tasks": self.tasks}
+        """Paths once each: a chunk is the number of its file, and where it is."""
+        files: dict[str, int] = {}
+        tasks = [[[files.setdefault(chunk.path, len(files)), *chunk[1:]] for chunk in task] for task in self.tasks]
+        return {"dataset": self.dataset, "files": list(files), "tasks": tasks}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> TaskTable:
-        tasks = tuple(tuple(Chunk(*chunk) for chunk in task) for task in body["tasks"])
+        files = body["files"]
+        tasks = tuple(tuple(Chunk(files[file], *where) for file, *where in task) for task in body["tasks"])
         return cls(str(body["dataset"]), tasks)
 
 

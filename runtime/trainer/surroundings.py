@@ -10,15 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import NoReturn, Protocol
 
 from runtime.channel import Channel, Members
-from runtime.contract import EXIT_RESTART, MASTER, PSERVER, TRAINER, Environment, Member
+from runtime.contract import EXIT_RESTART, PSERVER, Environment, Member
 from runtime.data import catalogue
 from runtime.errors import Leaving, Lost, UsageError
+from runtime.master.messages import serving
 from runtime.master.table import partition
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
-from runtime.trainer.params import LocalStore, ServerStore
+from runtime.trainer.params import LocalStore, ServerStore, Store
 from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
-from runtime.trainer.store import Store
 from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
 
 # How long a trainer waits for the other processes of the job to come up.
@@ -79,21 +79,34 @@ class Attached:
             members = channel.wait_for_members(self._complete, GATHER_SECONDS)
         except (TimeoutError, ConnectionError) as error:
             raise Lost(str(error)) from None
-        self._peers = {member.name: member for member in members if member.role != TRAINER}
+        self._peers = {member.name: member for member in members if member.role == PSERVER}
+        master = serving(members)
+        assert master is not None  # noqa: S101  the members are complete
+        self._master = master
+        self._tasks: TaskClient | None = None
         self._me = next(member for member in members if member.name == environment.replica)
         channel.on_members(self._take_members)
 
     def _complete(self, members: Members) -> bool:
         names = {member.name for member in members}
         needed = {f"{PSERVER}-{index}" for index in range(self._environment.pservers)}
-        return needed | {f"{MASTER}-0", self._environment.replica} <= names
+        return serving(members) is not None and needed | {self._environment.replica} <= names
 
     def _take_members(self, members: Members) -> None:
         """A parameter server that is gone, or came back empty, takes the parameters with it."""
         now = {member.name: member.incarnation for member in members}
+        self._follow_master(serving(members))
         for name, peer in self._peers.items():
-            if peer.role == PSERVER and now.get(name) != peer.incarnation:
+            if now.get(name) != peer.incarnation:
                 self.leave(f"{name} is gone and with it the parameters that it held")
+
+    def _follow_master(self, master: Member | None) -> None:
+        """A master that is gone is waited for; its tasks are safe."""
+        if master is None or master == self._master:
+            return
+        self._master = master
+        if self._tasks is not None:
+            self._tasks.move(master.address, master.incarnation)
 
     def leave(self, why: str) -> None:
         """Wish this process to end."""
@@ -104,9 +117,16 @@ class Attached:
         ours = self._environment.dataset
         if dataset != ours:
             raise UsageError(f"This job's data set is {ours!r}, the script reads {dataset!r}; name one in both places.")
-        address = self._peers[f"{MASTER}-0"].address
-        incarnation = self._me.incarnation
-        return TaskClient(address, self._me.index, incarnation, job=self._job, leaving=self._leave.is_set)
+        self._tasks = TaskClient(
+            self._master.address,
+            self._me.index,
+            self._me.incarnation,
+            master=self._master.incarnation,
+            job=self._job,
+            leaving=self._leave.is_set,
+        )
+        self._tasks.move(self._master.address, self._master.incarnation)  # it may have been replaced meanwhile
+        return self._tasks
 
     def store(self) -> Store:
         servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]

@@ -10,12 +10,12 @@ match source.next_task():
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from runtime.errors import Refused, RegattaError, WireError
+from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait, answer_from_json
 from runtime.master.queue import Key, Plan, TaskQueue, Verdict
 from runtime.master.table import TaskTable
@@ -25,6 +25,11 @@ from runtime.protocol.frames import Op
 __all__ = ["Answer", "JobDone", "JobFailed", "LocalTasks", "PassEnd", "Task", "TaskClient", "TaskSource", "Wait"]
 
 JOB_FAILED = "job_failed"
+# A master that is gone is started again, or another takes over, within this time.
+PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+# Answers of a master that is none any more, or that cannot reach its store.
+_TRY_AGAIN = ("not_owner", "store_unavailable")
 
 
 class JobFailed(RegattaError):
@@ -65,13 +70,25 @@ class _Position:
         return answer
 
 
-class TaskClient:
-    """Asks the master at ``address``. Not for two threads at once.
+class _Home(NamedTuple):
+    """Where the master is, and which one it is (0: any)."""
 
-    Every call waits at most ``deadline`` seconds for a word of the master and then raises ``runtime.errors.Lost``; it
-    raises JobFailed when the master has given up, Refused when this trainer has been replaced, and Leaving when
-    ``leaving`` says that the process should end. A request whose answer was lost is asked again with the same number
-    and gets the same task, also from a restarted master (``move``).
+    address: str
+    incarnation: int
+
+
+class _Outdated(RegattaError):
+    """A master answered that has been replaced."""
+
+
+class TaskClient:
+    """Asks the master at ``address``, whose incarnation is ``master``. Not for two threads at once, except ``move``.
+
+    A call whose master is gone is asked again, with the same number, so that it gets the same task; of the master that
+    ``move`` names, if there is a new one. Answers of an older master than that do not count. A call raises
+    ``runtime.errors.Lost`` when no master has answered for ``patience`` seconds (``deadline`` seconds of silence make
+    one attempt), JobFailed when the master has given up, Refused when this trainer has been replaced, and Leaving when
+    ``leaving`` says that the process should end.
     """
 
     def __init__(
@@ -80,21 +97,34 @@ class TaskClient:
         trainer_index: int,
         incarnation: int,
         *,
+        master: int = 0,
         job: int = 0,
         deadline: float = DEADLINE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
         leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         self._trainer = trainer_index
         self._position = _Position()
-        self._open: Callable[[str], Client] = partial(
-            Client, name="master", job=job, incarnation=incarnation, deadline=deadline, leaving=leaving
+        self._patience = patience
+        self._leaving = leaving
+        self._moving = threading.Condition()
+        self._home = self._asked = _Home(address, master)
+        self._open: Callable[[_Home], Client] = lambda home: Client(
+            home.address,
+            name="master",
+            job=job,
+            incarnation=incarnation,
+            expected=home.incarnation,
+            deadline=deadline,
+            leaving=self._should_stop,
         )
-        self._client = self._open(address)
+        self._client = self._open(self._home)
 
-    def move(self, address: str) -> None:
-        """The master has another address now."""
-        self._client.close()
-        self._client = self._open(address)
+    def move(self, address: str, master: int = 0) -> None:
+        """Another master serves now, at another address. A call that waits for the old one asks the new one."""
+        with self._moving:
+            self._home = _Home(address, master)
+            self._moving.notify_all()
 
     def next_task(self) -> Answer:
         asked = {"request": self._position.request, "ended": self._position.ended}
@@ -127,12 +157,46 @@ class TaskClient:
         return bool(self._call(op, {**key, **more})["counted"])
 
     def _call(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
-        try:
-            return self._client.call(op, {"trainer": self._trainer, **body})
-        except Refused as refused:
-            if refused.code == JOB_FAILED:
-                raise JobFailed(refused.why) from refused
-            raise
+        give_up = time.monotonic() + self._patience
+        while True:
+            self._follow()
+            try:
+                return self._ask(op, {"trainer": self._trainer, **body})
+            except Refused as refused:
+                if refused.code == JOB_FAILED:
+                    raise JobFailed(refused.why) from refused
+                if refused.code not in _TRY_AGAIN:
+                    raise
+                why: RegattaError = refused
+            except (Lost, Leaving, _Outdated) as error:
+                why = error
+            if self._leaving():
+                raise Leaving("This process was asked to end while it waited for the master.") from why
+            if time.monotonic() >= give_up:
+                raise Lost(f"No master has answered for {self._patience:g} s: {why}") from why
+            self._await_move(why)
+
+    def _ask(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
+        answer = self._client.request(op, body)
+        if answer.head.incarnation < self._asked.incarnation:
+            raise _Outdated("A master answered that has been replaced.")
+        return dict(answer.body)
+
+    def _follow(self) -> None:
+        """Open a connection to where the master is now."""
+        if self._home != self._asked:
+            self._asked = self._home
+            self._client.close()
+            self._client = self._open(self._asked)
+
+    def _await_move(self, why: RegattaError) -> None:
+        """After an answer that does not count: wait a moment for the news. One who was lost has waited already."""
+        with self._moving:
+            if not isinstance(why, Lost | Leaving) and self._home == self._asked:
+                self._moving.wait(_LOOK_SECONDS)
+
+    def _should_stop(self) -> bool:
+        return self._home != self._asked or self._leaving()
 
 
 class LocalTasks:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from runtime import contract
+from runtime.coordination.base import Lease
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.master.messages import JobDone, Task
 from runtime.trainer.tasks import TaskClient
@@ -32,6 +33,8 @@ class AgentOfTest:
         self._link.settimeout(20)
         self._lines = self._link.makefile("r")
         self._revision = 0
+        self._index = int(environment.get(contract.INDEX, "0"))
+        self.lease: Lease | None = None
         self.store = EmbeddedStore(directory / "store.db")
         values = {
             contract.JOB_ID: "j",
@@ -57,10 +60,11 @@ class AgentOfTest:
             pass
         return message
 
-    def register(self) -> contract.Member:
+    def register(self, ttl: float = 60.0) -> contract.Member:
         address = self.hear(contract.HELLO)["address"]
-        entry = self.store.put(contract.member_key("j", 1, contract.MASTER, 0), b"{}")
-        return contract.Member(contract.MASTER, 0, entry.create_revision, address)
+        self.lease = self.store.grant(ttl)
+        entry = self.store.put(contract.member_key("j", 1, contract.MASTER, self._index), b"{}", lease=self.lease)
+        return contract.Member(contract.MASTER, self._index, entry.create_revision, address)
 
     def tell(self, *members: contract.Member) -> None:
         self._revision += 1
@@ -70,6 +74,12 @@ class AgentOfTest:
 
     def fence(self) -> None:
         self._link.sendall(json.dumps({"op": contract.FENCED, "why": "The lease is lost."}).encode() + b"\n")
+
+    def kill(self, *, with_agent: bool = False) -> None:
+        """Kill -9. An agent that lives takes the registration back; one that died with it leaves it to run out."""
+        self.process.kill()
+        self.process.wait()
+        self.lease.release() if with_agent else self.lease.revoke()
 
     def end(self) -> tuple[int, str]:
         output, _none = self.process.communicate(timeout=20)
@@ -123,6 +133,53 @@ def test_joins_and_leaves_are_on_the_timeline(start):
     assert agent.hear(contract.EVENT)["text"] == "trainer-0 joined."
     agent.tell(master)
     assert agent.hear(contract.EVENT)["text"] == "trainer-0 left."
+
+
+def test_a_master_that_was_killed_goes_on_in_another_process_with_the_same_hands_for_its_trainers(start):
+    first = start(**{contract.TRAINERS: "2"})
+    trainers = [contract.Member(contract.TRAINER, index, 77 + index) for index in range(2)]
+    master = first.register()
+    first.tell(master, *trainers)
+    clients = [TaskClient(master.address, index, 77 + index, master=master.incarnation) for index in range(2)]
+    had = [client.next_task() for client in clients]
+    first.kill()
+    second = start(**{contract.TRAINERS: "2"})
+    master = second.register()
+    second.tell(master, *trainers)
+    for client in clients:
+        client.move(master.address, master.incarnation)
+    assert [client.done(task) for client, task in zip(clients, had, strict=True)] == [True, True]
+    assert [client.next_task().task_id for client in clients] == [2, 3]
+
+
+def test_one_who_stands_by_takes_over_within_the_ttl_when_master_and_agent_are_killed(start):
+    ttl = 1.0
+    first, second = start(), start(**{contract.INDEX: "1"})
+    one, other = first.register(ttl), second.register()
+    trainer = contract.Member(contract.TRAINER, 0, 77)
+    for agent in (first, second):
+        agent.tell(one, other, trainer)
+    client = TaskClient(one.address, 0, 77, master=one.incarnation)
+    task = client.next_task()
+    first.kill(with_agent=True)
+    killed = time.monotonic()
+    while second.store.get(contract.member_key("j", 1, contract.MASTER, 0)):
+        assert time.monotonic() < killed + 20
+    second.tell(other, trainer)
+    client.move(other.address, other.incarnation)
+    assert client.done(task)
+    assert time.monotonic() < killed + ttl + 2.0
+    assert client.next_task().task_id == task.task_id + 1
+
+
+def test_one_who_stands_by_leaves_on_sigterm(start):
+    first, second = start(), start(**{contract.INDEX: "1"})
+    members = [first.register(), second.register()]
+    second.tell(*members)
+    assert second.process.stdout.readline().startswith("Data set")
+    assert second.process.stdout.readline() == "master-0 serves; this master stands by.\n"
+    second.process.send_signal(signal.SIGTERM)
+    assert second.end()[0] == contract.EXIT_OK
 
 
 def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):

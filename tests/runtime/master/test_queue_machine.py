@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
+from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
-from runtime.master.queue import Key, Plan, Saved, Status, TaskQueue, Verdict
+from runtime.master.queue import Key, Plan, Status, TaskQueue, Verdict
 from tests.runtime.master.test_queue import table_of
 
 INDICES = st.integers(0, 2)
 PASSES = 3
+
+
+class MemoryStore:
+    """As much of a coordination store as the ledger asks for, in a dict."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Versioned] = {}
+        self.revision = 0
+
+    def list(self, prefix: str) -> Listing:
+        found = tuple(entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix))
+        return Listing(found, self.revision)
+
+    def txn(self, compares: Sequence[Compare], operations: Sequence[Put]) -> Committed | Conflict:
+        for compare in compares:
+            if not compare.holds(self.entries.get(compare.key)):
+                return Conflict(compare.key, self.entries.get(compare.key))
+        self.revision += 1
+        for put in operations:
+            self.entries[put.key] = Versioned(put.key, put.value, self.revision, self.revision)
+        return Committed(self.revision)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -22,7 +48,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.now = 0.0
         self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap)
         self.table = table_of(tasks)
+        self.store = MemoryStore()
+        self.ledger = Ledger(self.store, "/j/")
         self.queue = TaskQueue.begin(self.plan, self.table, self.now)
+        self.commit()
         self.incarnations = 0
         self.live: dict[int, Trainer] = {}
         self.ended: dict[Trainer, int | None] = {}
@@ -32,14 +61,24 @@ class QueueMachine(RuleBasedStateMachine):
         self.given: list[Key] = []
         self.acknowledged: set[tuple[int, int]] = set()
 
-    def swap(self, draft: TaskQueue) -> None:
-        for pass_id in range(max(self.queue.pass_id, 0), min(draft.pass_id, PASSES)):
-            self.check_pass_was_whole(pass_id, draft)
-        self.queue = draft
+    def commit(self) -> None:
+        self.ledger.commit(self.queue.take(self.now), self.queue.entries, self.table)
 
-    def check_pass_was_whole(self, pass_id: int, draft: TaskQueue) -> None:
+    def recovered(self) -> TaskQueue:
+        self.ledger = Ledger(self.store, "/j/")
+        return TaskQueue.resume(self.plan, self.table, self.ledger.load(self.table))
+
+    @contextmanager
+    def change(self) -> Iterator[TaskQueue]:
+        before = self.queue.pass_id
+        yield self.queue
+        for pass_id in range(max(before, 0), min(self.queue.pass_id, PASSES)):
+            self.check_pass_was_whole(pass_id)
+        self.commit()
+
+    def check_pass_was_whole(self, pass_id: int) -> None:
         """I4: at its end a pass has nothing todo or pending; what was not discarded was acknowledged."""
-        told = [happening.text for happening in draft.happenings]
+        told = [happening.text for happening in self.queue.happenings]
         assert any(f"Pass {pass_id + 1} of" in text and "ended" in text for text in told)
 
     @rule(index=INDICES)
@@ -57,20 +96,18 @@ class QueueMachine(RuleBasedStateMachine):
         self.tell_members()
 
     def tell_members(self) -> None:
-        draft = self.queue.copy()
-        draft.members(list(self.live.values()), self.now)
-        self.swap(draft)
+        with self.change() as queue:
+            queue.members(list(self.live.values()), self.now)
 
     @precondition(lambda self: self.live and not self.queue.failed)
     @rule(data=st.data(), lost_reply=st.booleans())
     def get(self, data: st.DataObject, lost_reply: bool) -> None:
         trainer = self.live[data.draw(st.sampled_from(sorted(self.live)))]
-        draft = self.queue.copy()
         request = self.requests[trainer] + 1
-        answer = draft.get(trainer, request, self.ended[trainer], self.now)
-        self.swap(draft)
+        with self.change() as queue:
+            answer = queue.get(trainer, request, self.ended[trainer], self.now)
         if lost_reply:
-            assert self.queue.copy().get(trainer, request, self.ended[trainer], self.now) == answer  # M10
+            assert self.recovered().get(trainer, request, self.ended[trainer], self.now) == answer  # M10
         self.requests[trainer] = request
         if isinstance(answer, Task):
             self.take(trainer, answer)
@@ -95,35 +132,42 @@ class QueueMachine(RuleBasedStateMachine):
     def report(self, data: st.DataObject, verb: str) -> None:
         """Of any dispatch ever made: in time, late or twice."""
         key = data.draw(st.sampled_from(self.given[-6:]))
-        draft = self.queue.copy()
         more = ("it raised",) if verb == "fail" else ()
-        verdict = getattr(draft, verb)(key, *more, self.now)
+        before = list(self.queue.entries)
+        with self.change() as queue:
+            verdict = getattr(queue, verb)(key, *more, self.now)
         if verb == "done" and verdict is Verdict.OK:
             self.acknowledged.add((key.pass_id, key.task_id))
         if verdict is Verdict.STALE:
-            assert draft.entries == self.queue.entries
-        self.swap(draft)
+            assert self.queue.entries == before
 
     @rule(seconds=st.sampled_from([1.0, 30.0, 61.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
-        draft = self.queue.copy()
-        draft.tick(self.now)
-        self.swap(draft)
+        with self.change() as queue:
+            queue.tick(self.now)
 
-    @rule()
-    def the_commit_fails(self) -> None:
-        before = (list(self.queue.entries), self.queue.pass_id)
-        draft = self.queue.copy()
-        draft.members([], self.now + 1000.0)
-        draft.tick(self.now + 1000.0)
-        assert (self.queue.entries, self.queue.pass_id) == before
+    @rule(members=st.booleans())
+    def the_commit_fails(self, members: bool) -> None:
+        """What was not committed has not happened."""
+        before = (list(self.queue.entries), self.queue.pass_id, self.queue.deal())
+        self.queue.members([], self.now) if members else self.queue.tick(self.now + 1000.0)
+        self.queue = self.recovered()
+        assert (self.queue.entries, self.queue.pass_id) == before[:2]
+        assert not self.queue.open or self.queue.deal() == before[2]
 
     @rule()
     def the_master_crashes_and_recovers(self) -> None:
-        """I5: what was acknowledged survives; I3 and I4 go on to hold."""
-        saved = Saved(self.queue.pass_id, list(self.queue.entries), self.queue.failed, self.queue.saver)
-        self.queue = TaskQueue.resume(self.plan, self.table, self.now, saved)
+        """I5: what was acknowledged survives, as do hands and deadlines; I3 and I4 go on to hold."""
+        before = self.queue
+        self.queue = self.recovered()
+        assert self.queue.entries == before.entries
+        assert not before.open or self.queue.deal() == before.deal()
+        assert (self.queue.saver, self.queue.failed, self.queue.pending) == (
+            before.saver,
+            before.failed,
+            before.pending,
+        )
         self.tell_members()
 
     @invariant()
@@ -135,7 +179,7 @@ class QueueMachine(RuleBasedStateMachine):
         todo = [i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO]
         pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
         assert sorted(queued) == todo
-        assert set(queue.timers) == pending
+        assert queue.pending == pending
         assert todo or pending, "the pass should have ended"
         assert all(queue.entries[i].trainer in queue.live for i in pending)
 

@@ -12,10 +12,11 @@ import pytest
 from runtime.coordination.base import Compare, Operation, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
-from runtime.master.ledger import Ledger
+from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.queue import Happening, Plan
+from runtime.master.queue import Happening, Key, Plan, Status
 from runtime.master.server import Master, MasterSession
+from runtime.protocol.frames import Op
 from runtime.protocol.server import Server
 from runtime.trainer.tasks import JobFailed, TaskClient, TaskSource
 from tests.runtime.master.test_queue import table_of
@@ -47,10 +48,12 @@ def store(tmp_path: Path) -> Iterator[ForgetfulStore]:
 
 
 class Running:
-    def __init__(self, store: EmbeddedStore, tasks: int, plan: Plan, owner: Compare | None = None) -> None:
+    def __init__(
+        self, store: EmbeddedStore, tasks: int, plan: Plan, owner: Sequence[Compare], incarnation: int
+    ) -> None:
         self.told: list[Happening] = []
         self.master = Master(plan, table_of(tasks), Ledger(store, PREFIX, owner), self.told.extend)
-        self.server = Server(lambda: MasterSession(self.master, job=5))
+        self.server = Server(lambda: MasterSession(self.master, 5, incarnation), incarnation=incarnation)
         self.server.start()
         self._clients: list[TaskClient] = []
 
@@ -70,9 +73,11 @@ class Running:
 def start(store: EmbeddedStore) -> Iterator[Callable[..., Running]]:
     running: list[Running] = []
 
-    def start(tasks: int, *live: Trainer, owner: Compare | None = None, **plan: object) -> Running:
+    def start(
+        tasks: int, *live: Trainer, owner: Sequence[Compare] = (), incarnation: int = 0, **plan: object
+    ) -> Running:
         options = {"passes": 2, "sync": False, "trainers": max(1, len(live)), **plan}
-        running.append(Running(store, tasks, Plan(**options), owner))
+        running.append(Running(store, tasks, Plan(**options), owner, incarnation))
         running[-1].master.members(live)
         return running[-1]
 
@@ -205,7 +210,7 @@ def test_a_sender_of_another_attempt_is_refused(start):
 
 def test_a_master_that_is_away_is_a_typed_error(start):
     running = start(1, X)
-    client = running.client(X, deadline=0.3)
+    client = running.client(X, deadline=0.3, patience=0.0)
     running.close()
     with pytest.raises(Lost, match="master"):
         client.next_task()
@@ -227,6 +232,48 @@ class TestRecovery:
         first.close()
         second = start(3, X)
         assert second.client(X).next_task() == lost  # its first request has the number 1 too
+
+    def test_in_sync_mode_every_trainer_gets_the_tasks_that_it_would_have_got_without_the_restart(
+        self, start, tmp_path
+    ):
+        def run(restart: bool) -> list[list[tuple[int, int]]]:
+            store = EmbeddedStore(tmp_path / f"{restart}.db")
+            running = Running(store, 9, Plan(2, True, 2), (), 0)
+            running.master.members([X, Y])
+            x, y = running.client(X), running.client(Y)
+            seen = [x.next_task(), y.next_task()]
+            x.release(seen[0])
+            if restart:
+                running.close()
+                running = Running(store, 9, Plan(2, True, 2), (), 0)
+                running.master.members([X, Y])
+                x.move(running.server.address), y.move(running.server.address)
+            y.done(seen[1])
+            answers: list[list[tuple[int, int]]] = [[], []]
+            with together(lambda: answers[0].extend(work(x)), lambda: answers[1].extend(work(y))):
+                pass
+            running.close()
+            store.close()
+            return answers
+
+        assert run(restart=True) == run(restart=False)
+
+    def test_deadlines_stand_still_while_there_is_no_master(self, start, store):
+        clock = [1000.0]
+        master = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, lambda: clock[0])
+        master.members([X])
+        master.get(X, 1, None, lambda: None)
+        clock[0] += 40.0
+        master.save_request(X, 30.0, lambda: None)
+        clock[0] += 5000.0
+        heir = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, lambda: clock[0])
+        heir.members([X])
+        clock[0] += 19.0
+        heir.change(lambda queue, now: queue.tick(now))
+        assert heir.change(lambda queue, now: queue.count(Status.PENDING)) == 1
+        clock[0] += 1.0
+        heir.change(lambda queue, now: queue.tick(now))
+        assert heir.change(lambda queue, now: queue.count(Status.PENDING)) == 0
 
     def test_the_tasks_of_one_who_left_meanwhile_go_back(self, start):
         first = start(1, X)
@@ -261,7 +308,7 @@ class TestRecovery:
 
     def test_h_a_replaced_master_cannot_commit(self, start, store):
         mine = store.put("/master", b"old", if_revision=0)
-        running = start(2, X, owner=Compare("/master", create_revision=mine.create_revision))
+        running = start(2, X, owner=[Compare("/master", create_revision=mine.create_revision)])
         store.delete("/master")
         store.put("/master", b"new")
         with pytest.raises(Lost, match="replaced"):
@@ -274,6 +321,47 @@ class TestRecovery:
         task = done.next_task()
         done.done(task)
         assert old.master.get(X, 50, None, lambda: None).task_id != task.task_id
+
+
+class TestTwoMasters:
+    def test_whoever_leads_takes_the_right_to_commit_from_the_one_before(self, start, store):
+        keys = [store.put(f"/members/master/{index}", b"") for index in range(2)]
+        mine = [Compare(entry.key, create_revision=entry.create_revision) for entry in keys]
+        old = start(2, X, owner=lead(store, PREFIX, mine[0]))
+        task = old.client(X).next_task()
+        new = start(2, X, owner=lead(store, PREFIX, mine[1]))
+        with pytest.raises(Lost, match="replaced"):
+            old.master.report(Op.TASK_DONE, Key(0, task.task_id, task.epoch, X), "", lambda: None)
+        assert new.client(X).next_task() == task
+
+    def test_one_whose_registration_is_gone_does_not_lead(self, store):
+        with pytest.raises(Lost, match="Another process has become"):
+            lead(store, PREFIX, Compare("/members/master/0", create_revision=7))
+
+    def test_a_request_for_another_master_waits_for_the_news_of_where_it_is(self, start):
+        old, new = start(1, X, incarnation=5), start(1, X, incarnation=9)
+        client = old.client(X, master=9)
+        answers: list[object] = []
+        with together(lambda: answers.append(client.next_task())):
+            client.move(new.server.address, 9)
+        assert isinstance(answers[0], Task)
+
+    def test_an_answer_of_an_older_master_does_not_count(self, start):
+        running = start(1, X, incarnation=5)
+        running.server.incarnation = 0  # a master that forgot to look for whom the question was
+        client = running.client(X, master=9, patience=0.2)
+        with pytest.raises(Lost, match="has been replaced"):
+            client.next_task()
+
+    def test_a_call_that_waits_for_a_lost_master_follows_the_news(self, start):
+        first = start(1, X)
+        client = first.client(X)
+        task = client.next_task()
+        first.close()
+        answers: list[object] = []
+        with together(lambda: answers.append(client.done(task))):
+            client.move(start(1, X).server.address)
+        assert answers == [True]
 
 
 class TestCommits:
