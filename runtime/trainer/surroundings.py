@@ -17,8 +17,9 @@ from runtime.master.messages import serving
 from runtime.master.table import partition
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
-from runtime.trainer.params import LocalStore, ServerStore, Store
+from runtime.trainer.params import LocalStore, ServerStore
 from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
+from runtime.trainer.store import Store
 from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
 
 # How long a trainer waits for the other processes of the job to come up.
