@@ -14,7 +14,7 @@ from runtime.pserver.declaration import BlockPlace
 
 Array = NDArray[Any]
 
-WIRE_TYPES: Mapping[str, DType] = {"<f4": DType.F32, "<f8": DType.F64}
+WIRE_TYPES: Mapping[str, DType] = {"<f4": DType.F32, "<f8": DType.F64, "<u2": DType.BF16}
 
 
 def block(place: BlockPlace, values: Array) -> Block:

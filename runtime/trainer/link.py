@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.errors import Refused
+from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
@@ -24,12 +25,21 @@ class Link:
     """One server as a trainer sees it. ``places`` are its blocks, ``values`` the flat parameters that pulls fill.
 
     Memory is shared where the server can reach it, unless ``share`` is false. When the connection breaks, the server
-    forgets the memory; from then on blocks go over the socket, where a request sent again is applied once.
+    forgets the memory; from then on blocks go over the socket, where a request sent again is applied once. ``halved``:
+    float32 gradients go over the socket as bfloat16 with error feedback; first values and pulls are always exact.
     """
 
-    def __init__(self, client: Client, places: Sequence[BlockPlace], values: Sequence[Array], share: bool) -> None:
+    def __init__(
+        self,
+        client: Client,
+        places: Sequence[BlockPlace],
+        values: Sequence[Array],
+        share: bool = True,
+        halved: bool = False,
+    ) -> None:
         self._client = client
         self._places = places
+        self._feedback = [Feedback() if halved and _is_float32(values, place) else None for place in places]
         self._values = self._pieces(values)
         self._memories = {
             (place.tensor, place.block): value.data.cast("B") for place, value in zip(places, self._values, strict=True)
@@ -71,8 +81,7 @@ class Link:
             if refused.code != NOT_SHARED:
                 raise
             self._segment = None
-            blocks = self._blocks(self._asked)
-            message = Message(message.head, {**message.body, "shared": False}, blocks)
+            message = Message(message.head, {**message.body, "shared": False}, self._gradients(self._asked))
             self._client.send(message)
             reply = self._client.reply(message, self._memory)
         if reply.body.get("values") and self._segment is not None:
@@ -84,7 +93,7 @@ class Link:
 
     def _sent(self, arrays: Sequence[Array]) -> Sequence[Block]:
         if self._segment is None:
-            return self._blocks(arrays)
+            return self._gradients(arrays)
         if arrays:
             _copy(self._segment.arrays, arrays)
         return ()
@@ -94,11 +103,24 @@ class Link:
         """The blocks of this server, cut out of flat arrays of all parameters."""
         return [arrays[place.tensor][place.start : place.stop] for place in self._places] if len(arrays) else ()
 
+    def _gradients(self, arrays: Sequence[Array]) -> Sequence[Block]:
+        """Blocks of gradients, in the form in which they travel."""
+        return self._blocks(
+            [
+                array if feedback is None else feedback.narrow(array)
+                for array, feedback in zip(arrays, self._feedback, strict=bool(len(arrays)))
+            ]
+        )
+
     def _blocks(self, arrays: Sequence[Array]) -> Sequence[Block]:
         return [block(place, array) for place, array in zip(self._places, arrays, strict=bool(len(arrays)))]
 
     def _memory(self, header: Header) -> memoryview:
         return self._memories[header.tensor, header.offset]
+
+
+def _is_float32(values: Sequence[Array], place: BlockPlace) -> bool:
+    return values[place.tensor].dtype == np.float32
 
 
 def _copy(into: Iterable[Array], out_of: Iterable[Array]) -> None:
