@@ -35,6 +35,7 @@ class ReplicaOutput(serializers.Serializer[Any]):
     name = serializers.CharField(help_text="<role>-<index>")
     role = serializers.CharField()
     index = serializers.IntegerField()
+    life = serializers.IntegerField(help_text="How often it was started in this attempt.")
     state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
     why = serializers.CharField()
     code = serializers.IntegerField(allow_null=True)
@@ -56,6 +57,9 @@ class JobOutput(serializers.Serializer[Any]):
     started = serializers.DateTimeField(allow_null=True)
     finished = serializers.DateTimeField(allow_null=True)
     cancel_requested = serializers.DateTimeField(allow_null=True)
+    trainers = serializers.IntegerField(
+        allow_null=True, help_text="How many trainers were last wished for; null: as many as the specification says."
+    )
     replicas = ReplicaOutput(many=True)
     spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
 
@@ -74,6 +78,10 @@ class PreviewOutput(serializers.Serializer[Any]):
 
 class TimelineOutput(serializers.Serializer[Any]):
     events = serializers.ListField(child=serializers.DictField())
+
+
+class ScaleInput(serializers.Serializer[Any]):
+    trainer = serializers.IntegerField(help_text="How many trainers there shall be, within the role's min and max.")
 
 
 class ArtifactOutput(serializers.Serializer[Any]):
@@ -228,6 +236,15 @@ class RetryView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Let a job that has ended run again, as its next attempt."""
         job = services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+
+
+class ScaleView(APIView):
+    @extend_schema(operation_id="jobs_scale", request=ScaleInput, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Wish for another number of trainers. They join and leave while the job runs on."""
+        actor = signed_in(request.user)
+        job = services.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
         return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
 
 

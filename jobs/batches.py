@@ -49,6 +49,7 @@ class Report:
     signal: int | None
     out_of_memory: bool
     why: str
+    life: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def report(body: Mapping[str, Any]) -> Report:
         signal=_whole(body, "signal"),
         out_of_memory=_yes_or_no(body, "out_of_memory"),
         why=_sentence(body, "why"),
+        life=_whole(body, "life") or 1,
     )
 
 

@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from django.utils.crypto import salted_hmac
 
 from datasets import selectors as datasets
 from datasets.storage.base import StorageError
-from jobs import builder, lifecycle, planner, snapshots
+from jobs import builder, lifecycle, meeting, planner, snapshots
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -33,6 +34,7 @@ from quota import selectors as quota_selectors
 from quota import services as quota
 from rbac.models import Namespace
 from rbac.selectors import digest_of
+from runtime import contract
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +55,11 @@ def present_attempt(job: Job) -> Attempt | None:
     return Attempt.objects.filter(job=job, number=job.attempt).first()
 
 
+def spec_of(job: Job) -> JobSpec:
+    """The job's specification with as many trainers as are wanted now."""
+    return planner.with_trainers(JobSpec.from_json(job.spec), job.trainers)
+
+
 # --- Standing --------------------------------------------------------------------------------------------------------
 def perform(effect: Effect, job: Job) -> Event | None:
     """Do a standing effect of the job as it was loaded, and tell what came of it."""
@@ -66,7 +73,7 @@ def quota_verdict(namespace: Namespace, spec: JobSpec) -> policy.Verdict:
 
 
 def _reserve(job: Job) -> Event:
-    spec = JobSpec.from_json(job.spec)
+    spec = spec_of(job)
     verdict = quota_verdict(job.namespace, spec)
     if verdict.admitted:
         asked = planner.amounts(spec)
@@ -87,7 +94,7 @@ def _build(job: Job) -> Event | None:
         return lifecycle.BuildFailed(job.attempt, view.problem)
     if view.done is None:
         return None
-    return lifecycle.Built(job.attempt, f"Starting {_in_words(spec)}.")
+    return lifecycle.Built(job.attempt, f"Starting {_in_words(spec_of(job))}.")
 
 
 def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
@@ -108,11 +115,14 @@ def _launch(job: Job) -> Event | None:
     attempt = present_attempt(job)
     if attempt is None:
         return None
-    spec = JobSpec.from_json(job.spec)
+    # Whoever was wished for since has no row yet; staffing sees to it once the job runs.
+    rows = attempt.replicas.filter(role=contract.TRAINER).count()
+    spec = planner.with_trainers(JobSpec.from_json(job.spec), rows)
     made = builder.made(job.snapshot_id, spec.requirements)
-    plan = planner.make_plan(ref_of(job, attempt), job.namespace.name, spec, made, site(), token_of(attempt))
+    ref = ref_of(job, attempt)
     try:
-        registry.current().launch(plan)
+        here = replace(site(), coordination=meeting.arrange(ref))
+        registry.current().launch(planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt)))
     except LaunchFailed as failure:
         return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
     except OSError as error:
@@ -129,13 +139,15 @@ def _stop(job: Job) -> None:
 
 
 def tidy(job: Job, number: int) -> None:
-    """Have the backend forget an attempt that has ended. After the commit; what is left behind does no harm."""
+    """Have the backend and the coordination store forget an attempt that has ended. After the commit; what is left
+    behind does no harm."""
     attempt = Attempt.objects.filter(job=job, number=number).first()
     if attempt is not None:
         try:
             registry.current().cleanup(ref_of(job, attempt))
         except OSError:
             _log.warning("Attempt %s of job %s could not be cleaned up.", number, job.pk, exc_info=True)
+        meeting.clear(ref_of(job, attempt))
 
 
 def site() -> planner.Site:
@@ -167,7 +179,7 @@ def _open_attempt(job: Job, number: int) -> None:
     attempt = Attempt(job=job, number=number, created=wall_clock())
     attempt.token_digest = digest_of(token_of(attempt))
     attempt.save()
-    planned = planner.replicas(JobSpec.from_json(job.spec))
+    planned = planner.replicas(spec_of(job))
     Replica.objects.bulk_create(
         Replica(attempt=attempt, name=f"{role}-{index}", role=role, index=index) for role, index, _ in planned
     )
@@ -190,7 +202,11 @@ def _close_streams(job: Job, number: int) -> None:
 
 
 def _publish(job: Job, number: int) -> None:
-    """The doorbell itself waits for the commit."""
+    publish(job)
+
+
+def publish(job: Job) -> None:
+    """Readers are told to look. The doorbell itself waits for the commit."""
     ring(f"status:{job.pk}")
     ring(f"status:ns:{job.namespace.name}")
 

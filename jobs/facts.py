@@ -20,7 +20,7 @@ from jobs.lifecycle import (
     Drained,
     Event,
     JobView,
-    Weakened,
+    StrengthChanged,
 )
 from jobs.reasons import Reason
 from jobs.states import ENDED, TERMINAL, JobState, ReplicaState
@@ -31,8 +31,8 @@ _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 
 @dataclass(frozen=True)
 class ReplicaFact:
-    """One replica. ``registered``: it has registered at some time; ``flushed``: its agent told of the end itself,
-    which it does after the last of its output."""
+    """One replica in its present life. ``registered``: it has registered at some time; ``flushed``: its agent told of
+    the end itself, which it does after the last of its output; ``dismissed``: it was asked to leave."""
 
     name: str
     role: str
@@ -43,6 +43,16 @@ class ReplicaFact:
     why: str = ""
     registered: bool = False
     flushed: bool = False
+    life: int = 1
+    dismissed: bool = False
+
+    @property
+    def index(self) -> int:
+        return int(self.name.rpartition("-")[2])
+
+    @property
+    def joining(self) -> bool:
+        return not self.registered and not self.ended
 
     @property
     def ended(self) -> bool:
@@ -113,8 +123,8 @@ def _events_of_training(
         yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
-    elif job.state is JobState.RUNNING and any(replica.left_without_blame for replica in replicas):
-        yield Weakened(job.attempt, _strength(replicas))
+    elif job.state is JobState.RUNNING and (told := _strength(replicas)) != job.why:
+        yield StrengthChanged(job.attempt, told)
 
 
 def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:
@@ -130,7 +140,9 @@ def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> Repli
         return fact
     if gone:
         return replace(fact, state=ReplicaState.LOST, why="the backend knows nothing of it any more")
-    if seen is None or seen.phase not in _ENDINGS:
+    if seen is None and fact.dismissed:
+        return replace(fact, state=ReplicaState.LOST, why="it was dismissed before it was started")
+    if seen is None or seen.life < fact.life or seen.phase not in _ENDINGS:
         return fact
     return replace(
         fact,
@@ -148,15 +160,17 @@ _ENDINGS: Mapping[Phase, ReplicaState] = {Phase.EXITED: ReplicaState.EXITED, Pha
 def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
     """Whether the attempt is over, and why. None while it goes on.
 
-    A trainer that is killed, lost, or leaves with EXIT_RESTART is missed only when fewer than ``min_trainers``
-    are left.
+    Trainers that were dismissed count for nothing. One that is killed, lost, or leaves with EXIT_RESTART is missed
+    only when fewer than ``min_trainers`` are left.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
     A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
-    that alone decides nothing.
+    that alone decides nothing; but who has not registered by then came too late to train.
     """
-    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    replicas = [replica for replica in replicas if not replica.dismissed]
+    trainers = _trainers(replicas)
     lost = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
-    working = [replica for replica in trainers if not replica.ended]
+    trained = any(replica.role == contract.MASTER and replica.succeeded for replica in replicas)
+    working = [replica for replica in trainers if not replica.ended and not (trained and replica.joining)]
     failed = [replica for replica in trainers if replica.failed]
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
@@ -169,6 +183,11 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
         why = ending(replica) + "."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
     return _too_few(job, trainers)
+
+
+def _trainers(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
+    """Those that the job should have."""
+    return [replica for replica in replicas if replica.role == contract.TRAINER and not replica.dismissed]
 
 
 def _is_missed(replica: ReplicaFact) -> bool:
@@ -188,6 +207,7 @@ def _too_few(job: JobView, trainers: Sequence[ReplicaFact]) -> AttemptEnded | No
 
 
 def _completion(trainers: Sequence[ReplicaFact]) -> str:
+    trainers = [replica for replica in trainers if replica.ended]
     lost = [replica for replica in trainers if not replica.succeeded]
     if not any(replica.registered for replica in trainers if replica.succeeded):
         return "The script ended without an error, but it never called dist.init(): the platform trained nothing."
@@ -198,12 +218,16 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
 
 
 def _strength(replicas: Sequence[ReplicaFact]) -> str:
-    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    trainers = _trainers(replicas)
     lost = [replica for replica in trainers if replica.left_without_blame]
-    if not lost:
+    joining = [replica.name for replica in trainers if replica.joining]
+    if not lost and not joining:
         return f"Training with {count(len(trainers), 'trainer')}."
-    told = "; ".join(ending(replica) for replica in lost)
-    return f"Training goes on with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
+    told = [ending(replica) for replica in lost]
+    if joining:
+        told.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
+    there = f"{len(trainers) - len(lost) - len(joining)} of {count(len(trainers), 'trainer')}"
+    return f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}."
 
 
 def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
@@ -212,7 +236,7 @@ def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
 
 def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
     """Every replica has registered, or is a trainer that has ended; one trainer at least has registered."""
-    trainers = [replica for replica in replicas if replica.role == contract.TRAINER]
+    trainers = _trainers(replicas)
     awaited = [replica for replica in replicas if not (replica.role == contract.TRAINER and replica.ended)]
     return all(replica.registered for replica in awaited) and any(replica.registered for replica in trainers)
 
@@ -267,6 +291,11 @@ def signal_name(number: int) -> str:
 def count(number: int, noun: str) -> str:
     """``1 trainer``, ``2 trainers``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def in_words(span: timedelta) -> str:

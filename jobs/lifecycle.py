@@ -15,7 +15,8 @@ BUILDING     The code bundle, and where the specification has requirements the P
 LAUNCHING    The backend is given the plan (Launch). Doing this twice starts nothing twice.
 REGISTERING  Processes run; each has to say that it is ready, the trainers by calling ``dist.init()``. Agents report
              it, through ingest. A trainer that is lost here does not hold the others up while enough are left.
-RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.facts.verdict``.
+RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.facts.verdict``. Meanwhile trainers may
+             join and leave as a person wishes: ``jobs.staffing`` compares the wish with who is there.
 STOPPING     The reason of the end is fixed and is never replaced. Stop is repeated until every process has ended and
              every agent has told so after the last of its output, or ``jobs.facts.Policy.drain`` has passed
              without that word.
@@ -29,7 +30,8 @@ QuotaReserved, QuotaRefused   quota.services.reserve, asked by the reconciler
 BuildStarted                  the reconciler, at once
 Built, BuildFailed            jobs.builder
 Launched, LaunchFailed        the backend
-AllRegistered, Weakened       agents' reports and the backend's view, by ``jobs.facts.events_from``
+AllRegistered                 agents' reports and the backend's view, by ``jobs.facts.events_from``
+StrengthChanged               the same
 AttemptEnded                  the same, by ``jobs.facts.verdict``; also the registration deadline and the job's timeout
 CancelRequested               a person, through jobs.services.cancel_job, which only records the wish
 Interrupted                   jobs.services.interrupt_all, when the portal is stopped
@@ -76,6 +78,7 @@ class JobView:
     retries: int = 0
     requeues: Mapping[str, int] = field(default_factory=dict)
     timeout: timedelta = timedelta(hours=1)
+    trainers: int = 1  # how many are wanted now
     min_trainers: int = 1
 
 
@@ -114,7 +117,7 @@ class LaunchFailed(Event):
 class AllRegistered(Event): ...
 
 
-class Weakened(Event): ...
+class StrengthChanged(Event): ...
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,7 @@ EVENTS: tuple[type[Event], ...] = (
     Launched,
     LaunchFailed,
     AllRegistered,
-    Weakened,
+    StrengthChanged,
     AttemptEnded,
     CancelRequested,
     Interrupted,
@@ -359,7 +362,7 @@ _AWAITED: Mapping[tuple[JobState, type[Event]], Handler] = {
     (JobState.LAUNCHING, Launched): _await_registration,
     (JobState.LAUNCHING, LaunchFailed): _launch_failed,
     (JobState.REGISTERING, AllRegistered): _run,
-    (JobState.RUNNING, Weakened): _explain,
+    (JobState.RUNNING, StrengthChanged): _explain,
     **{(state, AttemptEnded): _stop_at_end for state in (*_PREPARING, *_STARTED)},
     (JobState.QUEUED, CancelRequested): _cancel_waiting,
     **{(state, CancelRequested): _stop_because(Reason.CANCELLED) for state in (*_PREPARING, *_STARTED)},

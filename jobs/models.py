@@ -48,13 +48,16 @@ class Job(models.Model):
     attempt = models.PositiveIntegerField(default=1)
     # How many attempts were made again, by reason, since a person last set the job going.
     requeues = models.JSONField(default=dict)
-    # Raised by every write of the reconciler; the guard of its compare-and-set.
+    # Raised by every write of the reconciler, and by a person's that it must not overlook; the guard of its
+    # compare-and-set.
     revision = models.PositiveBigIntegerField(default=0)
     created = models.DateTimeField()
     # When the state last changed, when training began for the first time, and when all ended.
     changed = models.DateTimeField()
     started = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
+    # How many trainers a person last wished for; empty: as many as the specification says.
+    trainers = models.PositiveIntegerField(null=True, blank=True)
     # The wish to cancel; a fact that the reconciler reads.
     cancel_requested = models.DateTimeField(null=True, blank=True)
     cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
@@ -107,6 +110,10 @@ class Replica(models.Model):
     signal = models.IntegerField(null=True, blank=True)
     out_of_memory = models.BooleanField(default=False)
     heartbeat = models.DateTimeField(null=True, blank=True)
+    # How often it was started: runtime.contract.LIFE. What else is kept here is about the present life.
+    life = models.PositiveIntegerField(default=1)
+    # It was asked to leave, for fewer trainers are wanted; its end is neither a loss nor a failure.
+    dismissed = models.BooleanField(default=False)
     # Its agent told of the end, after the last of its output.
     flushed = models.BooleanField(default=False)
     # When its process was started, when it first registered, and when it ended.

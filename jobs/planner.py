@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,13 +20,17 @@ CPU_SLACK = 60
 
 @dataclass(frozen=True)
 class Site:
-    """What the portal's installation adds to every plan. ``python`` runs the platform's own roles."""
+    """What the portal's installation adds to a plan. ``python`` runs the platform's own roles.
+
+    ``coordination`` is the address of the store in which the attempt's processes meet; empty: the backend makes one.
+    """
 
     ingest_url: str
     data_path: tuple[Path, ...]
     python: Path
     grace: timedelta
     log_cap: int
+    coordination: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,11 @@ class Build:
 
     bundle: Path
     python: Path
+
+
+def with_trainers(spec: JobSpec, trainers: int | None) -> JobSpec:
+    """The specification with another number of trainers; None: as it is."""
+    return spec if trainers is None else replace(spec, trainer=replace(spec.trainer, replicas=trainers))
 
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
@@ -121,6 +130,8 @@ def _environment(
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
     }
+    if site.coordination:
+        environment[contract.COORDINATION] = site.coordination
     if role == contract.TRAINER and spec.env:
         environment[contract.USER_ENVIRONMENT] = json.dumps(dict(spec.env), sort_keys=True)
     return environment

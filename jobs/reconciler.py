@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from jobs import effects
+from jobs import effects, staffing
 from jobs.backends import registry
-from jobs.backends.base import AttemptView
+from jobs.backends.base import AttemptView, LaunchFailed, Phase
 from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge
 from jobs.lifecycle import (
     CancelRequested,
@@ -39,6 +40,7 @@ from jobs.reasons import Reason
 from jobs.states import ACTIVE, TERMINAL, JobState, ReplicaState
 from portal.common.time import now as wall_clock
 from rbac.models import User
+from runtime import contract
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +108,73 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
     for event in events_from(loaded.view, facts, now, policy()):
         if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
             return True
+    if loaded.view.state is JobState.RUNNING and _staff(loaded, facts):
+        return True
     return _work(loaded, clock)
+
+
+# --- Who should be there ---------------------------------------------------------------------------------------------
+def _staff(loaded: Loaded, facts: Facts) -> bool:
+    """Have the trainers that are wanted: in the rows, then at the backend. True where rows were changed."""
+    wanted = staffing.changes(loaded.view, merge(facts.replicas, facts.view))
+    if wanted:
+        _write_staff(loaded, wanted)
+        return True
+    if facts.view is not None and loaded.attempt is not None:
+        try:
+            _bring_about(loaded, loaded.attempt, facts.view)
+        except (LaunchFailed, OSError):
+            _log.warning("Job %s could not be given its trainers; the sweep tries again.", loaded.job.pk, exc_info=True)
+    return False
+
+
+@transaction.atomic
+def _write_staff(loaded: Loaded, wanted: staffing.Changes) -> None:
+    """Nothing is written where somebody else has moved the job since it was loaded."""
+    job = loaded.job
+    if not Job.objects.filter(pk=job.pk, revision=job.revision).update(revision=F("revision") + 1):
+        return
+    rows = Replica.objects.filter(attempt=loaded.attempt)
+    rows.bulk_create(
+        Replica(attempt=loaded.attempt, name=f"{contract.TRAINER}-{index}", role=contract.TRAINER, index=index)
+        for index in wanted.hire
+    )
+    rows.filter(name__in=wanted.dismiss).update(dismissed=True)
+    rows.filter(name__in=wanted.return_).update(life=F("life") + 1, **_FRESH)
+    effects.publish(job)
+
+
+# What a replica's row holds at the beginning of a life.
+_FRESH: Mapping[str, Any] = {
+    "state": ReplicaState.WAITING,
+    "why": "",
+    "code": None,
+    "signal": None,
+    "out_of_memory": False,
+    "heartbeat": None,
+    "flushed": False,
+    "dismissed": False,
+    "started": None,
+    "registered": None,
+    "finished": None,
+}
+
+
+def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
+    """Have the backend do what it has not done yet: every turn compares anew what is wanted with what it shows."""
+    backend, ref = registry.current(), effects.ref_of(loaded.job, attempt)
+    known = {fact.name: fact for fact in map(replica_fact, loaded.replicas)}
+    seen = {replica.name: replica for replica in view.replicas}
+    missing = any(fact.name not in seen and not fact.dismissed for fact in known.values())
+    surplus = any(fact.name in seen and fact.dismissed and seen[fact.name].phase in _ALIVE for fact in known.values())
+    if missing or surplus:
+        backend.scale(ref, contract.TRAINER, staffing.headcount(tuple(known.values())))
+    for fact in known.values():
+        if fact.name in seen and seen[fact.name].life < fact.life and not fact.ended:
+            backend.restart(ref, fact.name, fact.life)
+
+
+_ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 
 
 def _work(loaded: Loaded, clock: Clock) -> bool:
@@ -163,6 +231,7 @@ def _view(job: Job, attempt: Attempt | None) -> JobView:
         retries=job.spec["retries"],
         requeues=job.requeues,
         timeout=span(job.spec["timeout"]),
+        trainers=effects.spec_of(job).trainer.replicas,
         min_trainers=job.spec["roles"]["trainer"]["min"],
     )
 
@@ -196,6 +265,8 @@ def replica_fact(row: Replica) -> ReplicaFact:
         why=row.why,
         registered=row.registered is not None,
         flushed=row.flushed,
+        life=row.life,
+        dismissed=row.dismissed,
     )
 
 

@@ -97,6 +97,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "started": _when(job.started),
         "finished": _when(job.finished),
         "cancel_requested": _when(job.cancel_requested),
+        "trainers": job.trainers,
         "replicas": [_replica_json(replica) for replica in _present_replicas(job)],
         "spec": job.spec,
     }
@@ -113,6 +114,7 @@ def _replica_json(replica: Any) -> dict[str, Any]:
         "name": replica.name,
         "role": replica.role,
         "index": replica.index,
+        "life": replica.life,
         "state": replica.state,
         "why": replica.why,
         "code": replica.code,

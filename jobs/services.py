@@ -15,11 +15,12 @@ from typing import Any, BinaryIO, Protocol
 from uuid import UUID, uuid4
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 from django.http import HttpRequest
 
 from datasets.storage import default_storage
 from jobs import effects, facts, planner, reconciler, snapshots, tasks
-from jobs.lifecycle import HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
+from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
 from jobs.selectors import job_for
 from jobs.spec import JobSpec
@@ -29,6 +30,7 @@ from jobs.streams.models import Source
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, NotFound, QuotaExceeded, ValidationFailed
 from portal.common.time import now as wall_clock
+from quota import services as quota
 from rbac import audit
 from rbac.access import namespace_for
 from rbac.models import Namespace, User
@@ -193,12 +195,65 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state not in TERMINAL:
         raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
-    _refuse_what_never_fits(job.namespace, JobSpec.from_json(job.spec))
+    _refuse_what_never_fits(job.namespace, effects.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
     audit.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
     _tell(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+SCALABLE = ACTIVE - {JobState.STOPPING}
+
+
+@transaction.atomic
+def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+    """Leave the wish for another number of trainers, as in ``{"trainer": 4}``; the quota is held for them at once.
+
+    Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict where the job ends.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    spec = effects.spec_of(job)
+    trainers, before = _checked_wish(wish, spec), spec.trainer.replicas
+    if job.state not in SCALABLE:
+        raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
+    if trainers == before:
+        return job
+    _hold_for(job, planner.with_trainers(spec, trainers))
+    # Raising the revision makes a reconciler that has counted the trainers of before look again.
+    Job.objects.filter(pk=job.pk).update(trainers=trainers, revision=F("revision") + 1)
+    text = f"Scaled from {before} to {facts.count(trainers, 'trainer')} by {actor.username}."
+    _happened(job.pk, job.attempt, "", kind="scaled", text=text)
+    detail = {"before": before, "after": trainers}
+    audit.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    _tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+def _checked_wish(wish: object, spec: JobSpec) -> int:
+    """The number of trainers in the body of a call. Raises ValidationFailed."""
+    if not isinstance(wish, Mapping) or set(wish) != {"trainer"}:
+        raise ValidationFailed({"trainer": ['Say how many trainers there shall be, as in {"trainer": 4}.']})
+    trainers, least, most = wish["trainer"], spec.trainer.min, spec.trainer.max
+    if isinstance(trainers, bool) or not isinstance(trainers, int):
+        raise ValidationFailed({"trainer": ["Write a whole number."]})
+    if not least <= trainers <= most:
+        bounds = f"{least} to {most}" if least < most else f"{least}"
+        raise ValidationFailed(
+            {"trainer": [f"The specification of this job allows {bounds} trainers (its min and max), not {trainers}."]}
+        )
+    return trainers
+
+
+def _hold_for(job: Job, spec: JobSpec) -> None:
+    """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
+    if job.state == JobState.QUEUED:
+        _refuse_what_never_fits(job.namespace, spec)
+        return
+    amounts = planner.amounts(spec)
+    verdict = quota.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
+    if not verdict.admitted:
+        raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
 
 
 # --- Agents ----------------------------------------------------------------------------------------------------------
@@ -207,6 +262,8 @@ class ReplicaReport(Protocol):
 
     @property
     def replica(self) -> str: ...
+    @property
+    def life(self) -> int: ...
     @property
     def phase(self) -> str: ...
     @property
@@ -221,14 +278,19 @@ class ReplicaReport(Protocol):
 
 @transaction.atomic
 def record_report(attempt: Attempt, report: ReplicaReport) -> None:
-    """Write down how a replica fares; a report that was taken before changes nothing. Raises NotFound."""
+    """Write down how a replica fares; a report that was taken before, or is of an earlier life, changes nothing.
+
+    Raises NotFound.
+    """
     row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
     if row is None:
         raise NotFound(f"This attempt has no replica {report.replica!r}.")
+    if report.life < row.life:
+        return
     told = _PHASES[report.phase](row, report, wall_clock())
     row.save()
     if told:
-        _happened(attempt, row.name, kind=report.phase, text=told)
+        _happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
     _tell(attempt.job)
 
 
@@ -259,10 +321,8 @@ def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
 _PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
 
 
-def _happened(attempt: Attempt, replica: str, *, kind: str, text: str) -> None:
-    JobEvent.objects.create(
-        job_id=attempt.job_id, attempt=attempt.number, at=wall_clock(), replica=replica, kind=kind, text=text
-    )
+def _happened(job_id: UUID, attempt: int, replica: str, *, kind: str, text: str) -> None:
+    JobEvent.objects.create(job_id=job_id, attempt=attempt, at=wall_clock(), replica=replica, kind=kind, text=text)
 
 
 def heartbeat(attempt: Attempt, *, replica: str) -> None:

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from portal.common.errors import ValidationFailed
 from portal.common.time import now as wall_clock
 from quota.models import Limit, Reservation
-from quota.policy import HELD, RESOURCES, Amounts, Verdict, decide
+from quota.policy import HELD, RESOURCES, Amounts, Verdict, decide, total
 from quota.selectors import limits_of, reserved_in
 from rbac import audit
 from rbac.models import Namespace, User
@@ -34,6 +34,26 @@ def reserve(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts) 
     if verdict.admitted:
         held = {resource: amounts[resource] for resource in HELD if amounts.get(resource)}
         Reservation.objects.create(namespace=namespace, job=job, attempt=attempt, amounts=held)
+    return verdict
+
+
+@transaction.atomic
+def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts) -> Verdict:
+    """Hold other amounts for an attempt that holds some, if what grows fits. For one that holds none this is nothing.
+
+    Hours are counted with the amounts that are held last.
+    """
+    _locked(namespace)
+    held = Reservation.objects.filter(job=job, attempt=attempt, released=None).first()
+    if held is None:
+        return Verdict(admitted=True)
+    grown = {resource: amount for resource, amount in amounts.items() if amount > held.amounts.get(resource, 0)}
+    others = Reservation.objects.filter(namespace=namespace, released=None).exclude(pk=held.pk)
+    beside = total(others.values_list("amounts", flat=True))
+    verdict = decide(grown, limits_of(namespace), beside, namespace=namespace.name)
+    if verdict.admitted:
+        held.amounts = {resource: amounts[resource] for resource in HELD if amounts.get(resource)}
+        held.save(update_fields=["amounts"])
     return verdict
 
 

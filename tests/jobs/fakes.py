@@ -27,7 +27,18 @@ class ObedientBackend:
         return AttemptView(gone=True) if views is None else AttemptView(False, tuple(views.values()))
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
-        self.calls.append("scale")
+        self.calls.append(f"scale to {replicas}")
+        views = self.views[ref.attempt_id]
+        for index in range(replicas):
+            views.setdefault(f"{role}-{index}", ReplicaView(f"{role}-{index}", Phase.STARTING))
+        surplus = [name for name in views if name.startswith(role) and int(name.split("-")[1]) >= replicas]
+        for name in surplus:
+            if views[name].phase not in (Phase.EXITED, Phase.LOST):
+                self.becomes(ref.attempt_id, name, Phase.EXITED, code=75, life=views[name].life)
+
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        self.calls.append(f"restart {name} as {life}")
+        self.becomes(ref.attempt_id, name, Phase.STARTING, life=life)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
 JOBS = "/api/v1/namespaces/team/jobs"
 READING = ("", "/events", "/artifacts", "/files")
-CHANGING = ("/cancel", "/retry")
+CHANGING = ("/cancel", "/retry", "/scale")
 
 
 def post(client: Client, path: str, body: object = None, **headers: str) -> HttpResponse:
@@ -56,6 +56,20 @@ def test_who_may_see_a_job(who: str, path: str, personas: Personas, submit: Subm
 @pytest.mark.parametrize("who", EVERYBODY)
 def test_who_may_cancel(who: str, personas: Personas, submit: Submit) -> None:
     assert post(personas.client(who), f"/api/v1/jobs/{submit().pk}/cancel").status_code == CANCELLING[who]
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_who_may_scale(who: str, personas: Personas, submit: Submit) -> None:
+    job = submit(roles={"trainer": {"replicas": 1, "max": 2}})
+    answer = post(personas.client(who), f"/api/v1/jobs/{job.pk}/scale", {"trainer": 2})
+    assert answer.status_code == CANCELLING[who]
+    assert answer.status_code != 202 or answer.json()["trainers"] == 2
+
+
+def test_a_wish_that_cannot_be_is_a_problem_with_its_field(personas: Personas, submit: Submit) -> None:
+    answer = post(personas.client("developer"), f"/api/v1/jobs/{submit().pk}/scale", {"trainer": 9})
+    assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
+    assert "allows 1 to 2 trainers" in answer.json()["errors"]["trainer"][0]
 
 
 @pytest.mark.parametrize("who", EVERYBODY)

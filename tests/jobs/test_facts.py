@@ -9,7 +9,7 @@ import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
 from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge, verdict
-from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, Weakened
+from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.reasons import Reason
 from jobs.states import JobState, ReplicaState
 
@@ -45,7 +45,32 @@ def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: 
 
 
 def test_a_running_job_whose_replicas_work_has_no_events() -> None:
-    assert events(job(), *attempt(replica("trainer-0"))) == []
+    assert events(job(why="Training with 1 trainer."), *attempt(replica("trainer-0"))) == []
+
+
+def test_who_joins_is_told() -> None:
+    newcomers = [replica(f"trainer-{index}", state=ReplicaState.WAITING, registered=False) for index in (1, 2)]
+    [event] = events(job(), *attempt(replica("trainer-0"), *newcomers))
+    assert event == StrengthChanged(1, "Training with 1 of 3 trainers; trainer-1 and trainer-2 are joining.")
+
+
+def test_who_was_dismissed_is_neither_missed_nor_blamed() -> None:
+    gone = exited("trainer-1", 1, dismissed=True), killed("trainer-2"), exited("trainer-3", 75, dismissed=True)
+    here = attempt(replica("trainer-0"), gone[0], replace(gone[1], dismissed=True), gone[2])
+    [event] = events(job(min_trainers=1), *here)
+    assert event == StrengthChanged(1, "Training with 1 trainer.")
+
+
+def test_who_comes_too_late_to_train_is_not_waited_for() -> None:
+    late = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
+    ended = verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), late))
+    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
+
+
+def test_the_view_of_an_earlier_life_says_nothing_of_this_one() -> None:
+    before = AttemptView(False, (ReplicaView("trainer-0", Phase.EXITED, code=0),))
+    [fact] = merge([replica("trainer-0", life=2)], before)
+    assert not fact.ended
 
 
 def test_all_trainers_done_is_the_end() -> None:
@@ -62,7 +87,7 @@ def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
 
 def test_a_job_goes_on_with_one_trainer_less_and_says_so() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), killed("trainer-1")))
-    assert event == Weakened(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
+    assert event == StrengthChanged(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
 
 
 def test_the_last_trainer_killed_is_the_end() -> None:
@@ -87,7 +112,7 @@ def test_a_script_that_fails_ends_the_attempt_in_the_agents_words() -> None:
 
 def test_code_75_is_no_failure_of_the_script() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), exited("trainer-1", 75)))
-    assert isinstance(event, Weakened)
+    assert isinstance(event, StrengthChanged)
 
 
 def test_a_memory_error_is_told_as_such() -> None:
@@ -150,8 +175,8 @@ def test_those_that_never_register_are_named() -> None:
 
 @pytest.mark.parametrize("state", [JobState.BUILDING, JobState.LAUNCHING, JobState.RUNNING])
 def test_the_timeout_counts_from_admission(state: JobState) -> None:
-    [event] = events(job(state, timeout=timedelta(seconds=90)), seconds=90)
-    assert event == AttemptEnded(1, "The job's timeout of 90 seconds has passed.", Reason.DEADLINE)
+    first, *_ = events(job(state, timeout=timedelta(seconds=90)), seconds=90)
+    assert first == AttemptEnded(1, "The job's timeout of 90 seconds has passed.", Reason.DEADLINE)
 
 
 def test_a_wish_to_cancel_comes_first() -> None:

@@ -33,7 +33,7 @@ _FIRST: Mapping[type[Event], JobState] = {
     lifecycle.Launched: JobState.LAUNCHING,
     lifecycle.LaunchFailed: JobState.LAUNCHING,
     lifecycle.AllRegistered: JobState.REGISTERING,
-    lifecycle.Weakened: JobState.RUNNING,
+    lifecycle.StrengthChanged: JobState.RUNNING,
     lifecycle.AttemptEnded: JobState.ADMITTED,
     lifecycle.Interrupted: JobState.ADMITTED,
     lifecycle.Drained: JobState.STOPPING,

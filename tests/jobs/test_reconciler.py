@@ -281,3 +281,68 @@ def test_two_reconcilers_at_once_make_each_transition_once(backend: ObedientBack
     assert history(job) == ["QUEUED", "ADMITTED", "BUILDING", "LAUNCHING", "REGISTERING"]
     assert Attempt.objects.filter(job=job).count() == 1
     assert reserved() == 1
+
+
+# --- Scaling ---------------------------------------------------------------------------------------------------------
+def trainers(job: Job) -> dict[str, tuple[int, bool]]:
+    rows = Replica.objects.filter(attempt__job=job, role="trainer").order_by("index")
+    return {row.name: (row.life, row.dismissed) for row in rows}
+
+
+def scaled(job: Job, wanted: int, personas: Personas) -> Job:
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": wanted})
+    assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    job.refresh_from_db()
+    return job
+
+
+ROLES = {"trainer": {"replicas": 2, "min": 1, "max": 5, "memory": "512Mi"}}
+
+
+def test_newcomers_get_rows_and_processes(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = scaled(running(submit, roles=ROLES), 4, personas)
+    assert trainers(job) == {f"trainer-{index}": (1, False) for index in range(4)}
+    assert "scale to 4" in backend.calls
+    assert job.why == "Training with 2 of 4 trainers; trainer-2 and trainer-3 are joining."
+    for name in ("trainer-2", "trainer-3"):
+        tell(job, name, "registered")
+    reconciler.reconcile(job.pk)
+    job.refresh_from_db()
+    assert job.why == "Training with 4 trainers."
+
+
+def test_who_leaves_is_not_missed_and_may_come_back(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = scaled(running(submit, roles=ROLES), 1, personas)
+    assert (trainers(job)["trainer-1"], job.why) == ((1, True), "Training with 1 trainer.")
+    tell(job, "trainer-1", "exited", code=75, life=1)
+    job = scaled(job, 2, personas)
+    assert trainers(job)["trainer-1"] == (2, False)
+    assert backend.calls[-1] == "restart trainer-1 as 2"
+    tell(job, "trainer-1", "exited", code=75, life=1)
+    assert Replica.objects.get(name="trainer-1").state == "waiting", "a word of the life before changes nothing"
+
+
+def test_a_wish_survives_whoever_was_to_carry_it_out(use: Use, submit: Submit, personas: Personas) -> None:
+    backend = use(ObedientBackend())
+    job = running(submit, roles=ROLES)
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    reconciler._turn(reconciler.load(job.pk), now)
+    assert (len(trainers(job)), backend.calls.count("scale to 3")) == (3, 0), "killed between the rows and the backend"
+    reconciler.reconcile(job.pk)
+    assert backend.calls.count("scale to 3") == 1
+    reconciler.reconcile(job.pk)
+    assert backend.calls.count("scale to 3") == 1
+
+
+def test_the_next_attempt_begins_with_the_trainers_of_the_wish(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = scaled(running(submit, roles=ROLES, retries=1), 3, personas)
+    tell(job, "trainer-0", "exited", code=3)
+    reconciler.reconcile(job.pk)
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+    assert Replica.objects.filter(attempt__number=2, role="trainer").count() == 3
+    [held] = Reservation.objects.filter(released=None)
+    assert held.amounts["cpu"] == 0.5 + 1 + 3

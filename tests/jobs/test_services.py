@@ -16,7 +16,7 @@ from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica
 from jobs.states import JobState
 from jobs.streams.entries import Gap
 from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
-from quota.models import Limit
+from quota.models import Limit, Reservation
 from rbac.models import AuditEntry
 from tests.jobs.conftest import SPEC
 from tests.jobs.fakes import ObedientBackend
@@ -208,3 +208,80 @@ def test_a_list_costs_the_same_queries_however_long(
     with django_assert_num_queries(3):
         shown = [selectors.job_json(job) for job in selectors.jobs_for(personas.viewer)]
     assert [len(job["replicas"]) for job in shown] == [4] * jobs
+
+
+# --- Scaling ---------------------------------------------------------------------------------------------------------
+SCALABLE = {"trainer": {"replicas": 2, "min": 2, "max": 4, "memory": "512Mi"}}
+
+
+def test_a_wish_for_more_holds_the_quota_at_once_and_is_told(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = submit(roles=SCALABLE)
+    reconciler.reconcile(job.pk)
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+    assert Reservation.objects.get(job=job.pk).amounts["cpu"] == 0.5 + 1 + 4
+    told = JobEvent.objects.get(job=job, kind="scaled")
+    assert (told.text, told.attempt) == ("Scaled from 2 to 4 trainers by developer.", 1)
+    entry = AuditEntry.objects.get(action="job.scale")
+    assert (entry.actor, entry.detail) == (personas.developer, {"before": 2, "after": 4})
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+    assert JobEvent.objects.filter(job=job, kind="scaled").count() == 1
+
+
+def test_what_the_quota_does_not_allow_changes_nothing(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=8)
+    job, other = submit(roles=SCALABLE), submit(roles=SCALABLE)
+    reconciler.reconcile(job.pk)
+    reconciler.reconcile(other.pk)
+    with pytest.raises(QuotaExceeded, match=r"Needs 5\.5 cpu; 4\.5 of 8 are free in `team`: 3\.5 are held by running"):
+        services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+    job.refresh_from_db()
+    assert (job.trainers, Reservation.objects.get(job=job.pk).amounts["cpu"]) == (None, 3.5)
+
+
+def test_fewer_fit_even_where_the_limit_was_lowered(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = submit(roles={"trainer": {**SCALABLE["trainer"], "replicas": 4}})
+    reconciler.reconcile(job.pk)
+    Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=1)
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 2})
+    assert Reservation.objects.get(job=job.pk).amounts["cpu"] == 3.5
+
+
+@pytest.mark.parametrize(
+    ("wish", "sentence"),
+    [
+        (None, 'Say how many trainers there shall be, as in {"trainer": 4}.'),
+        ({"pserver": 2}, 'Say how many trainers there shall be, as in {"trainer": 4}.'),
+        ({"trainer": "4"}, "Write a whole number."),
+        ({"trainer": True}, "Write a whole number."),
+        ({"trainer": 1}, "The specification of this job allows 2 to 4 trainers (its min and max), not 1."),
+        ({"trainer": 5}, "The specification of this job allows 2 to 4 trainers (its min and max), not 5."),
+    ],
+)
+def test_a_wish_that_cannot_be_is_explained(submit: Submit, personas: Personas, wish: object, sentence: str) -> None:
+    job = submit(roles=SCALABLE)
+    with pytest.raises(ValidationFailed) as refused:
+        services.scale_job(actor=personas.developer, job_id=job.pk, wish=wish)
+    assert refused.value.errors == {"trainer": [sentence]}
+
+
+def test_a_job_that_waits_is_scaled_before_it_starts(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    job = submit(roles=SCALABLE)
+    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    reconciler.reconcile(job.pk)
+    assert Replica.objects.filter(role="trainer").count() == 3
+
+
+def test_a_job_that_has_ended_is_not_scaled(submit: Submit, personas: Personas) -> None:
+    job = submit(roles=SCALABLE)
+    services.cancel_job(actor=personas.developer, job_id=job.pk)
+    reconciler.reconcile(job.pk)
+    with pytest.raises(Conflict, match="Only a job that waits or runs can be scaled; this one is CANCELLED"):
+        services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
