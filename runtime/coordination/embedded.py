@@ -294,31 +294,34 @@ def _end_leases(connection: sqlite3.Connection, leases: Sequence[int]) -> None:
 def _apply(connection: sqlite3.Connection, operations: Sequence[Operation]) -> int:
     """Write the operations as the next revision; without a change the revision stays."""
     revision = _revision(connection) + 1
-    changed = [_write(connection, operation, revision) for operation in operations]
-    if not any(changed):
+    puts = [operation for operation in operations if isinstance(operation, Put)]
+    _put_all(connection, puts, revision)
+    removed = [
+        _delete(connection, operation.key, revision) for operation in operations if isinstance(operation, Delete)
+    ]
+    if not puts and not any(removed):
         return revision - 1
     connection.execute("UPDATE head SET revision = ?", (revision,))
     return revision
 
 
-def _write(connection: sqlite3.Connection, operation: Operation, revision: int) -> bool:
-    """Whether there is a change."""
-    if isinstance(operation, Put):
-        _put(connection, operation, revision)
-        return True
-    return _delete(connection, operation.key, revision)
-
-
-def _put(connection: sqlite3.Connection, operation: Put, revision: int) -> None:
-    lease = operation.lease.id if operation.lease else 0
-    if lease and not connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone():
-        raise LeaseLost(f"The lease that should hold {operation.key} is gone. Register again.")
-    connection.execute(
-        "INSERT INTO entries VALUES (:key, :value, :revision, :revision, :lease) ON CONFLICT (key) DO UPDATE SET "
+def _put_all(connection: sqlite3.Connection, puts: Sequence[Put], revision: int) -> None:
+    for put in {put.lease.id: put for put in puts if put.lease}.values():
+        _check_lease(connection, put)
+    rows = [(put.key, put.value, revision, revision, put.lease.id if put.lease else 0) for put in puts]
+    connection.executemany(
+        "INSERT INTO entries VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
         "value = excluded.value, mod_revision = excluded.mod_revision, lease = excluded.lease",
-        {"key": operation.key, "value": operation.value, "revision": revision, "lease": lease},
+        rows,
     )
-    connection.execute("DELETE FROM removals WHERE key = ?", (operation.key,))
+    if connection.execute("SELECT 1 FROM removals LIMIT 1").fetchone():
+        connection.executemany("DELETE FROM removals WHERE key = ?", [(put.key,) for put in puts])
+
+
+def _check_lease(connection: sqlite3.Connection, put: Put) -> None:
+    lease = put.lease.id if put.lease else 0
+    if not connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone():
+        raise LeaseLost(f"The lease that should hold {put.key} is gone. Register again.")
 
 
 def _delete(connection: sqlite3.Connection, key: str, revision: int) -> bool:

@@ -356,7 +356,7 @@ class TaskQueue:
     def _answered(self, trainer: Trainer, request: int) -> Task | None:
         for task_id in self.pending:
             entry = self.entries[task_id]
-            if (entry.trainer, entry.request) == (trainer, request):
+            if entry.request == request and entry.trainer == trainer:
                 return self._task(task_id)
         return None
 

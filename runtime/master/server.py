@@ -6,10 +6,11 @@ so that no deadline passes while nobody could have been told.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from runtime.coordination.base import Clock, StoreUnavailable
@@ -28,6 +29,10 @@ HOLD_SECONDS = 2.0
 # How long a request is tried again while the store does not answer.
 STORE_PATIENCE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 0.1
+# Commits begin at least so far apart: all that is asked for meanwhile is one transaction.
+COMMIT_SECONDS = 0.0025
+
+log = logging.getLogger("master")
 
 Operation = Callable[[TaskQueue, float], Any]
 
@@ -65,8 +70,8 @@ class Master:
         self._ledger = ledger
         self._tell = tell
         self._clock = clock
-        self._committing = threading.Lock()
-        self._waiting: deque[_Ticket] = deque()
+        self._waiting: SimpleQueue[_Ticket | None] = SimpleQueue()
+        self._next_commit = clock()
         self._news = threading.Condition()
         self._changes = 0
         self._live: tuple[Trainer, ...] | None = None  # None until somebody says
@@ -77,19 +82,17 @@ class Master:
         self._queue = TaskQueue.begin(plan, table, 0.0)
         self._view = View.of(self._queue)
         self._must_load = True
+        threading.Thread(target=self._commit_for_ever, name="commits", daemon=True).start()
         self.change(lambda queue, now: None)
 
     # --- What the process does ---------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
         """Do ``operation`` on the queue and commit; gives what the operation gave.
 
-        Whoever comes while another commits is committed with all who came meanwhile, in one transaction.
+        Whoever comes while a commit is on its way is committed with all who came meanwhile, in one transaction.
         """
         ticket = _Ticket(operation)
-        self._waiting.append(ticket)
-        with self._committing:
-            if not ticket.settled:
-                self._commit_all()
+        self._waiting.put(ticket)
         return ticket.outcome()
 
     def members(self, live: Collection[Trainer]) -> None:
@@ -111,8 +114,9 @@ class Master:
                 self._patiently(lambda queue, now: queue.tick(now))
 
     def close(self) -> None:
-        """Let everybody go who waits for news."""
+        """Let everybody go who waits for news, and commit no more than what has been asked for."""
         self._closed.set()
+        self._waiting.put(None)
         self.wake()
 
     def wake(self) -> None:
@@ -131,13 +135,26 @@ class Master:
         return self._view.failed
 
     # --- What trainers ask -------------------------------------------------------------------------------------------
-    def get(self, trainer: Trainer, request: int, ended: int | None, waiting: Callable[[], None]) -> Answer:
-        """Give work, or hold the answer until there is news."""
+    def get(
+        self,
+        trainer: Trainer,
+        request: int,
+        ended: int | None,
+        waiting: Callable[[], None],
+        finished: Key | None = None,
+    ) -> Answer:
+        """Give work, or hold the answer until there is news. ``finished`` is done, in the same commit."""
+
+        def ask(queue: TaskQueue, now: float) -> Answer:
+            if finished is not None:
+                queue.done(finished, now)
+            return queue.get(trainer, request, ended, now)
+
         give_up = self._clock() + HOLD_SECONDS
         while True:
             seen = self._changes
             self._refuse_replaced(trainer)
-            answer: Answer = self._patiently(lambda queue, now: queue.get(trainer, request, ended, now), waiting)
+            answer: Answer = self._patiently(ask, waiting)
             if self._view.failed:
                 raise Refused(JOB_FAILED, self._view.failed)
             left = give_up - self._clock()
@@ -176,28 +193,49 @@ class Master:
                     raise
                 waiting()
 
-    def _commit_all(self) -> None:
-        batch = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        error: RegattaError | None = Lost("The master broke off in the middle of a change.")
+    def _commit_for_ever(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            self._closed.wait(max(0.0, self._next_commit - self._clock()))
+            self._next_commit = self._clock() + COMMIT_SECONDS
+            batch, more = [first], True
+            while more and not self._waiting.empty():
+                if more := (ticket := self._waiting.get()) is not None:
+                    batch.append(ticket)
+            self._commit_all(batch)
+            if not more:
+                break
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        while not self._waiting.empty():
+            if (ticket := self._waiting.get()) is not None:
+                ticket.settle(StoreUnavailable("This master is ending. Ask the next one."))
+
+    def _commit_all(self, batch: Sequence[_Ticket]) -> None:
+        error: RegattaError | None = None
         try:
-            if self._must_load:
-                self._load()
-            self._must_load = True  # until it is known that the commit happened
-            now = self._now()
-            for ticket in batch:
-                ticket.run(self._queue, now)
-            changes = self._queue.take(now)
-            self._ledger.commit(changes, self._queue.entries, self._table)
-            self._must_load = False
-            self._publish(changes, now)
-            error = None
+            self._commit(batch)
         except (StoreUnavailable, Behind) as passing:
             error = passing
         except RegattaError as final:
             error = self.lost = final
-        finally:
-            for ticket in batch:
-                ticket.settle(error)
+        except Exception:
+            log.exception("A change broke off.")
+            error = self.lost = Lost("The master broke off in the middle of a change.")
+        for ticket in batch:
+            ticket.settle(error)
+
+    def _commit(self, batch: Sequence[_Ticket]) -> None:
+        if self._must_load:
+            self._load()
+        self._must_load = True  # until it is known that the commit happened
+        now = self._now()
+        for ticket in batch:
+            ticket.run(self._queue, now)
+        changes = self._queue.take(now)
+        self._ledger.commit(changes, self._queue.entries, self._table)
+        self._must_load = False
+        self._publish(changes, now)
 
     def _publish(self, changes: Changes, now: float) -> None:
         self._view = View.of(self._queue, now)
@@ -230,22 +268,24 @@ class Master:
 
 
 class _Ticket:
-    """One operation on its way through a commit."""
+    """One operation on its way through a commit. Its lock is held until it is settled."""
 
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
         self._value: Any = None
-        self._error: Exception | None = None
-        self.settled = False
+        self._error: RegattaError | None = None
+        self._settled = threading.Lock()
+        self._settled.acquire()
 
     def run(self, queue: TaskQueue, now: float) -> None:
         self._value = self._operation(queue, now)
 
-    def settle(self, error: Exception | None) -> None:
+    def settle(self, error: RegattaError | None) -> None:
         self._error = error
-        self.settled = True
+        self._settled.release()
 
     def outcome(self) -> Any:
+        self._settled.acquire()
         if self._error:
             raise self._error
         return self._value
@@ -290,8 +330,10 @@ class MasterSession:
 def _get(
     master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
 ) -> dict[str, Any]:
-    ended = body["ended"]
-    return answer_to_json(master.get(trainer, int(body["request"]), None if ended is None else int(ended), waiting))
+    ended, finished = body["ended"], body.get("done")
+    key = Key(int(finished[0]), int(finished[1]), int(finished[2]), trainer) if finished else None
+    request, ended = int(body["request"]), None if ended is None else int(ended)
+    return answer_to_json(master.get(trainer, request, ended, waiting, key))
 
 
 def _report(

@@ -168,7 +168,11 @@ def _checksum(op: Op, fixed: Buffer, payload: Buffer) -> int:
 
 def to_json(body: Mapping[str, Any]) -> bytes:
     """A control body. An empty one takes no bytes."""
-    return json.dumps(body, separators=(",", ":"), allow_nan=False).encode() if body else b""
+    return _encode(body).encode() if body else b""
+
+
+# Made once: json.dumps would make an encoder for each body.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 def from_json(payload: Buffer) -> dict[str, Any]:

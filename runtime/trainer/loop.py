@@ -17,7 +17,7 @@ from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndP
 from runtime.trainer.params import Params
 from runtime.trainer.reader import Reader
 from runtime.trainer.reports import Reports
-from runtime.trainer.tasks import JobDone, PassEnd, Task, TaskSource, Wait
+from runtime.trainer.tasks import Answer, JobDone, PassEnd, Task, TaskSource, Wait
 
 # A task that takes long is asked to be kept this often.
 EXTEND_SECONDS = 20.0
@@ -71,11 +71,12 @@ class Loop:
         self._batch = 0
         self._abandoned = False
         self.task: Task | None = None  # the task in hand
+        self._finished: Task | None = None  # the task that is done and not reported
 
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
         try:
-            while not isinstance(answer := self._source.next_task(), JobDone):
+            while not isinstance(answer := self._ask(), JobDone):
                 if isinstance(answer, Task):
                     yield from self._work(answer)
                 elif isinstance(answer, PassEnd):
@@ -109,6 +110,10 @@ class Loop:
             with suppress(RegattaError):
                 self._source.fail(task, why)
 
+    def _ask(self) -> Answer:
+        finished, self._finished = self._finished, None
+        return self._source.next_task(finished)
+
     def _work(self, task: Task) -> Iterator[Any]:
         self.task = task
         self._begin(task.pass_id)
@@ -118,8 +123,7 @@ class Loop:
         except _Unreadable as error:
             self.fail(str(error))
             return
-        self.task = None
-        self._source.done(task)
+        self.task, self._finished = None, task
 
     def _told_of(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, each between its two events."""

@@ -1,7 +1,7 @@
 """Where a trainer gets its tasks: from the master over the wire, or from a queue in its own process.
 
 source = TaskClient(address, trainer_index=0, incarnation=17)        # or LocalTasks(table, passes=5)
-match source.next_task():
+match source.next_task():                # next_task(done=task) says done and asks in one
     case Task() as task: ...; source.done(task)
     case Wait(seconds): ...                  # ask again after so many seconds
     case PassEnd(pass_id): ...               # nothing more of this pass; but a lost trainer's task may still come
@@ -39,7 +39,9 @@ class JobFailed(RegattaError):
 class TaskSource(Protocol):
     """What a trainer needs of the master. Reports give False when they came too late and another has the task."""
 
-    def next_task(self) -> Answer: ...
+    def next_task(self, done: Task | None = None) -> Answer:
+        """More work. ``done`` is the task before, if it is done: it need not be reported otherwise."""
+        ...
 
     def done(self, task: Task) -> bool: ...
 
@@ -126,8 +128,9 @@ class TaskClient:
             self._home = _Home(address, master)
             self._moving.notify_all()
 
-    def next_task(self) -> Answer:
-        asked = {"request": self._position.request, "ended": self._position.ended}
+    def next_task(self, done: Task | None = None) -> Answer:
+        finished = [done.pass_id, done.task_id, done.epoch] if done else None
+        asked = {"request": self._position.request, "ended": self._position.ended, "done": finished}
         body = self._call(Op.TASK_GET, asked)
         try:
             return self._position.take(answer_from_json(body))
@@ -209,7 +212,9 @@ class LocalTasks:
         self._queue = TaskQueue.begin(Plan(passes), table, clock())
         self._queue.members([self._me], clock())
 
-    def next_task(self) -> Answer:
+    def next_task(self, done: Task | None = None) -> Answer:
+        if done is not None:
+            self.done(done)
         if self._queue.failed:
             raise JobFailed(self._queue.failed)
         answer = self._queue.get(self._me, self._position.request, self._position.ended, self._clock())

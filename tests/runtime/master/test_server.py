@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -392,3 +393,26 @@ class TestCommits:
         with together(*(lambda request=request: ask(request) for request in range(16))):
             pass
         assert store.list(PREFIX).revision - before <= 16
+
+    def test_m15_at_most_two_commits_begin_in_five_milliseconds(self, start, store):
+        running = start(200, X, passes=1)
+        before, begun = store.list(PREFIX).revision, time.monotonic()
+        for request in range(1, 101):
+            running.master.get(X, request, None, lambda: None)
+        took = time.monotonic() - begun
+        assert store.list(PREFIX).revision - before <= took / 0.0025 + 2
+
+    def test_a_task_is_done_and_the_next_one_given_in_one_commit(self, start, store):
+        client = start(2, X, passes=1).client(X)
+        task = client.next_task()
+        before = store.list(PREFIX).revision
+        assert client.next_task(task).task_id == 1
+        assert store.list(PREFIX).revision == before + 1
+        assert client.done(task)  # it was counted
+
+    def test_a_change_that_breaks_off_is_not_committed(self, start, store):
+        running = start(2, X)
+        before = store.list(PREFIX).revision
+        with pytest.raises(Lost, match="broke off"):
+            running.master.change(lambda queue, now: queue.entries.clear() or 1 / 0)
+        assert store.list(PREFIX).revision == before
