@@ -39,6 +39,7 @@ TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
 MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
 PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
+WIRE = "REGATTA_WIRE"  # one of WIRES: how gradients travel between hosts, unless job.params says it
 PASSES = "REGATTA_PASSES"  # passes through the data set
 DATASET = "REGATTA_DATASET"  # data set of the job, by name
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
@@ -48,6 +49,8 @@ AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
 COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
 INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user code
 INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
+CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # where parameter servers keep checkpoints; empty: nowhere
+CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
 WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
 GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
@@ -63,6 +66,10 @@ SANDBOX = "REGATTA_SANDBOX"  # landlock | none: whether a trainer sees only its 
 
 # How pushes become versions of the parameters, and the least number in brackets where there is one.
 MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ssp": 0, "outer": 1}
+
+# Gradients as they are, or as bfloat16 with error feedback, which halves them.
+F32, BF16 = "f32", "bf16"
+WIRES = (F32, BF16)
 
 # Read by the agent and taken out before user code starts.
 AGENT_ONLY = (
@@ -196,6 +203,16 @@ def member_key(job_id: str, attempt: int, role: str, index: int) -> str:
     return f"{attempt_prefix(job_id, attempt)}members/{role}/{index}"
 
 
+def checkpoints_prefix(job_id: str) -> str:
+    """Below it are the records of the job's checkpoints; they outlive attempts."""
+    return f"/regatta/{job_id}/checkpoints/"
+
+
+def checkpoint_key(job_id: str, pservers: int, index: int) -> str:
+    """The record of the checkpoints of one of so many parameter servers."""
+    return f"{checkpoints_prefix(job_id)}{pservers}/{index}"
+
+
 # --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------
 # child -> agent
 HELLO = "hello"  # {"op": "hello", "address": "127.0.0.1:4567" | ""}: registered; sent by dist.init, master and pserver
@@ -248,6 +265,7 @@ class Environment:
     min_trainers: int
     pservers: int
     mode: str
+    wire: str
     passes: int
     dataset: str
     seed: int
@@ -255,6 +273,8 @@ class Environment:
     output_dir: str
     agent_fd: int | None
     coordination: str
+    checkpoint_dir: str
+    checkpoint_seconds: float
 
     @property
     def replica(self) -> str:
@@ -278,6 +298,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         min_trainers=int(environ.get(MIN_TRAINERS, "1")),
         pservers=int(environ.get(PSERVERS, "1")),
         mode=environ.get(MODE, "sync"),
+        wire=environ.get(WIRE, F32),
         passes=int(environ.get(PASSES, "1")),
         dataset=environ.get(DATASET, ""),
         seed=int(environ.get(SEED, "0")),
@@ -285,6 +306,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         output_dir=environ.get(OUTPUT_DIR, "."),
         agent_fd=int(fd) if fd else None,
         coordination=environ.get(COORDINATION, ""),
+        checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
+        checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
     )
 
 

@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from runtime.contract import TRAINER, Member
 from runtime.errors import Refused, WireError
+from runtime.protocol import bf16
 from runtime.protocol.connection import Block, Message
-from runtime.protocol.frames import Header, Op
+from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.server import Server, reply_head
+from runtime.protocol.shared import NOT_SHARED, Segment
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
 from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
@@ -115,11 +117,14 @@ class _Session:
         self._server = server
         self._shard = server.shard
         self._received: dict[tuple[int, int], Array] = {}
+        self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
         self._sent: list[Array] = []
+        self._segment: Segment | None = None
         self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
             Op.INIT: self._initialise,
+            Op.SHARE: self._share,
             Op.BEGIN_PASS: self._begin_pass,
             Op.END_PASS: self._end_pass,
             Op.PUSH: self._push,
@@ -136,6 +141,8 @@ class _Session:
         array = self._received.get((header.tensor, header.offset))
         if array is None:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
+        if header.dtype is DType.BF16 and array.dtype == np.float32:
+            return self._halves.setdefault((header.tensor, header.offset), np.empty(array.size, "<u2")).data.cast("B")
         if header.dtype is not WIRE_TYPES[array.dtype.str]:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} came as {header.dtype.name}.")
         return array.data.cast("B")
@@ -183,7 +190,7 @@ class _Session:
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
-        step = Step(request.head.seq, samples, request.head.version, self._numbers(request.blocks) if samples else ())
+        step = Step(request.head.seq, samples, request.head.version, self._step(request) if samples else ())
         release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
@@ -203,30 +210,58 @@ class _Session:
         if wait:
             self._server.ask(lambda ticket: self._shard.pull(ticket, who), waiting)
 
+    def _share(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        try:
+            self._segment = Segment.open(request.body, self._shard.parameters)
+        except (OSError, KeyError, TypeError, ValueError):
+            self._segment = None
+        return Message(reply_head(request.head), {"shared": self._segment is not None})
+
+    def _shared(self) -> list[Array]:
+        if self._segment is None:
+            raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
+        return self._segment.arrays
+
+    def _step(self, request: Message) -> Sequence[Array]:
+        """The gradients of a push."""
+        if not request.body.get("shared"):
+            return self._numbers(request.blocks)
+        return _finite(self._shared())
+
     def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
         """The arrays of the blocks, which must be all of the shard's, in order and finite."""
         wanted = [(place.tensor, place.block) for place in self._shard.places]
         came = [(header.tensor, header.offset) for header, _payload in blocks]
         if came != wanted:
             raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
-        arrays = [self._received[key] for key in wanted]
-        if not all(all_finite(array) for array in arrays):
-            raise Refused(Outcome.NOT_FINITE, "A gradient or value holds NaN or infinity; nothing was applied.")
-        return arrays
+        for header, _payload in blocks:
+            if header.dtype is DType.BF16:
+                key = header.tensor, header.offset
+                bf16.widen(self._halves[key], self._received[key])
+        return _finite([self._received[key] for key in wanted])
 
     def _with_values(self, request: Message, outcome: Outcome) -> Message:
-        if not self._sent:
+        shared = bool(request.body.get("shared"))
+        if not shared and not self._sent:
             self._sent = [np.empty_like(parameter) for parameter in self._shard.parameters]
+        copies = self._shared() if shared else self._sent
         with self._server.changed:
-            for copy, parameter in zip(self._sent, self._shard.parameters, strict=True):
+            for copy, parameter in zip(copies, self._shard.parameters, strict=True):
                 np.copyto(copy, parameter)
             version = self._shard.version
-        blocks = [block(place, values) for place, values in zip(self._shard.places, self._sent, strict=True)]
-        return Message(reply_head(request.head, version), {"outcome": outcome}, blocks)
+        pairs = () if shared else zip(self._shard.places, copies, strict=True)
+        body = {"outcome": outcome, "values": True} if shared else {"outcome": outcome}
+        return Message(reply_head(request.head, version), body, [block(place, values) for place, values in pairs])
 
 
 def _reply(request: Message, release: Release) -> Message:
     return Message(reply_head(request.head, release.version), {"outcome": release.outcome})
+
+
+def _finite(arrays: list[Array]) -> list[Array]:
+    if not all(all_finite(array) for array in arrays):
+        raise Refused(Outcome.NOT_FINITE, "A gradient or value holds NaN or infinity; nothing was applied.")
+    return arrays
 
 
 def _log_change(index: int, before: int | None, after: int | None) -> None:

@@ -9,7 +9,7 @@ for each (incarnation of the trainer, number), however often it is sent.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.pserver import means
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.optimisers import Optimiser
@@ -316,27 +317,24 @@ class Shard:
         self.late += len(late)
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
 
-    def _update(self, gradients: Sequence[Array], scale: float) -> None:
+    def _update(self, gradients: Iterable[Array], scale: float) -> None:
         """Make the next version; without gradients it is the same as the last."""
         self.version += 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
             self._optimiser.apply(parameter, gradient, state, self.version, scale)
 
 
-def _weighted_mean(steps: Sequence[Step]) -> Sequence[Array]:
+def _weighted_mean(steps: Sequence[Step]) -> Iterable[Array]:
     """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).
 
-    Empty if there are no samples at all.
+    Empty if there are no samples at all. Block by block, each good until the next is asked for.
     """
     steps = [step for step in steps if step.samples]
     if len(steps) <= 1:
         return steps[0].gradients if steps else ()
     total = sum(step.samples for step in steps)
-    means = [gradient * (steps[0].samples / total) for gradient in steps[0].gradients]
-    for step in steps[1:]:
-        for mean, gradient in zip(means, step.gradients, strict=True):
-            np.add(mean, gradient * (step.samples / total), out=mean)
-    return means
+    blocks = zip(*(step.gradients for step in steps), strict=True)
+    return means.weighted(blocks, [step.samples / total for step in steps])
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:

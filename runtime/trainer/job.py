@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime import contract
 from runtime.contract import Environment
 from runtime.data import catalogue
 from runtime.data.records import Features
@@ -118,22 +119,31 @@ class Job:
 
     # --- Parameters --------------------------------------------------------------------------------------------------
     def params(
-        self, arrays: Arrays, opt: Optimiser | None = None, mode: str | None = None, nonfinite: str = RAISE
+        self,
+        arrays: Arrays,
+        opt: Optimiser | None = None,
+        mode: str | None = None,
+        nonfinite: str = RAISE,
+        wire: str | None = None,
     ) -> Params:
         """Share a dict of float32 or float64 arrays with all trainers; one of them gives the first values.
 
         ``opt`` updates them where they live (default: ``SGD(0.01)``). ``mode`` is ``sync``, ``async``, ``m_of_n(2)``,
         ``ssp(3)`` or ``outer(100)`` (default: the job's). ``nonfinite`` says what becomes of a gradient with NaN or
-        infinity: ``raise`` an error, ``reject`` the step, or ``zero`` what is no number. Raises UsageError where
-        trainers differ or the arrays cannot be parameters.
+        infinity: ``raise`` an error, ``reject`` the step, or ``zero`` what is no number. ``wire`` is how float32
+        gradients travel to servers on other hosts: ``f32``, or ``bf16`` at half the bytes, where what rounding takes
+        from one gradient is added to the next. Raises UsageError where trainers differ or the arrays cannot be
+        parameters.
         """
         if self._parameters is not None:
             raise UsageError("This job has its parameters already; put all arrays into one dict.")
         if not isinstance(opt, Optimiser | None):
             raise UsageError(f"opt is an optimiser such as dist.SGD(0.1), not {opt!r}.")
-        mode = mode or self._environment.mode
+        mode, wire = mode or self._environment.mode, wire or self._environment.wire
+        if wire not in contract.WIRES:
+            raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
-            store = self._surroundings.store()
+            store = self._surroundings.store(wire)
         self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard)
         return self._parameters
 

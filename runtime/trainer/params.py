@@ -15,16 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime import contract
 from runtime.errors import Refused, UsageError
 from runtime.protocol.client import Client
-from runtime.protocol.connection import Message
-from runtime.protocol.frames import Header, Op
+from runtime.protocol.frames import Op
 from runtime.pserver.barrier import FOREVER
-from runtime.pserver.declaration import ITEM_BYTES, SYNC, BlockPlace, Declaration, Mode, Tensor
-from runtime.pserver.numbers import all_finite, block
+from runtime.pserver.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
+from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.shard import Outcome
 from runtime.pserver.slots import even_table
+from runtime.trainer.link import Link
 from runtime.trainer.rounds import Rounds
 from runtime.trainer.store import Store
 
@@ -193,17 +194,18 @@ class LocalStore:
 class ServerStore:
     """Parameters on servers; ``clients`` are connected to them in order of index.
 
-    All servers are asked at once: the messages go out one after the other, then the replies are read, straight into the
-    parameters' memory.
+    All servers are asked at once: the requests go out one after the other, then the replies are read. ``share`` allows
+    memory that is shared with servers on the same host. ``wire`` is how gradients go over a socket where there is one.
     """
 
-    def __init__(self, clients: Sequence[Client]) -> None:
+    def __init__(self, clients: Sequence[Client], share: bool = True, wire: str = contract.F32) -> None:
         self._clients = clients
+        self._share = share
+        self._halved = wire == contract.BF16
         self._versions = [0] * len(clients)  # as last told
         self._bases = self._versions  # at which the present values were pulled
         self._waits_for_all = True
-        self._places: list[list[BlockPlace]] = []
-        self._memories: dict[tuple[int, int], memoryview] = {}
+        self._links: list[Link] = []
 
     @property
     def version(self) -> int:
@@ -214,51 +216,35 @@ class ServerStore:
         mode = Mode.parse(declaration.mode)
         self._waits_for_all = mode.synchronous and not mode.quorum
         blocks = declaration.blocks(even_table(len(self._clients)))
-        self._places = [[place for place in blocks if place.server == server] for server in range(len(self._clients))]
-        self._memories = {
-            (place.tensor, place.block): values[place.tensor][place.start : place.stop].data.cast("B")
-            for place in blocks
-        }
         for server, client in enumerate(self._clients):
-            reply = client.request(Op.DECLARE, declaration.to_json())
-            if reply.body["outcome"] == Outcome.INITIALISE:
-                client.request(Op.INIT, {"digest": declaration.digest}, self._blocks(server, values))
+            places = [place for place in blocks if place.server == server]
+            self._links.append(Link(client, places, values, self._share, self._halved))
+            self._links[-1].start(declaration)
         self.pull()
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
-        op, body = Op.PUSH_PULL if pull else Op.PUSH, {"samples": samples}
-        messages = [
-            client.prepare(op, body, self._blocks(server, gradients) if samples else (), self._bases[server])
-            for server, client in enumerate(self._clients)
-        ]
-        self._exchange(messages)
+        op = Op.PUSH_PULL if pull else Op.PUSH
+        self._exchange(op, {"samples": samples}, gradients if samples else ())
         if pull or self._waits_for_all:
             self._bases = self._versions
 
     def pull(self) -> None:
-        self._exchange([client.prepare(Op.PULL) for client in self._clients])
+        self._exchange(Op.PULL)
         self._bases = self._versions
 
     def begin_pass(self, number: int) -> None:
-        self._exchange([client.prepare(Op.BEGIN_PASS, {"pass": number}) for client in self._clients])
+        self._exchange(Op.BEGIN_PASS, {"pass": number})
         if self._versions != self._bases:
             self.pull()
 
     def end_pass(self, number: int) -> None:
-        self._exchange([client.prepare(Op.END_PASS, {"pass": number}) for client in self._clients])
+        self._exchange(Op.END_PASS, {"pass": number})
 
-    def _exchange(self, messages: Sequence[Message]) -> None:
-        """Send one message to each server, then read all replies and the versions that they tell."""
-        for client, message in zip(self._clients, messages, strict=True):
-            client.send(message)
-        replies = [client.reply(message, self._memory) for client, message in zip(self._clients, messages, strict=True)]
+    def _exchange(self, op: Op, body: Mapping[str, Any] | None = None, gradients: Sequence[Array] = ()) -> None:
+        """Send one request to each server, then read all replies and the versions that they tell."""
+        asked = [link.ask(op, body or {}, gradients, base) for link, base in zip(self._links, self._bases, strict=True)]
+        replies = [link.answer(message) for link, message in zip(self._links, asked, strict=True)]
         self._versions = [reply.head.version for reply in replies]
-
-    def _blocks(self, server: int, values: Sequence[Array]) -> list[tuple[Header, memoryview]]:
-        return [block(place, values[place.tensor][place.start : place.stop]) for place in self._places[server]]
-
-    def _memory(self, header: Header) -> memoryview:
-        return self._memories[header.tensor, header.offset]
 
 
 @contextlib.contextmanager

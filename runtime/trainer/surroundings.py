@@ -34,7 +34,8 @@ class Surroundings(Protocol):
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
         """Where tasks come from; ``passes`` counts only where nothing else says how many."""
 
-    def store(self) -> Store: ...
+    def store(self, wire: str) -> Store:
+        """Where parameters live; ``wire`` is one of the contract's."""
 
     def why_leave(self) -> str:
         """Why this process should end and be started again; empty while it should not."""
@@ -55,7 +56,7 @@ class Alone:
         table = partition(info.name, catalogue.chunks(info))
         return LocalTasks(table, self._environment.passes if passes is None else passes)
 
-    def store(self) -> Store:
+    def store(self, wire: str) -> Store:
         return LocalStore()
 
     def why_leave(self) -> str:
@@ -129,9 +130,9 @@ class Attached:
         self._tasks.move(self._master.address, self._master.incarnation)  # it may have been replaced meanwhile
         return self._tasks
 
-    def store(self) -> Store:
+    def store(self, wire: str) -> Store:
         servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]
-        return ServerStore([self._client(server) for server in servers])
+        return ServerStore([self._client(server) for server in servers], wire=wire)
 
     def _client(self, server: Member) -> Client:
         return Client(

@@ -136,3 +136,8 @@ def test_a_model_is_not_saved_outside_of_the_output_directory():
 def test_saving_without_parameters_is_refused():
     with pytest.raises(UsageError, match="no parameters"):
         dist.init().save_model("model.npz")
+
+
+def test_an_unknown_wire_is_refused():
+    with pytest.raises(UsageError, match="f32, bf16"):
+        dist.init().params(zeros(), wire="f8")

@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+
+from runtime.protocol.client import Client
+from runtime.pserver.optimisers import SGD
+from runtime.trainer.params import Params, ServerStore
+
+
+def start(attempt, trainer=0, share=True):
+    clients = [Client(server.address, incarnation=100 + trainer) for server in attempt.running]
+    params = Params({"w": np.zeros(600_000, "f4"), "b": np.zeros(3, "f8")}, ServerStore(clients, share), SGD(0.5))
+    return params, clients
+
+
+def gradients(step):
+    rng = np.random.default_rng(step)
+    return {"w": rng.normal(size=600_000).astype("f4"), "b": rng.normal(size=3)}
+
+
+def train(attempt, share):
+    params, _clients = start(attempt, share=share)
+    for step in range(3):
+        params.push_pull(gradients(step))
+    params.leave()
+    return b"".join(array.tobytes() for array in params.values())
+
+
+def test_shared_memory_and_socket_give_the_same_bits(servers):
+    assert train(servers(2), share=True) == train(servers(2), share=False)
+
+
+def test_trainers_with_and_without_shared_memory_train_together(servers, together):
+    attempt = servers(2, trainers=2)
+
+    def run(trainer):
+        params, _clients = start(attempt, trainer, share=trainer == 0)
+        for step in range(3):
+            params.push_pull(gradients(10 * trainer + step))
+        params.leave()
+        return params["w"].tobytes()
+
+    assert len(set(together(run, 2))) == 1
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_broken_connection_costs_no_step_and_doubles_none(servers, share):
+    params, clients = start(servers(1), share=share)
+    for step in range(4):
+        if step == 2:
+            clients[0].close()
+        params.push_pull(gradients(step))
+    expected = np.zeros(600_000, "f4")
+    for step in range(4):
+        expected -= np.float32(0.5) * gradients(step)["w"]
+    assert params.version == 4
+    assert params["w"].tobytes() == expected.tobytes()
+
+
+def test_gradients_as_bfloat16_are_rounded_once_and_nothing_is_lost_for_good(servers):
+    clients = [Client(server.address, incarnation=100) for server in servers(2).running]
+    store = ServerStore(clients, share=False, wire="bf16")
+    params = Params({"w": np.zeros(600_000, "f4"), "b": np.zeros(3, "f8")}, store, SGD(1.0))
+    params.push_pull({"w": np.full(600_000, 1.001, "f4"), "b": np.full(3, 1.001)})
+    assert set(params["w"].tolist()) == {-1.0}, "1.001 is 1.0 in bfloat16"
+    assert params["b"].tolist() == [-1.001] * 3, "float64 travels as it is"
+    for _ in range(99):
+        params.push_pull({"w": np.full(600_000, 1.001, "f4"), "b": np.zeros(3)})
+    assert np.abs(params["w"] + 100.1).max() < 0.02
