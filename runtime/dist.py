@@ -27,6 +27,7 @@ from runtime.pserver.schedules import Cosine, Linear, Schedule, Steps, WarmUp
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params
+from runtime.trainer.pending import Pending
 from runtime.trainer.reader import Reader
 from runtime.trainer.surroundings import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
 
@@ -46,6 +47,7 @@ __all__ = [
     "Nesterov",
     "Optimiser",
     "Params",
+    "Pending",
     "Reader",
     "RegattaError",
     "Schedule",

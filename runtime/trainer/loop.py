@@ -123,6 +123,8 @@ class Loop:
         except _Unreadable as error:
             self.fail(str(error))
             return
+        if (params := self._params()) is not None:
+            params.settle()
         self.task, self._finished = None, task
 
     def _told_of(self, batches: Iterator[Any]) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,6 +27,7 @@ from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.shard import Outcome
 from runtime.pserver.slots import even_table
 from runtime.trainer.link import Link
+from runtime.trainer.pending import Pending
 from runtime.trainer.rounds import Rounds
 from runtime.trainer.store import Store
 
@@ -58,6 +60,8 @@ class Params(Mapping[str, Array]):
         self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
+        self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
+        self._pushing: Future[None] | None = None
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
         try:
             declaration = Declaration.from_json(Declaration(tensors, optimiser, mode).to_json())
@@ -94,25 +98,50 @@ class Params(Mapping[str, Array]):
         """
         return self._push(grads, n, pull=True)
 
+    def push_async(self, grads: Arrays, n: int = 1) -> Pending:
+        """Begin a ``push_pull`` and return at once, so that this thread can prepare the next batch meanwhile.
+
+        Until ``result()`` of what is given has returned, neither the gradients may change nor the parameters be used.
+        Any other call of this object waits for that first. In every mode the outcome is ``push_pull``'s, bit for bit.
+        """
+        gradients, samples = self._prepared(grads, n)
+        self._pushing = self._pusher.submit(self._store.push, gradients, samples, True)
+        return Pending(self._pushing, self.settle)
+
+    def settle(self) -> int:
+        """Wait for a push that was begun, if there is one; gives the version."""
+        pushing, self._pushing = self._pushing, None
+        if pushing is not None:
+            with self._guard(), _refusals_told():
+                pushing.result()
+        return self.version
+
     def push(self, grads: Arrays, n: int = 1) -> int:
         """Push gradients only; ``pull`` fetches the result."""
         return self._push(grads, n, pull=False)
 
     def pull(self) -> int:
         """Fetch the present parameters into the arrays; gives the version."""
+        self.settle()
         with self._guard(), _refusals_told():
             self._store.pull()
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
+        gradients, samples = self._prepared(grads, samples)
+        with self._guard(), _refusals_told():
+            self._store.push(gradients, samples, pull)
+        return self.version
+
+    def _prepared(self, grads: Arrays, samples: int) -> tuple[list[Array], int]:
+        """Checked gradients, of how many samples; a pass is begun."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
         gradients = self._finite(self._checked(grads))
+        self.settle()
         if self._pass is None:
             self.begin_pass(0)
-        with self._guard(), _refusals_told():
-            self._store.push(gradients, int(samples) if gradients else 0, pull)
-        return self.version
+        return gradients, int(samples) if gradients else 0
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
         if not isinstance(grads, Mapping):
@@ -142,6 +171,7 @@ class Params(Mapping[str, Array]):
     # --- Passes, told by the loop over the data ----------------------------------------------------------------------
     def begin_pass(self, number: int) -> None:
         """Say that pushes of pass ``number`` follow, unless that is known. The values are fresh afterwards."""
+        self.settle()
         if self._pass != number:
             with self._guard(), _refusals_told():
                 self._store.begin_pass(number)
@@ -149,6 +179,7 @@ class Params(Mapping[str, Array]):
 
     def end_pass(self, number: int) -> None:
         """Say that no push of pass ``number`` follows for now: the others need not wait."""
+        self.settle()
         with self._guard(), _refusals_told():
             self._store.end_pass(number)
         self._pass = None
