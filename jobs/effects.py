@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from django.utils.crypto import salted_hmac
 
 from datasets import selectors as datasets
 from datasets.storage.base import StorageError
-from jobs import builder, lifecycle, planner, snapshots
+from jobs import builder, lifecycle, meeting, planner, snapshots
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -118,9 +119,10 @@ def _launch(job: Job) -> Event | None:
     rows = attempt.replicas.filter(role=contract.TRAINER).count()
     spec = planner.with_trainers(JobSpec.from_json(job.spec), rows)
     made = builder.made(job.snapshot_id, spec.requirements)
-    plan = planner.make_plan(ref_of(job, attempt), job.namespace.name, spec, made, site(), token_of(attempt))
+    ref = ref_of(job, attempt)
     try:
-        registry.current().launch(plan)
+        here = replace(site(), coordination=meeting.arrange(ref))
+        registry.current().launch(planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt)))
     except LaunchFailed as failure:
         return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
     except OSError as error:
@@ -137,13 +139,15 @@ def _stop(job: Job) -> None:
 
 
 def tidy(job: Job, number: int) -> None:
-    """Have the backend forget an attempt that has ended. After the commit; what is left behind does no harm."""
+    """Have the backend and the coordination store forget an attempt that has ended. After the commit; what is left
+    behind does no harm."""
     attempt = Attempt.objects.filter(job=job, number=number).first()
     if attempt is not None:
         try:
             registry.current().cleanup(ref_of(job, attempt))
         except OSError:
             _log.warning("Attempt %s of job %s could not be cleaned up.", number, job.pk, exc_info=True)
+        meeting.clear(ref_of(job, attempt))
 
 
 def site() -> planner.Site:

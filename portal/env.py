@@ -12,6 +12,9 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
+from runtime.coordination.base import CoordinationError
+from runtime.coordination.etcd_address import EtcdAddress
+
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -54,6 +57,15 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
     if value != int(value):
         raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
     return int(value)
+
+
+def etcd_address(name: str) -> str:
+    """The address of an etcd, or nothing. Raises ImproperlyConfigured for what is neither."""
+    url = os.environ.get(name, "")
+    try:
+        return EtcdAddress.parse(url).url if url else ""
+    except CoordinationError as error:
+        raise ImproperlyConfigured(f"{name} is wrong. {error}") from None
 
 
 def words(name: str, default: list[str]) -> list[str]:

@@ -166,6 +166,8 @@ CHANNEL_LAYERS = (
 
 # --- Training --------------------------------------------------------------------------------------------------------
 CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
+# Where it is empty, the backend makes each attempt a store of its own.
+COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 ATTEMPTS_DIR = DATA_DIR / "attempts"
 STORAGE_DIR = DATA_DIR / "storage"
 # How long a replica may take until it registers before its attempt is ended with a reason.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 from django.core.cache import cache
 
+from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
 
 # Nothing may be left out where this is set: a group that cannot run is then a failure.
@@ -65,6 +66,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if _NOTHING_SKIPPED and reporter is not None and reporter.stats.get("skipped") and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """One for all tests that leave it whole."""
+    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    """One that asks for users."""
+    server = EtcdServer(tmp_path_factory.mktemp("guarded"))
+    server.start()
+    server.switch_authentication_on()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,15 @@ from runtime.agent.settings import Settings
 from runtime.contract import Member
 
 if TYPE_CHECKING:
-    from runtime.coordination.base import Change, CoordinationStore, Lease, Relisted, Versioned, Watch
+    from runtime.coordination.base import (
+        Change,
+        CoordinationError,
+        CoordinationStore,
+        Lease,
+        Relisted,
+        Versioned,
+        Watch,
+    )
 
 RETRY_SECONDS = 0.5
 # How much longer than its lease an earlier life of the replica may seem to live.
@@ -35,7 +43,7 @@ class Membership:
         on_registered: Callable[[], None],
         on_lost: Callable[[str], None],
     ) -> None:
-        """``on_lost`` is called once, before anybody else can own the registration."""
+        """``on_lost`` is called before anybody else can own the registration, and when the store refuses us."""
         self._settings = settings
         self._on_members = on_members
         self._on_registered = on_registered
@@ -69,7 +77,7 @@ class Membership:
 
     # --- Registration ------------------------------------------------------------------------------------------------
     def _claim(self, address: str) -> None:
-        from runtime.coordination.base import LeaseLost, StoreUnavailable
+        from runtime.coordination.base import CoordinationError, LeaseLost, StoreUnavailable
 
         while not self._left.is_set():
             try:
@@ -77,6 +85,9 @@ class Membership:
                 return
             except (StoreUnavailable, LeaseLost, _StillThere):
                 self._left.wait(RETRY_SECONDS)
+            except CoordinationError as refusal:
+                self._refused(refusal)
+                return
 
     def _put(self, address: str) -> None:
         from runtime.coordination.base import Conflict
@@ -98,15 +109,23 @@ class Membership:
         else:
             self._on_registered()
 
+    def _refused(self, refusal: CoordinationError) -> None:
+        """The store will never answer: the password is wrong, or the attempt is over and its account removed."""
+        if not self._left.is_set():
+            self._on_lost(str(refusal))
+
     # --- Watching ----------------------------------------------------------------------------------------------------
     def _follow(self) -> None:
-        from runtime.coordination.base import StoreUnavailable
+        from runtime.coordination.base import CoordinationError, StoreUnavailable
 
         while not self._left.is_set():
             try:
                 self._follow_once()
             except StoreUnavailable:
                 self._left.wait(RETRY_SECONDS)
+            except CoordinationError as refusal:
+                self._refused(refusal)
+                return
 
     def _follow_once(self) -> None:
         """List, then tell of every change until the store fails or ``leave``."""

@@ -1,4 +1,4 @@
-"""etcd servers: one for all tests that leave it whole, and fresh ones for those that do not."""
+"""Fresh etcd servers, for tests that do not leave theirs whole."""
 
 from __future__ import annotations
 
@@ -8,24 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.etcd_server import EtcdServer
-
-
-@pytest.fixture(scope="session")
-def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd"))
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """An etcd that asks for users."""
-    server = EtcdServer(tmp_path_factory.mktemp("guarded"))
-    server.start()
-    server.switch_authentication_on()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

@@ -1,0 +1,70 @@
+"""A portal whose jobs meet in an etcd that asks for users."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from runtime import contract
+from runtime.coordination import connect
+from runtime.coordination.base import CoordinationStore
+from runtime.coordination.etcd_address import EtcdAddress
+from tests.end_to_end.house import House, is_of_a_replica
+from tests.end_to_end.processes import until
+from tests.etcd_server import EtcdServer
+
+pytestmark = [pytest.mark.etcd, pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def site(guarded: EtcdServer) -> str:
+    return EtcdAddress((guarded.server,), "/site", "root", guarded.password).url
+
+
+@pytest.fixture
+def root(site: str) -> Iterator[CoordinationStore]:
+    store = connect(site)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def house(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    house = House(tmp_path_factory.mktemp("house") / "data", REGATTA_COORDINATION=site)
+    try:
+        house.start()
+        yield house
+        house.remove()
+    finally:
+        house.kill_all()
+
+
+def test_the_example_is_trained_and_leaves_nothing_in_etcd(
+    house: House, guarded: EtcdServer, root: CoordinationStore
+) -> None:
+    account = f"root:{guarded.password}"
+    with house.client() as portal:
+        job = portal.submit(portal.example("digits"), namespace=portal.own_namespace())
+        members = f"{contract.attempt_prefix(job.id, 1)}members/"
+        until("the replicas are there", lambda: len(root.list(members).entries) >= 4, END_SECONDS, every=0.05)
+        user = f"regatta-{job.id}-1"
+        assert user in guarded.ctl("user", "list", account=account)
+        _check_who_knows_what(house)
+        ended = portal.wait(job.id, END_SECONDS)
+    assert ended.state == "SUCCEEDED", ended
+    until("the account is gone", lambda: user not in guarded.ctl("user", "list", account=account), 10)
+    until("the keys are gone", lambda: not root.list("/").entries, 10)
+
+
+def _check_who_knows_what(house: House) -> None:
+    """The root of etcd is known to no process of a job, and etcd to no user's code."""
+    of_replicas = [process for process in house.processes() if is_of_a_replica(process)]
+    assert of_replicas
+    for process in of_replicas:
+        assert "root:" not in process.environment.get("REGATTA_COORDINATION", "")
+    trainers = [one for one in of_replicas if one.environment.get("REGATTA_ROLE") == "trainer"]
+    code = [one for one in trainers if "REGATTA_INGEST_TOKEN" not in one.environment]
+    assert code
+    assert not any("REGATTA_COORDINATION" in one.environment for one in code)
