@@ -1,0 +1,41 @@
+"""Trainers that join and leave in mid-run, in both modes."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from client import Client
+from tests.end_to_end import code
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+
+
+def trains(portal: Client, job_id: str, replica: str) -> bool:
+    return any(line.text == "step 3" for line in portal.logs(job_id, replica=replica))
+
+
+def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
+    assert http.post(f"/api/v1/jobs/{job_id}/scale", json={"trainer": trainers}).status_code == 202
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_trainers_join_and_leave_while_the_job_runs(portal: Client, http: httpx.Client, mode: str) -> None:
+    spec = code.slow(f"elastic-{mode}", passes=12, pause=0.02, trainers=1)
+    spec["mode"], spec["roles"]["trainer"]["max"] = mode, 3
+    job = portal.submit(spec)
+    until("trainer-0 trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
+    scale(http, job.id, 3)
+    until("both newcomers train", lambda: all(trains(portal, job.id, f"trainer-{n}") for n in (1, 2)), END_SECONDS)
+    scale(http, job.id, 1)
+    ended = portal.wait(job.id, END_SECONDS)
+    story = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), story
+    assert [text for text in story if text.startswith("Scaled")] == [
+        "Scaled from 1 to 3 trainers by admin.",
+        "Scaled from 3 to 1 trainer by admin.",
+    ]
+    left = {replica.name: replica.why for replica in ended.replicas}
+    assert (left["trainer-1"], left["trainer-2"]) == ("was asked to stop", "was asked to stop")
