@@ -41,6 +41,7 @@ PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
 WIRE = "REGATTA_WIRE"  # one of WIRES: how gradients travel between hosts, unless job.params says it
 PASSES = "REGATTA_PASSES"  # passes through the data set
+GATEWAY = "REGATTA_GATEWAY"  # address of runtime.gateway, for the program that it runs
 DATASET = "REGATTA_DATASET"  # data set of the job, by name
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
 DATA_PATH = "REGATTA_DATA_PATH"  # directories that hold data sets by name, separated like PATH
@@ -211,6 +212,11 @@ def checkpoints_prefix(job_id: str) -> str:
 def checkpoint_key(job_id: str, pservers: int, index: int) -> str:
     """The record of the checkpoints of one of so many parameter servers."""
     return f"{checkpoints_prefix(job_id)}{pservers}/{index}"
+
+
+def checkpoint_cut_key(job_id: str, pservers: int) -> str:
+    """The version at which all of so many parameter servers make their next checkpoint."""
+    return f"/regatta/{job_id}/checkpoint-cut/{pservers}"
 
 
 # --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------

@@ -1,0 +1,133 @@
+"""Reads checkpoints back, every byte checked before any is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from runtime.checkpoint import format
+from runtime.checkpoint.files import Files
+from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
+from runtime.checkpoint.meta import Entry, Generation
+from runtime.pserver.slots import BLOCK_BYTES
+
+Key = tuple[int, int]  # array and block
+
+# Which blocks of a file are of use.
+Wanted = Callable[[Header], Callable[[Key], bool]]
+Tell = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The numbers of a file as bytes."""
+
+    header: Header
+    blocks: Mapping[Key, memoryview]
+    md5: str
+
+
+def all_blocks(header: Header) -> Callable[[Key], bool]:
+    """Wants every block."""
+    return lambda key: True
+
+
+def no_blocks(header: Header) -> Callable[[Key], bool]:
+    """Wants only to know whether a file is whole."""
+    return lambda key: False
+
+
+def load(files: Files, name: str, md5: str | None = None, wanted: Wanted = all_blocks) -> Checkpoint:
+    """Read and check a file and keep the wanted blocks; ``md5`` is what its record says.
+
+    Raises Damaged with why, and OSError.
+    """
+    with files.open(name) as file:
+        checked = _Checked(file)
+        header = Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
+        keep = wanted(header)
+        blocks = {key: numbers for key, numbers in _blocks(checked, header) if keep(key)}
+        length, written = TRAILER.unpack(checked.read(TRAILER.size, counts=False))
+        if (length, written) != (checked.size, checked.md5.digest()) or file.read(1):
+            raise Damaged("its checksum is wrong")
+    if md5 is not None and written.hex() != md5:
+        raise Damaged("it is not the file that was recorded")
+    return Checkpoint(header, blocks, written.hex())
+
+
+def head(files: Files, name: str) -> Header:
+    """The header of a file alone. Raises Damaged, OSError."""
+    with files.open(name) as file:
+        checked = _Checked(file)
+        return Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
+
+
+def _blocks(checked: _Checked, header: Header) -> Iterator[tuple[Key, memoryview]]:
+    for _ in range(header.blocks * header.kinds):
+        array, block, size, crc = BLOCK.unpack(checked.read(BLOCK.size))
+        if size > BLOCK_BYTES:
+            raise Damaged(f"block {block} of array {array} claims {size} bytes")
+        numbers = checked.read(size)
+        format.verify_block(array, block, crc, numbers)
+        yield (array, block), numbers
+
+
+class _Checked:
+    """Reads exactly what is asked for and keeps the digest of it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.md5 = hashlib.md5(usedforsecurity=False)
+        self.size = 0
+
+    def read(self, size: int, counts: bool = True) -> memoryview:
+        data = self._file.read(size)
+        if len(data) < size:
+            raise Damaged(f"it is cut off after {self.size + len(data)} bytes")
+        if counts:
+            self.md5.update(data)
+            self.size += size
+        return memoryview(data)
+
+
+def restore(
+    files: Files, generation: Generation, same_version: bool, wanted: Wanted, tell: Tell
+) -> Sequence[Checkpoint]:
+    """The best checkpoint of every server of a generation; empty where that of one server is lost.
+
+    ``same_version``: only versions that all servers have count, the newest of them; a synchronous job is nowhere
+    between two versions. ``tell`` hears in a sentence what could not be used.
+    """
+    for choice in _choices(generation, same_version):
+        found = [_first(files, number, entries, wanted, tell) for number, entries in enumerate(choice)]
+        whole = [checkpoint for checkpoint in found if checkpoint is not None]
+        if whole and len(whole) == len(found):
+            return whole
+    return ()
+
+
+def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Sequence[Entry]]]:
+    """What may be restored together, the best first: for every server its entries, the best first."""
+    if not same_version:
+        yield [meta.entries for meta in generation]
+        return
+    versions = [{entry.version: entry for entry in reversed(meta.entries)} for meta in generation]
+    common = set(versions[0]).intersection(*versions) if versions else set()
+    for version in sorted(common, reverse=True):
+        yield [[server[version]] for server in versions]
+
+
+def _first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
+    attempts = (_attempt(files, server, entry, wanted, tell) for entry in entries)
+    return next((found for found in attempts if found is not None), None)
+
+
+def _attempt(files: Files, server: int, entry: Entry, wanted: Wanted, tell: Tell) -> Checkpoint | None:
+    try:
+        return load(files, entry.file, entry.md5, wanted)
+    except (Damaged, OSError) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        tell(f"The checkpoint of version {entry.version} of parameter server {server} cannot be used: {why}.")
+        return None

@@ -1,0 +1,119 @@
+"""Writes a checkpoint: first the whole file, then the record, and only then are older files deleted.
+
+A crash at any moment leaves what counted before, or what counts now, whole on the disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from runtime.checkpoint import format
+from runtime.checkpoint.files import Draft, Files
+from runtime.checkpoint.format import Buffer, Header
+from runtime.checkpoint.meta import Book, Entry
+from runtime.coordination.base import Compare
+
+# Array, block and numbers.
+Block = tuple[int, int, Buffer]
+
+_MARK = ".dck"
+
+
+def file_name(header: Header, unique: str) -> str:
+    return f"{header.shards}-{header.shard}-{header.incarnation}-{unique}{_MARK}"
+
+
+def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
+    """Write a checkpoint and make it count. Raises OSError, StoreUnavailable, and Lost where another process is
+    this server now; what counted before then still counts."""
+    entry = write(files, header, blocks, timestamp)
+    meta = book.record(header.shard, header.shards, entry, owner)
+    # The first server also clears up after another number of servers, once all have a checkpoint of this number.
+    alone = not header.shard and book.retire_others(header.shards, owner)
+    for name in list(files.names()):
+        if _is_old(name, header, {counted.file for counted in meta.entries}, alone):
+            files.delete(name)
+    return entry
+
+
+def write(files: Files, header: Header, blocks: Iterable[Block], timestamp: float) -> Entry:
+    """Write the file so that it survives a loss of power. Nothing is left of one that could not be written."""
+    unique = uuid.uuid4().hex
+    name = file_name(header, unique)
+    draft = files.create(name)
+    try:
+        try:
+            md5, size = _fill(draft, header, blocks)
+            draft.sync()
+        finally:
+            draft.close()
+        files.sync_directory()
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.delete(name)
+        raise
+    return Entry(unique, name, md5, size, header.version, header.incarnation, timestamp)
+
+
+def _fill(draft: Draft, header: Header, blocks: Iterable[Block]) -> tuple[str, int]:
+    """Write everything; gives the MD5 in hex and the size of the file."""
+    with _Digest() as digest:
+        for part in _parts(header, blocks):
+            digest.update(part)
+            draft.write(part)
+        md5, size = digest.finish()
+    draft.write(format.TRAILER.pack(size, md5))
+    return md5.hex(), size + format.TRAILER.size
+
+
+def _parts(header: Header, blocks: Iterable[Block]) -> Iterable[Buffer]:
+    yield header.to_bytes()
+    for array, block, numbers in blocks:
+        yield format.block_head(array, block, numbers)
+        yield numbers
+
+
+class _Digest:
+    """MD5 on a thread of its own, one part behind: it takes longer than all the rest."""
+
+    def __init__(self) -> None:
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._size = 0
+        self._thread = ThreadPoolExecutor(1, "checkpoint-md5")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> _Digest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown()
+
+    def update(self, part: Buffer) -> None:
+        self._wait()
+        self._size += memoryview(part).nbytes
+        self._last = self._thread.submit(self._md5.update, part)
+
+    def finish(self) -> tuple[bytes, int]:
+        self._wait()
+        return self._md5.digest(), self._size
+
+    def _wait(self) -> None:
+        if self._last is not None:
+            self._last.result()
+
+
+def _is_old(name: str, header: Header, counted: set[str], alone: bool) -> bool:
+    """Whether a file counts no more: one of this server, also what a crash left, but none of a newer process.
+
+    ``alone``: no other number of servers has files that count.
+    """
+    if not name.endswith(_MARK):
+        return False
+    shards, shard, incarnation = map(int, name.split("-")[:3])
+    if shards != header.shards:
+        return alone
+    return shard == header.shard and incarnation <= header.incarnation and name not in counted

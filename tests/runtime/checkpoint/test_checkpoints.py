@@ -1,0 +1,254 @@
+import errno
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runtime.__main__ import main
+from runtime.checkpoint import reader, writer
+from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.format import Damaged, Header
+from runtime.checkpoint.meta import Book
+from runtime.coordination.base import StoreUnavailable
+from runtime.errors import Lost
+from tests.runtime.checkpoint.conftest import Writer, blocks
+from tests.runtime.checkpoint.disk import Crash, CrashingDisk, ForgetfulStore
+
+
+def save(files, book, who, version):
+    return writer.save(files, book, who.header(version), blocks(version), who.owner, 1.0)
+
+
+def restored(files, book, same_version=False):
+    """The versions that a restore gives, checked against what was written, and what it tells."""
+    told = []
+    found = reader.restore(files, book.generation(), same_version, reader.all_blocks, told.append)
+    for checkpoint in found:
+        for kind in (0, 1):
+            numbers = np.frombuffer(checkpoint.blocks[kind, 0], "<f4")
+            assert numbers.tolist() == [checkpoint.header.version + kind / 2] * 3
+    return [checkpoint.header.version for checkpoint in found], told
+
+
+# --- Files ----------------------------------------------------------------------------------------------------------
+def test_a_file_gives_back_what_was_written(tmp_path):
+    files = LocalFiles(tmp_path / "deep" / "checkpoints")
+    header = Header("job", 0, 1, 7, 3, {}, 1, 1, {"9": 4})
+    numbers = np.arange(50_000, dtype="<f4")
+    entry = writer.write(files, header, [(0, 0, numbers.data.cast("B"))], 1.0)
+    found = reader.load(files, entry.file, entry.md5)
+    assert found.header == header
+    assert bytes(found.blocks[0, 0]) == numbers.tobytes()
+    assert hashlib.md5(found.blocks[0, 0]).hexdigest() == "9d896a7bd12b3bfc0aae669d00c6cb44"
+    assert (files.directory / entry.file).stat().st_size == entry.size
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
+    disk = CrashingDisk()
+    name = writer.write(disk, Header("job", 0, 1, 7, 3, {}, 2, 1), blocks(1), 1.0).file
+    size = len(disk.open(name).read())
+    at = data.draw(st.integers(0, size - 1))
+    flip = data.draw(st.integers(0, 255))
+    if flip:
+        disk.damage(name, lambda old: old[:at] + bytes([old[at] ^ flip]) + old[at + 1 :])
+    else:
+        disk.damage(name, lambda old: old[:at])
+    with pytest.raises(Damaged):
+        reader.load(disk, name)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda old: old[:-30], "cut off after"),
+        (lambda old: b"PK" + old, "no checkpoint"),
+        (lambda old: old + b"x", "checksum is wrong"),
+        (lambda old: old[:-26] + b"\0" + old[-25:], "block 0 of array 1 fails its checksum"),
+        (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header claims"),
+    ],
+)
+def test_damage_is_told_in_words(change, words):
+    disk = CrashingDisk()
+    name = writer.write(disk, Header("job", 0, 1, 7, 3, {}, 2, 1), blocks(1), 1.0).file
+    disk.damage(name, change)
+    with pytest.raises(Damaged, match=words):
+        reader.load(disk, name)
+
+
+# --- Records --------------------------------------------------------------------------------------------------------
+def test_the_current_and_the_previous_checkpoint_are_kept(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    names = [save(disk, book, who, version).file for version in (1, 2, 3)]
+    assert disk.names() == sorted(names[1:])
+    assert restored(disk, book) == ([3], [])
+
+
+def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    for version in (1, 2):
+        last = save(disk, book, who, version)
+    disk.damage(last.file, lambda old: old[:-9])
+    versions, told = restored(disk, book)
+    assert versions == [1]
+    assert told == [
+        f"The checkpoint of version 2 of parameter server 0 cannot be used: it is cut off after {last.size - 9} bytes."
+    ]
+
+
+def test_when_both_are_lost_there_is_nothing_and_it_is_told(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    for version in (1, 2):
+        disk.delete(save(disk, book, who, version).file)
+    versions, told = restored(disk, book)
+    assert (versions, len(told)) == ([], 2)
+    assert "No such file" in told[0]
+
+
+def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store, book):
+    disk = CrashingDisk()
+    first, second = Writer(store, 0, 2), Writer(store, 1, 2)
+    for who, version in ((first, 4), (second, 4), (first, 8)):
+        save(disk, book, who, version)
+    assert restored(disk, book, same_version=True)[0] == [4, 4]
+    assert restored(disk, book, same_version=False)[0] == [8, 4]
+
+
+def test_servers_without_a_common_version_have_none(store, book):
+    disk = CrashingDisk()
+    save(disk, book, Writer(store, 0, 2), 4)
+    save(disk, book, Writer(store, 1, 2), 5)
+    assert restored(disk, book, same_version=True)[0] == []
+
+
+def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
+    disk, zombie = CrashingDisk(), Writer(store)
+    save(disk, book, zombie, 1)
+    successor = Writer(store)
+    with pytest.raises(Lost, match="this one has to end"):
+        save(disk, book, zombie, 2)
+    assert restored(disk, book)[0] == [1]
+    save(disk, book, successor, 3)
+    with pytest.raises(Lost, match="newer process"):
+        save(disk, book, zombie, 4)
+    assert restored(disk, book)[0] == [3]
+
+
+def test_the_old_servers_files_stay_until_every_new_server_has_one(store, book):
+    disk = CrashingDisk()
+    old = Writer(store, 0, 1)
+    save(disk, book, old, 1)
+    first, second = Writer(store, 0, 2), Writer(store, 1, 2)
+    save(disk, book, first, 2)
+    save(disk, book, first, 3)
+    assert restored(disk, book)[0] == [1]
+    save(disk, book, second, 2)
+    assert restored(disk, book)[0] == [3, 2]
+    save(disk, book, first, 4)
+    assert {name[:2] for name in disk.names()} == {"2-"}
+
+
+def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    save(disk, book, who, 1)
+    before = disk.names()
+
+    class FullDisk(CrashingDisk):
+        def append(self, name, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    full = FullDisk()
+    with pytest.raises(OSError, match="No space"):
+        save(full, book, who, 2)
+    assert (full.names(), disk.names()) == ([], before)
+    assert restored(disk, book)[0] == [1]
+
+
+def test_a_lost_answer_is_found_to_have_been_written(store):
+    class OnceSilentStore:
+        silent = True
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def txn(self, compares, operations):
+            answer = store.txn(compares, operations)
+            if self.silent:
+                self.silent = False
+                raise StoreUnavailable("The store did not answer in time.")
+            return answer
+
+    disk, who = CrashingDisk(), Writer(store)
+    entry = save(disk, Book(OnceSilentStore(), "job"), who, 1)
+    (meta,) = Book(store, "job").generation()
+    assert (meta.current, meta.previous) == (entry, None)
+
+
+# --- Crash points ---------------------------------------------------------------------------------------------------
+def crash_points():
+    """Every step of writing the third checkpoint, and both ways in which it can be the last."""
+    return [
+        *["create", "write", "write", "write", "write", "write", "write", "sync", "sync directory"],
+        *["txn is not sent", "the answer is lost", "delete"],
+    ]
+
+
+@pytest.mark.parametrize("power", ["stays", "goes"])
+@pytest.mark.parametrize(("number", "what"), list(enumerate(crash_points())))
+def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number, what, power):
+    disk, who = CrashingDisk(), Writer(store)
+    book = Book(ForgetfulStore(store, disk), "job")
+    for version in (1, 2):
+        save(disk, book, who, version)
+    disk.steps, disk.crash_at = [], number
+    with pytest.raises(Crash, match=what):
+        save(disk, book, who, 3)
+    if power == "goes":
+        disk.power_cut()
+    disk.steps, disk.crash_at = [], None
+    counted = number > crash_points().index("txn is not sent")
+    assert restored(disk, Book(store, "job")) == ([3] if counted else [2], [])
+    for meta in Book(store, "job").generation():
+        for entry in meta.entries:
+            reader.load(disk, entry.file, entry.md5)
+    successor = Writer(store)
+    save(disk, Book(store, "job"), successor, 4)
+    assert len(disk.names()) == 2  # what the crash left is gone
+    assert restored(disk, Book(store, "job")) == ([4], [])
+
+
+def test_those_are_all_the_steps(store):
+    disk, who = CrashingDisk(), Writer(store)
+    book = Book(ForgetfulStore(store, disk), "job")
+    for version in (1, 2):
+        save(disk, book, who, version)
+    disk.steps = []
+    save(disk, book, who, 3)
+    assert disk.steps == crash_points()
+
+
+# --- By hand --------------------------------------------------------------------------------------------------------
+def test_checkpoints_are_listed_and_verified_by_hand(tmp_path, store, book, capsys):
+    files = LocalFiles(tmp_path / "checkpoints")
+    entry = save(files, book, Writer(store), 5)
+    assert main(["checkpoint", "ls", str(files.directory)]) == 0
+    assert main(["checkpoint", "verify", str(files.directory)]) == 0
+    listed, verified = capsys.readouterr().out.splitlines()
+    assert listed.startswith(f"{entry.file}  server 0 of 1  version 5  1 blocks")
+    assert verified.endswith(f"whole, md5 {entry.md5}")
+
+
+def test_a_damaged_file_is_found_by_hand(tmp_path, store, book, capsys):
+    files = LocalFiles(tmp_path / "checkpoints")
+    path = files.directory / save(files, book, Writer(store), 5).file
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["checkpoint", "verify", str(files.directory)]) == 1
+    assert "cannot be used: it is cut off" in capsys.readouterr().out
+
+
+def test_an_empty_directory_is_told(tmp_path, capsys):
+    assert main(["checkpoint", "ls", str(tmp_path / "none")]) == 1
+    assert "no checkpoints in" in capsys.readouterr().out
