@@ -1,6 +1,8 @@
 /** Every page: theme, menus, times, the quota line; and the parts that only some pages have, each loaded where it stands. */
-import { bytes } from "./core/numbers";
+import { debounce } from "./core/dom";
 import { getJson } from "./core/http";
+import { followJobs } from "./core/jobs";
+import { bytes } from "./core/numbers";
 import { keepTimesTrue } from "./core/time";
 
 const THEMES = ["auto", "light", "dark"] as const;
@@ -41,9 +43,16 @@ interface Quota {
   limits: Record<string, number | null>;
 }
 
-async function showQuota(): Promise<void> {
+/** The line is true while the page is open: whenever a job of the namespace begins or ends, it is asked for anew. */
+function startQuota(): void {
   const line = document.querySelector<HTMLElement>("[data-quota]");
   if (!line) return;
+  const look = debounce(() => void showQuota(line), 200);
+  look();
+  followJobs(line.dataset["quota"] ?? "", { onJobs: look, look });
+}
+
+async function showQuota(line: HTMLElement): Promise<void> {
   const quota = await getJson<Quota>(`/api/v1/namespaces/${line.dataset["quota"]}/quota`).catch(() => null);
   if (!quota) return;
   for (const item of line.querySelectorAll<HTMLElement>("[data-resource]")) {
@@ -73,7 +82,6 @@ startTheme();
 startMenus();
 startAutoSubmit();
 keepTimesTrue();
-void showQuota();
-document.addEventListener("regatta:job", () => void showQuota());
+startQuota();
 document.body.addEventListener("htmx:afterSwap", () => document.dispatchEvent(new CustomEvent("regatta:rendered")));
 for (const [selector, load] of PARTS) if (document.querySelector(selector)) void load();
