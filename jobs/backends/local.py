@@ -74,6 +74,8 @@ class LocalBackend:
         if plan is None:
             return AttemptView(gone=True)
         now = self._clock()
+        for one in plan.replicas:
+            self._hand_over(attempt, plan, one)
         return AttemptView(
             gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
         )
@@ -125,17 +127,35 @@ class LocalBackend:
         try:
             if ReplicaState.load(directory) is None:
                 _make_rooms(directory, plan.bundle if replica.role == contract.TRAINER else None)
-                self._start_agent(attempt, plan, replica, lock)
+                self._start_agent(attempt, plan, replica, lock, ("--", *replica.command))
         finally:
             # The agent has inherited the descriptor, and the lock with it.
             os.close(lock)
 
-    def _start_agent(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> None:
+    def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+        """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
+        directory = attempt / replica.name
+        if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
+            return
+        try:
+            # Looked at again under the lock: an agent writes its last state before it lets go.
+            state = ReplicaState.load(directory)
+            if state is None or state.delivered or state.handed_over:
+                return
+            sessions.kill(state.pid, state.ticks, directory)
+            replace(state, handed_over=True).write(directory)
+            self._start_agent(attempt, plan, replica, lock, ("--deliver",))
+        finally:
+            os.close(lock)
+
+    def _start_agent(
+        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int, arguments: tuple[str, ...]
+    ) -> None:
         directory = attempt / replica.name
         with (directory / AGENT_LOG).open("ab") as log:
             # Not waited for: the agent outlives this process. Ended ones are collected by ``observe``.
             subprocess.Popen(
-                [sys.executable, "-m", "runtime.agent", "--", *replica.command],
+                [sys.executable, "-m", "runtime.agent", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -229,6 +249,13 @@ def _view(directory: Path, name: str, now: float) -> ReplicaView:
     if not lives:
         return ReplicaView(name, Phase.LOST, why="its agent is gone and left no word of how the process ended")
     return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING)
+
+
+def _is_orphaned(directory: Path) -> bool:
+    state = ReplicaState.load(directory)
+    if state is None or state.delivered or state.handed_over:
+        return False
+    return not contract.is_locked(directory)
 
 
 def _is_busy(directory: Path) -> bool:

@@ -28,13 +28,22 @@ _REFUSED_FOR_GOOD = (400, 403, 409, 413, 415, 422)
 class Sender:
     """The agent's one voice towards the portal. ``say``, ``line`` and ``append`` never wait for it."""
 
-    def __init__(self, ingest: Ingest, replica: str, directory: Path, on_replaced: Callable[[str], None]) -> None:
-        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal."""
+    def __init__(
+        self,
+        ingest: Ingest,
+        replica: str,
+        directory: Path,
+        on_replaced: Callable[[str], None],
+        *,
+        resume: bool = False,
+    ) -> None:
+        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal. With ``resume``
+        what an earlier agent kept in the directory is sent."""
         self._ingest = ingest
         self._replica = replica
         self._on_replaced = on_replaced
         self._state = threading.Condition()
-        self._spools = {kind: Spool(directory / f"{kind}.spool", self._wake) for kind in _LISTS}
+        self._spools = {kind: Spool(directory / f"{kind}.spool", self._wake, resume=resume) for kind in _LISTS}
         self._reports: deque[Mapping[str, Any]] = deque()
         self._heartbeat = time.monotonic()
         self._retry = FIRST_RETRY_SECONDS
@@ -68,13 +77,16 @@ class Sender:
             self._give_up_at = deadline
         self._wake()
 
-    def finish(self, files: Path, last_report: Mapping[str, Any]) -> bool:
-        """Send everything, then the files, then the last report; wait for it. False when it was given up."""
+    def finish(self, files: Path, last_report: Mapping[str, Any] | None) -> bool:
+        """Send everything, then the files, then the last report if there is one; wait for it. False when it was given
+        up."""
         with self._state:
             self._finishing = True
         self._wake()
         self._thread.join()
-        delivered = self._flush() and self._send_files(files) and self._flush() and self._send_report(last_report)
+        delivered = self._flush() and self._send_files(files) and self._flush()
+        if delivered and last_report is not None:
+            delivered = self._send_report(last_report)
         self._ingest.close()
         return delivered
 
@@ -117,8 +129,10 @@ class Sender:
         answer = self._settled(self._ingest.post_json(kind, body))
         if isinstance(answer, Taken):
             spool.taken(batch.after)
+            if (last := int(answer.body.get("last", 0))) > batch.after.number:
+                spool.go_to(last)
         elif isinstance(answer, Gap):
-            spool.go_back(answer.last)
+            spool.go_to(answer.last)
         return not self._over() and not isinstance(answer, Failed)
 
     def _send_report(self, body: Mapping[str, Any]) -> bool:

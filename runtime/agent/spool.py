@@ -41,13 +41,17 @@ class Spool:
     sent, and sent again. Appending and reading may happen on different threads.
     """
 
-    def __init__(self, path: Path, wake: Callable[[], None]) -> None:
-        """``wake`` is called when something new waits and again when it has grown to a batch."""
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def __init__(self, path: Path, wake: Callable[[], None], *, resume: bool = False) -> None:
+        """``wake`` is called when something new waits and again when it has grown to a batch.
+
+        With ``resume`` what an earlier agent kept in the file counts; all of it waits to be sent.
+        """
+        begin = 0 if resume else os.O_TRUNC
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | begin | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._wake = wake
         self._lock = threading.Lock()
-        self._size = 0
-        self._waiting_since: float | None = None
+        self._size = self._whole_entries()
+        self._waiting_since = time.monotonic() if self._size else None
         self.sent = Cursor()
 
     def append(self, entries: Sequence[str]) -> None:
@@ -87,8 +91,8 @@ class Spool:
             self.sent = after
             self._waiting_since = time.monotonic() if self._size > after.offset else None
 
-    def go_back(self, last: int) -> None:
-        """The portal has only ``last`` entries: send from there."""
+    def go_to(self, last: int) -> None:
+        """The portal has ``last`` entries, fewer or more than was thought: send from there."""
         number = offset = 0
         with self._lock:
             size = self._size
@@ -97,6 +101,18 @@ class Spool:
             number += len(entries)
             offset += sum(map(len, entries)) + len(entries)
         self.taken(Cursor(number, offset))
+
+    def _whole_entries(self) -> int:
+        """Cut off the half of an entry that a killed writer may have left; the size of the rest."""
+        size = end = os.fstat(self._file).st_size
+        found = -1
+        while end and found < 0:
+            begin = max(0, end - LARGEST_BATCH)
+            found = os.pread(self._file, end - begin, begin).rfind(b"\n")
+            end = begin + found + 1
+        if end < size:
+            os.ftruncate(self._file, end)
+        return end
 
     def _write(self, block: bytes) -> None:
         rest = memoryview(block)

@@ -43,7 +43,7 @@ def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
         spool.append(batch)
     numbered = list(enumerate((entry.encode() for batch in batches for entry in batch), 1))
     assert drain(spool) == numbered
-    spool.go_back(last)
+    spool.go_to(last)
     assert drain(spool) == numbered[last:]
 
 
@@ -67,7 +67,7 @@ def test_a_batch_is_due_when_it_is_old_enough_or_big_enough(tmp_path: Path) -> N
 def test_going_back_further_than_anything_was_kept_stops_at_the_end(tmp_path: Path) -> None:
     spool = spool_at(tmp_path / "end")
     spool.append(["1", "2"])
-    spool.go_back(99)
+    spool.go_to(99)
     assert spool.sent == Cursor(2, 4)
     assert spool.due(0.0) is None
 
@@ -97,3 +97,19 @@ def test_a_full_disk_leaves_no_half_entries(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, ignored)
     spool.append(["2"])
     assert drain(spool) == [(1, b"1"), (2, b"2")]
+
+
+@given(
+    st.lists(st.text(max_size=30).map(json.dumps), max_size=9),
+    st.text(max_size=10).filter(lambda text: "\n" not in text),
+)
+def test_a_second_agent_finds_all_that_the_first_had_kept_and_drops_the_half_of_an_entry(
+    folder: Path, entries: list[str], half: str
+) -> None:
+    path = folder / "resumed"
+    spool_at(path).append(entries)
+    with path.open("ab") as file:
+        file.write(half.encode())
+    again = Spool(path, lambda: None, resume=True)
+    again.append(["1"])
+    assert drain(again) == list(enumerate([*(entry.encode() for entry in entries), b"1"], 1))
