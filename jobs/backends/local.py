@@ -13,7 +13,6 @@ its processes may call at once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -218,18 +217,23 @@ class LocalBackend:
             sessions.kill(state.pid, state.ticks, directory)
 
     def _write_stop(self, directory: Path, grace: timedelta) -> float:
-        """Write down the wish to stop, once; when it was first asked for (unix time)."""
+        """Write down the wish to stop; when it was first asked for (unix time). The shortest grace holds."""
         path = directory / contract.STOP_FILE
-        with contextlib.suppress(FileExistsError):
-            asked = {"grace": grace.total_seconds(), "asked": self._clock()}
-            fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
-            fresh.write_text(json.dumps(asked), encoding="utf-8")
-            try:
-                # A link is refused where a file is: the first writer wins, and nobody sees half a file.
-                path.hardlink_to(fresh)
-            finally:
-                fresh.unlink()
-        return float(json.loads(path.read_text(encoding="utf-8"))["asked"])
+        wish = {"grace": grace.total_seconds(), "asked": self._clock()}
+        fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
+        fresh.write_text(json.dumps(wish), encoding="utf-8")
+        try:
+            # A link is refused where a file is: the first writer wins, and nobody sees half a file.
+            path.hardlink_to(fresh)
+        except FileExistsError:
+            first = json.loads(path.read_text(encoding="utf-8"))
+            if wish["grace"] < first["grace"]:
+                fresh.write_text(json.dumps({**first, "grace": wish["grace"]}), encoding="utf-8")
+                fresh.replace(path)
+            return float(first["asked"])
+        finally:
+            fresh.unlink(missing_ok=True)
+        return wish["asked"]
 
     def _directory(self, ref: AttemptRef) -> Path:
         return self._attempts.absolute() / ref.attempt_id

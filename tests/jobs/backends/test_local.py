@@ -160,10 +160,24 @@ def test_what_a_killed_agent_left_running_is_ended(
     wait_until(backend, attempt.ref, lambda view: daemon.exists() and daemon.read_text() != "")
     kill_agent(attempts)
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
-    assert (
-        not Path(f"/proc/{daemon.read_text()}/cmdline").exists()
-        or not Path(f"/proc/{daemon.read_text()}/cmdline").read_bytes()
-    )
+    assert not runs(int(daemon.read_text()))
+
+
+def runs(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # a zombie has no command line
+    except OSError:
+        return False
+
+
+def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
+    attempt = plan(BackendContract.DEAF)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, lambda view: marker.exists() and len(marker.read_text().split()) == 2)
+    backend.stop(attempt.ref, timedelta(minutes=10))
+    backend.stop(attempt.ref, NO_GRACE)
+    view = wait_until(backend, attempt.ref, all_exited)
+    assert [one.signal for one in view.replicas] == [9, 9]
 
 
 def test_an_agent_that_cannot_start_is_seen_with_its_complaint(
