@@ -24,11 +24,37 @@ function startTheme(): void {
 function startMenus(): void {
   const close = (but?: Node): void => {
     for (const menu of document.querySelectorAll<HTMLDetailsElement>("details.menu[open]")) {
-      if (!but || !menu.contains(but)) menu.open = false;
+      if (but && menu.contains(but)) continue;
+      // Whoever was in the menu by keyboard goes on at its name.
+      if (!but && menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
+      menu.open = false;
     }
   };
   document.addEventListener("click", (event) => close(event.target as Node));
   document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+}
+
+/** `?` tells the keys, `/` goes to the search of the page; while one writes they are letters. */
+function startShortcuts(): void {
+  const dialog = document.querySelector<HTMLDialogElement>("dialog#shortcuts");
+  document.querySelector("[data-action=shortcuts]")?.addEventListener("click", () => dialog?.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
+    if (event.key === "?") dialog?.showModal();
+    else if (event.key === "/") focusSearch(event);
+  });
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
+}
+
+function focusSearch(event: KeyboardEvent): void {
+  const search = [...document.querySelectorAll<HTMLInputElement>("input[type=search]")].find((field) => field.offsetParent);
+  if (!search || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
 }
 
 /** Choices that take effect at once; their forms keep a button for those without scripts. */
@@ -80,6 +106,7 @@ const PARTS: [string, () => Promise<unknown>][] = [
 
 startTheme();
 startMenus();
+startShortcuts();
 startAutoSubmit();
 keepTimesTrue();
 startQuota();
