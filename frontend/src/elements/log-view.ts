@@ -481,11 +481,7 @@ export class LogView extends HTMLElement {
       this.chips,
       h("span", { class: "spacer" }),
       this.showSelect(),
-      h("span", { class: "search-box" }, this.search, this.counter, this.step("↑", gettext("Previous match"), -1), this.step("↓", gettext("Next match"), 1)),
-      this.toggle(gettext("Regex"), false, (on) => {
-        this.regex = on;
-        this.lookFor(this.query);
-      }),
+      h("span", { class: "search-box" }, this.search, this.regexButton(), this.counter, this.step("↑", gettext("Previous match"), -1), this.step("↓", gettext("Next match"), 1)),
       this.toggle(gettext("Filter"), false, (on) => {
         this.filtering = on;
         if (this.query) void this.reload();
@@ -495,6 +491,17 @@ export class LogView extends HTMLElement {
       this.followToggle(),
       h("a", { class: "button small", href: `/api/v1/jobs/${this.jobId}/logs/download`, download: true }, gettext("Download")),
     );
+  }
+
+  private regexButton(): HTMLElement {
+    const label = gettext("Regular expression");
+    const button = h("button", { type: "button", class: "icon toggle", "aria-pressed": "false", "aria-label": label, title: label }, ".*");
+    button.addEventListener("click", () => {
+      this.regex = !this.regex;
+      button.setAttribute("aria-pressed", String(this.regex));
+      this.lookFor(this.query);
+    });
+    return button;
   }
 
   private step(sign: string, label: string, by: number): HTMLElement {
