@@ -23,7 +23,8 @@ run: environment
 	@$(BIN)/python manage.py up
 
 test: environment-dev
-	@scripts/system_packages.sh chromium gettext etcd-server etcd-client
+	@# libatomic1: for the Node that playwright brings.
+	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client
 	$(BIN)/python -m pytest $(ARGS)
 
 check: environment-dev

@@ -36,12 +36,15 @@ async function buildPages(outdir) {
     metafile: true,
   });
   writeFileSync(join(outdir, "LICENSES.txt"), licences(Object.keys(result.metafile.inputs)));
-  for (const name of readdirSync(outdir).filter((name) => name.endsWith(".js"))) {
-    const packed = gzipSync(readFileSync(join(outdir, name)), { level: 9 });
-    // The tenth byte names the operating system that packed it; 255 is "unknown".
-    packed[9] = 255;
-    writeFileSync(join(outdir, `${name}.gz`), packed);
-  }
+  for (const name of readdirSync(outdir).filter((name) => name.endsWith(".js"))) pack(join(outdir, name));
+}
+
+/** Puts a packed copy beside a file: the portal sends it to browsers that take one. */
+function pack(path) {
+  const packed = gzipSync(readFileSync(path), { level: 9 });
+  // The tenth byte names the operating system that packed it; 255 is "unknown".
+  packed[9] = 255;
+  writeFileSync(`${path}.gz`, packed);
 }
 
 /** The licence texts of every package whose code went into the bundle. */
@@ -63,4 +66,9 @@ function licence(name) {
 }
 
 if (process.argv.includes("--tests")) await buildTests();
-else await buildPages(argument("--out") ?? join(here, "..", "portal", "static", "portal", "dist"));
+else {
+  const statics = join(here, "..", "portal", "static", "portal");
+  const out = argument("--out");
+  await buildPages(out ?? join(statics, "dist"));
+  if (!out) pack(join(statics, "app.css"));
+}

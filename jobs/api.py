@@ -24,6 +24,7 @@ from jobs import spec as specification
 from jobs.models import Artifact, Job
 from jobs.states import JobState
 from portal.common.paging import paginate
+from portal.common.sentences import told, told_job
 from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
 
@@ -171,7 +172,7 @@ class NamespaceJobsView(APIView):
         namespace = namespace_for(request.user, ns, Scope.JOB_READ)
         query = request.query_params
         jobs = selectors.jobs_in(request.user, namespace, query)
-        return Response(paginate(jobs, query, order=("-created", "-id"), render=selectors.job_json))
+        return Response(paginate(jobs, query, order=("-created", "-id"), render=_told_job))
 
     @extend_schema(
         operation_id="jobs_submit",
@@ -198,17 +199,24 @@ class NamespaceJobsView(APIView):
             request=request._request,
         )
         body = selectors.job_document(taken.job.pk)
-        return Response(body, status=status.HTTP_201_CREATED if taken.created else status.HTTP_200_OK)
+        return Response(
+            body and told_job(body), status=status.HTTP_201_CREATED if taken.created else status.HTTP_200_OK
+        )
 
 
 def _preview_json(preview: services.Preview) -> dict[str, Any]:
     body = asdict(preview)
     return {
         "verdict": body["verdict"],
-        "reason": body["reason"],
+        "reason": told(body["reason"]),
         "numbers": body["numbers"],
         "plan": {"amounts": body["amounts"], "replicas": body["replicas"]},
     }
+
+
+def _told_job(job: Job) -> dict[str, Any]:
+    """A job in the reader's language."""
+    return told_job(selectors.job_json(job))
 
 
 class _JobView(APIView):
@@ -220,7 +228,7 @@ class JobView(_JobView):
     @extend_schema(operation_id="jobs_get", responses=JobOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
         """One job."""
-        return Response(selectors.job_json(self.job(request, job_id)))
+        return Response(_told_job(self.job(request, job_id)))
 
 
 class CancelView(APIView):
@@ -228,7 +236,7 @@ class CancelView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Ask for the end of a job. It has ended when its state says so."""
         job = services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
-        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class RetryView(APIView):
@@ -236,7 +244,7 @@ class RetryView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Let a job that has ended run again, as its next attempt."""
         job = services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
-        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class ScaleView(APIView):
@@ -260,7 +268,8 @@ class EventsView(_JobView):
     @extend_schema(operation_id="jobs_events", responses=TimelineOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
         """The job's timeline: changes of state, and what happened to its replicas; the oldest first."""
-        return Response({"events": selectors.timeline(self.job(request, job_id))})
+        events = selectors.timeline(self.job(request, job_id))
+        return Response({"events": [{**event, "text": told(event["text"])} for event in events]})
 
 
 class FilesView(_JobView):

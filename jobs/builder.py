@@ -7,11 +7,13 @@ done by ``jobs/install.py`` in a process of its own, which outlives the portal; 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -112,6 +114,15 @@ def _begin(folder: Path, requirements: tuple[str, ...]) -> None:
         env={name: os.environ[name] for name in ("PATH", "HOME", "LANG", *_pip_variables()) if name in os.environ},
         start_new_session=True,
     )
+
+
+def end_installations() -> None:
+    """End what installs now, with all that it has started; the next ``build`` begins anew."""
+    for lock in (Path(settings.DATA_DIR) / "environments").glob("*/lock"):
+        if _is_held(lock):
+            with contextlib.suppress(ValueError, ProcessLookupError):
+                # An installer leads a session of its own, and so a group.
+                os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
 
 
 def _pip_variables() -> list[str]:

@@ -28,13 +28,15 @@ from typing import Any
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.signals import user_logged_out
 from django.dispatch import receiver
+from django.utils import translation
 
-from jobs.socket_auth import Credentials, credentials, same_origin
+from jobs.socket_auth import Credentials, credentials, language, same_origin
 from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
 from jobs.subscriptions import Ask, Subscription, key_of, subscription
 from portal.common.doorbell import ring
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
+from portal.common.sentences import told
 from rbac.models import User
 
 NOT_SIGNED_IN, WRONG_ORIGIN, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4408, 4409, 4429
@@ -85,6 +87,8 @@ class StreamConsumer(AsyncWebsocketConsumer):
         self._busy_at = time.monotonic()
         await self.accept()
         self._credentials = credentials(self.scope)
+        # Holds for this socket's tasks only, which have its context.
+        translation.activate(language(self.scope))
         refused = await self._admit(self._credentials)
         if refused is not None:
             await self._end(refused)
@@ -175,7 +179,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await self._end(TOO_SLOW)
 
     async def _complain(self, error: RegattaError, mark: Any) -> None:
-        await self._send(_marked(encode({"t": "error", "code": error.code, "detail": error.detail}), mark))
+        await self._send(_marked(encode({"t": "error", "code": error.code, "detail": told(error.detail)}), mark))
 
     # --- Keepers -----------------------------------------------------------------------------------------------------
     async def _beat(self) -> None:

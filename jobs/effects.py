@@ -131,11 +131,19 @@ def _launch(job: Job) -> Event | None:
 
 
 def _stop(job: Job) -> None:
+    grace = timedelta(seconds=settings.STOP_GRACE_SECONDS)
+    _stop_within(job, min(grace, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else grace)
+
+
+def hurry(job: Job) -> None:
+    """The portal itself is being stopped: what stops for another reason gets no more grace than the rest."""
+    _stop_within(job, min(timedelta(seconds=settings.STOP_GRACE_SECONDS), INTERRUPTION_GRACE))
+
+
+def _stop_within(job: Job, grace: timedelta) -> None:
     attempt = present_attempt(job)
     if attempt is not None:
-        grace = timedelta(seconds=settings.STOP_GRACE_SECONDS)
-        hurried = min(grace, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else grace
-        registry.current().stop(ref_of(job, attempt), hurried)
+        registry.current().stop(ref_of(job, attempt), grace)
 
 
 def tidy(job: Job, number: int) -> None:

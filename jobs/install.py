@@ -2,7 +2,8 @@
 
 The folder holds ``requirements.txt``. Only built packages are taken (``--only-binary``): nothing of a package is
 run here. What pip says goes to ``install.log``, the outcome to ``outcome.json``: ``{"ok": bool, "why": "..."}``. The
-folder's ``lock`` is held meanwhile: where it is free and no outcome is there, nobody installs. Standard library only.
+folder's ``lock`` is held meanwhile, with the number of this process in it: where it is free and no outcome is there,
+nobody installs. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -22,11 +24,14 @@ LAST_LINES = 5
 
 
 def main(folder: Path) -> int:
-    with (folder / "lock").open("w") as lock, (folder / "install.log").open("a", encoding="utf-8") as log:
+    with (folder / "lock").open("a") as lock, (folder / "install.log").open("a", encoding="utf-8") as log:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return 0
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         if not (folder / "outcome.json").exists():
             _tell(folder, _install(folder, log))
     return 0

@@ -5,7 +5,6 @@ Every reader raises ValueError with a sentence that says what to write.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,20 +27,20 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", re
 
 def memory(value: object) -> int:
     """Bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
-    problem = f"{_shown(value)} is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi."
+    problem = f"{shown(value)} is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi."
     return int(_amount(value, _UNITS, problem))
 
 
 def cores(value: object) -> float:
     """CPU cores: ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
-    problem = f"{_shown(value)} is no number of cores: write a number such as 1, 0.5 or 500m."
+    problem = f"{shown(value)} is no number of cores: write a number such as 1, 0.5 or 500m."
     amount = _amount(value, {"": 1, "m": 0.001}, problem)
     return round(amount, 3)
 
 
 def span(value: object) -> timedelta:
     """A length of time: ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
-    problem = f"{_shown(value)} is no length of time: write a number with s, m, h or d, such as 90s or 1h."
+    problem = f"{shown(value)} is no length of time: write a number with s, m, h or d, such as 90s or 1h."
     seconds = _amount(value, _SPANS, problem)
     if seconds > timedelta.max.total_seconds() / 2:
         raise ValueError(problem)
@@ -70,7 +69,7 @@ def _amount(value: object, units: Mapping[str, float], problem: str) -> float:
         raise ValueError(problem)
     if isinstance(value, str):
         return _amount_of_text(value, units, problem)
-    if not math.isfinite(value) or not 0 <= value < 10**15:
+    if not 0 <= value < 10**15:  # not a number is not in there either
         raise ValueError(problem)
     return value
 
@@ -83,6 +82,15 @@ def _amount_of_text(text: str, units: Mapping[str, float], problem: str) -> floa
     return number * units[found[2]]
 
 
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else str(value)
+def shown(value: object) -> str:
+    """A value as a sentence quotes it: cut, and without what neither UTF-8 nor JSON can carry."""
+    text = words(value)
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
+
+
+def words(value: object) -> str:
+    """A value as text that can be sent: half a surrogate pair can stand in JSON, but in no UTF-8."""
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except ValueError:
+        return "a very long number"  # of more digits than Python writes out

@@ -19,7 +19,7 @@ from django.db.models import F
 from django.http import HttpRequest
 
 from datasets.storage import default_storage
-from jobs import effects, facts, planner, reconciler, snapshots, tasks
+from jobs import builder, effects, facts, planner, reconciler, snapshots, tasks
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
 from jobs.selectors import job_for
@@ -392,9 +392,12 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
     Each goes back to the queue as the next attempt. One that has not ended in time stays STOPPING, and the next start
     of the portal goes on with it. The caller has stopped the sweep and the worker before.
     """
+    deadline = time.monotonic() + seconds
+    for job in Job.objects.filter(state=JobState.STOPPING):
+        effects.hurry(job)
     running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
     waiting = [pk for pk in running if _interrupt(pk)]
-    deadline = time.monotonic() + seconds
+    builder.end_installations()
     pause = threading.Event()
     while waiting and time.monotonic() < deadline:
         waiting = [pk for pk in waiting if not _at_rest(pk)]

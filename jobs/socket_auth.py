@@ -1,4 +1,4 @@
-"""Who is behind a websocket: a browser's session, or a personal token of a program."""
+"""Who is behind a websocket: a browser's session, or a personal token of a program; and which language they read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
-from django.http.request import split_domain_port, validate_host
+from django.http.request import HttpRequest, split_domain_port, validate_host
+from django.utils.translation import get_language_from_request
 
 from portal.common.time import now
 from rbac.models import User
@@ -56,6 +57,14 @@ def same_origin(scope: dict[str, Any]) -> bool:
         return True
     domain, _ = split_domain_port(host)
     return urlsplit(origin).netloc == host and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def language(scope: dict[str, Any]) -> str:
+    """The language of who opened the socket, chosen as for a page: the cookie's, else the browser's."""
+    request = HttpRequest()
+    request.COOKIES = scope.get("cookies", {})
+    request.META["HTTP_ACCEPT_LANGUAGE"] = _header(scope, b"accept-language")
+    return get_language_from_request(request)
 
 
 def _header(scope: dict[str, Any], name: bytes) -> str:

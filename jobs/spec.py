@@ -7,8 +7,10 @@ problem beside its field. A JobSpec never changes; the job keeps ``to_json`` of 
 from __future__ import annotations
 
 import difflib
+import itertools
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import PurePosixPath
@@ -34,7 +36,10 @@ _KNOWN_FRAMEWORKS = ("native", "paddle", "torch", "command")
 
 FILE_LIMIT = 1024**2  # bytes of one file
 FILES_LIMIT = 5 * 1024**2  # bytes of all files
-COUNT_LIMIT = 200  # files
+COUNT_LIMIT = 200  # files; variables; requirements
+ENVIRONMENT_LIMIT = 64 * 1024  # bytes of all variables, which reach the agent as one
+DEPTH_LIMIT = 20  # lists and mappings in each other
+PROBLEM_LIMIT = 50  # of one answer
 DOCUMENT_LIMIT = 16 * 1024**2  # bytes of a specification as text
 SMALLEST_MEMORY = 128 * 1024**2  # an interpreter with NumPy does not start in less
 MOST_REPLICAS = 256
@@ -160,13 +165,24 @@ def _load(text: str | bytes) -> object:
     if len(text) > DOCUMENT_LIMIT:
         raise ValidationFailed({WHOLE: [f"It is larger than {DOCUMENT_LIMIT // 1024**2} MiB."]})
     try:
-        # An alias lets a few lines stand for gigabytes, and a job needs none.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_YAML)):
-            raise ValidationFailed({WHOLE: ["YAML aliases (*name) are not taken; write the value out."]})
+        for depth, event in _events(text):
+            # An alias lets a few lines stand for gigabytes, and a job needs none.
+            if isinstance(event, yaml.AliasEvent):
+                raise ValidationFailed({WHOLE: ["YAML aliases (*name) are not taken; write the value out."]})
+            if depth > DEPTH_LIMIT:
+                raise ValidationFailed({WHOLE: ["It is nested too deeply."]})
         body: object = yaml.load(text, Loader=_YAML)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValidationFailed({WHOLE: [f"It is no YAML: {_yaml_problem(error)}"]}) from None
     return body
+
+
+def _events(text: str | bytes) -> Iterator[tuple[int, yaml.Event]]:
+    """What the parser meets, one by one, and how deep it is nested."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_YAML):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        yield depth, event
 
 
 _YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -236,15 +252,20 @@ class _Reader:
 
     # --- Small things ---
     def fail(self, path: str, sentence: str) -> None:
-        self.errors.setdefault(path, []).append(sentence)
+        if len(self.errors) < PROBLEM_LIMIT:
+            self.errors.setdefault(path, []).append(sentence)
+
+    def too_many(self, path: str, given: Collection[object], noun: str) -> bool:
+        if len(given) > COUNT_LIMIT:
+            self.fail(path, f"These are {len(given):,} {noun}; at most {COUNT_LIMIT} are taken.")
+        return len(given) > COUNT_LIMIT
 
     def known_keys(self, path: str, body: Mapping[Any, Any], known: tuple[str, ...]) -> None:
-        for key in body:
-            if key in known:
-                continue
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+        for key in itertools.islice((key for key in body if key not in known), PROBLEM_LIMIT):
+            name = quantities.words(key)[:80]
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
-            self.fail(f"{path}{str(key)[:80]}", f"There is no field of this name. {hint}")
+            self.fail(f"{path}{name}", f"There is no field of this name. {hint}")
 
     def text(self, path: str, default: str) -> str:
         value = self.body.get(path, _MISSING)
@@ -260,14 +281,14 @@ class _Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.fail(path, f"{_shown(value)} does not do: write a whole number from {least} to {most}.")
+            self.fail(path, f"{quantities.shown(value)} does not do: write a whole number from {least} to {most}.")
             return default
         return value
 
     def choice(self, path: str, known: tuple[str, ...], default: str) -> str:
         value = self.text(path, default)
         if value not in known:
-            self.fail(path, f"{_shown(value)} is not known. Choose one of {', '.join(known)}.")
+            self.fail(path, f"{quantities.shown(value)} is not known. Choose one of {', '.join(known)}.")
             return default
         return value
 
@@ -296,7 +317,9 @@ class _Reader:
         if value in _KNOWN_FRAMEWORKS:
             self.fail("framework", f"This installation does not run {value} jobs; it runs {_or(FRAMEWORKS)}.")
         else:
-            self.fail("framework", f"{_shown(value)} is no framework. This installation runs {_or(FRAMEWORKS)}.")
+            self.fail(
+                "framework", f"{quantities.shown(value)} is no framework. This installation runs {_or(FRAMEWORKS)}."
+            )
         return FRAMEWORKS[0]
 
     def mode(self) -> str:
@@ -341,6 +364,8 @@ class _Reader:
         if not isinstance(value, list | tuple) or not all(isinstance(line, str) for line in value):
             self.fail("requirements", "Write a list of pip requirements, such as [pandas==2.3.3].")
             return ()
+        if self.too_many("requirements", value, "requirements"):
+            return ()
         for index, line in enumerate(value):
             problem = _requirement_problem(line)
             if problem:
@@ -349,11 +374,16 @@ class _Reader:
 
     def env(self) -> dict[str, str]:
         variables = self.mapping("env", self.body, "env")
+        if self.too_many("env", variables, "variables"):
+            return {}
         for name, value in variables.items():
             problem = _variable_problem(name, value)
             if problem:
-                self.fail(f"env.{str(name)[:80]}", problem)
-        return {str(name): str(value) for name, value in variables.items()}
+                self.fail(f"env.{quantities.words(name)[:80]}", problem)
+        env = {name: value for name, value in variables.items() if not _variable_problem(name, value)}
+        if len(json.dumps(env)) > ENVIRONMENT_LIMIT:
+            self.fail("env", f"Together they are longer than {ENVIRONMENT_LIMIT // 1024} KiB. Put data into a file.")
+        return env
 
     # --- Roles ---
     def role(self, roles: Mapping[Any, Any], role: str) -> RoleSpec:
@@ -403,6 +433,8 @@ class _Reader:
         if not given:
             self.fail("files", "Add at least the entrypoint, such as train.py.")
             return {}
+        if self.too_many("files", given, "files"):
+            return {}
         good = {path: text for path, text in given.items() if self.file_is_good(path, text)}
         self.files_together(good)
         for path, problem in syntax_problems(good).items():
@@ -412,12 +444,10 @@ class _Reader:
     def file_is_good(self, path: object, text: object) -> bool:
         problem = _path_problem(path) or _text_problem(text)
         if problem:
-            self.fail(f"files.{str(path)[:200]}", problem)
+            self.fail(f"files.{quantities.words(path)[:200]}", problem)
         return not problem
 
     def files_together(self, files: Mapping[str, str]) -> None:
-        if len(files) > COUNT_LIMIT:
-            self.fail("files", f"These are {len(files)} files; at most {COUNT_LIMIT} are taken.")
         total = sum(len(text.encode()) for text in files.values())
         if total > FILES_LIMIT:
             self.fail("files", f"Together they have {total:,} bytes; at most {FILES_LIMIT:,} are taken.")
@@ -434,10 +464,10 @@ class _Reader:
         value = self.text("entrypoint", "train.py")
         given = self.body.get("files")
         if not value.endswith(".py"):
-            self.fail("entrypoint", f"{_shown(value)} is no Python file; name one that ends in .py.")
+            self.fail("entrypoint", f"{quantities.shown(value)} is no Python file; name one that ends in .py.")
         elif isinstance(given, Mapping) and given and value not in given:
             names = ", ".join(sorted(path for path in files if path.endswith(".py"))[:5]) or "no Python file"
-            self.fail("entrypoint", f"{_shown(value)} is not among the files: there is {names}.")
+            self.fail("entrypoint", f"{quantities.shown(value)} is not among the files: there is {names}.")
         return value
 
 
@@ -445,7 +475,7 @@ class _Reader:
 def _name_sentence(value: str) -> str:
     proposal = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-") or "digits"
     rule = "Write up to 63 small letters, digits and hyphens, with a letter or digit at both ends"
-    return f"{_shown(value)} cannot be a name. {rule}, such as {proposal}."
+    return f"{quantities.shown(value)} cannot be a name. {rule}, such as {proposal}."
 
 
 def _requirement_problem(line: str) -> str:
@@ -456,7 +486,8 @@ def _requirement_problem(line: str) -> str:
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
-        return f"{_shown(line)} is no pip requirement. Write a name and perhaps a version, such as pandas==2.3.3."
+        problem = f"{quantities.shown(line)} is no pip requirement."
+        return f"{problem} Write a name and perhaps a version, such as pandas==2.3.3."
     if requirement.url:
         return "Addresses are not taken here; name a released package, such as pandas==2.3.3."
     return ""
@@ -504,11 +535,6 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _shown(value: object) -> str:
-    text = str(value)
-    return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
 
 
 def _or(words: tuple[str, ...]) -> str:

@@ -19,6 +19,7 @@ from jobs.models import Job
 from jobs.spec import MODES
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
+from portal.common.sentences import told_job
 from rbac.access import may, namespace_for
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
@@ -145,7 +146,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "spec": job.spec,
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
-        "job_data": selectors.job_document(str(job.pk)),
+        "job_data": told_job(selectors.job_json(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }
     return render(request, "jobs/job.html", context)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
@@ -18,6 +17,8 @@ from quota.selectors import limits_of, reserved_in
 from rbac import audit
 from rbac.models import Namespace, User
 from rbac.services import require_admin
+
+LARGEST_LIMIT = 10**18
 
 
 @transaction.atomic
@@ -107,9 +108,11 @@ def _wrong_with(resource: str, amount: Any) -> str:
         return f"There is no such resource. Choose from: {', '.join(RESOURCES)}."
     if amount is None:
         return ""
-    if isinstance(amount, bool) or not isinstance(amount, int | float) or not math.isfinite(amount):
+    if isinstance(amount, bool) or not isinstance(amount, int | float) or amount != amount:
         return "Write a number, or null for the default."
     if amount < 0:
         return "A limit cannot be below zero."
+    if amount > LARGEST_LIMIT:
+        return "That is more than any machine has. Write a smaller number, or null for the default."
     whole = resource in ("gpu", "jobs", "memory", "storage")
     return "Write a whole number." if whole and amount != int(amount) else ""

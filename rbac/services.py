@@ -62,6 +62,8 @@ def _validate_account(user: User, password: str | None) -> None:
         user.full_clean(exclude=["password"])
     except FieldError as error:
         errors.update(error.message_dict)
+    if "username" not in errors and User.objects.filter(username__iexact=user.username).exists():
+        errors["username"] = ["There is such an account in other capital letters. Choose another name."]
     try:
         if password is not None:
             validate_password(password, user)

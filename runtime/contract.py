@@ -146,12 +146,19 @@ class ReplicaState:
     # All output, points and artifacts and the last report have been taken by the portal.
     delivered: bool = False
     life: int = 1  # LIFE
+    # The first agent is gone; a second one was started to deliver what the first had kept.
+    handed_over: bool = False
 
     def write(self, directory: Path) -> None:
         """Replace the state file atomically."""
         fresh = directory / f"{STATE_FILE}.{self.pid}"
         fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
         fresh.replace(directory / STATE_FILE)
+
+    def last_report(self, replica: str) -> dict[str, Any]:
+        """How the process ended, in the words of the ingest's ``report``."""
+        facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
+        return {"replica": replica, "life": self.life, "phase": "exited", **facts}
 
     @classmethod
     def load(cls, directory: Path) -> ReplicaState | None:

@@ -20,7 +20,7 @@ if ! diff -rq --exclude='*.gz' "$fresh/dist" "$root/portal/static/portal/dist"; 
     echo "The built pages are stale. Run 'make frontend' and commit portal/static/portal/dist." >&2
     exit 1
 fi
-for packed in "$root"/portal/static/portal/dist/*.js.gz; do
+for packed in "$root"/portal/static/portal/dist/*.js.gz "$root/portal/static/portal/app.css.gz"; do
     gzip -dc "$packed" | cmp -s - "${packed%.gz}" || { echo "$packed is stale. Run 'make frontend'." >&2; exit 1; }
 done
 echo "The built pages are fresh."

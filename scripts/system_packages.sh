@@ -5,9 +5,18 @@ set -euo pipefail
 
 declare -A command_of=([chromium]=chromium [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [nodejs]=node [npm]=npm)
 
+# A package without a command of its own is looked up by name.
+present() {
+    if [[ -n ${command_of[$1]:-} ]]; then
+        command -v "${command_of[$1]}" >/dev/null
+    else
+        dpkg --status "$1" >/dev/null 2>&1
+    fi
+}
+
 missing=()
 for package in "$@"; do
-    command -v "${command_of[$package]}" >/dev/null || missing+=("$package")
+    present "$package" || missing+=("$package")
 done
 if [[ ${#missing[@]} -eq 0 || ! -f /etc/debian_version || $(id -u) -ne 0 ]]; then
     exit 0

@@ -1,7 +1,7 @@
 /** The job list stays true while it is looked at: states change in place, and a job that is new is fetched with its row. */
 import { debounce } from "./core/dom";
-import { theLive } from "./core/live";
 import { isTerminal, type Job } from "./core/job";
+import { followJobs } from "./core/jobs";
 import { paintChip } from "./core/chip";
 
 const list = document.querySelector<HTMLElement>("[data-job-list]") as HTMLElement;
@@ -37,13 +37,7 @@ const refresh = debounce(() => {
     });
 }, 500);
 
-theLive().subscribe({
-  stream: "jobs",
-  namespace: list.dataset["jobList"] ?? "",
-  onFrame: (frame) => {
-    if (frame.t !== "jobs") return;
-    const first = met.size === 0;
-    for (const job of frame.jobs) update(job, first);
-  },
-  poll: async () => refresh(),
+followJobs(list.dataset["jobList"] ?? "", {
+  onJobs: (jobs, first) => jobs.forEach((job) => update(job, first)),
+  look: refresh,
 });

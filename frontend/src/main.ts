@@ -1,6 +1,8 @@
 /** Every page: theme, menus, times, the quota line; and the parts that only some pages have, each loaded where it stands. */
-import { bytes } from "./core/numbers";
+import { debounce } from "./core/dom";
 import { getJson } from "./core/http";
+import { followJobs } from "./core/jobs";
+import { bytes } from "./core/numbers";
 import { keepTimesTrue } from "./core/time";
 
 const THEMES = ["auto", "light", "dark"] as const;
@@ -22,11 +24,37 @@ function startTheme(): void {
 function startMenus(): void {
   const close = (but?: Node): void => {
     for (const menu of document.querySelectorAll<HTMLDetailsElement>("details.menu[open]")) {
-      if (!but || !menu.contains(but)) menu.open = false;
+      if (but && menu.contains(but)) continue;
+      // Whoever was in the menu by keyboard goes on at its name.
+      if (!but && menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
+      menu.open = false;
     }
   };
   document.addEventListener("click", (event) => close(event.target as Node));
   document.addEventListener("keydown", (event) => event.key === "Escape" && close());
+}
+
+/** `?` tells the keys, `/` goes to the search of the page; while one writes they are letters. */
+function startShortcuts(): void {
+  const dialog = document.querySelector<HTMLDialogElement>("dialog#shortcuts");
+  document.querySelector("[data-action=shortcuts]")?.addEventListener("click", () => dialog?.showModal());
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
+    if (event.key === "?") dialog?.showModal();
+    else if (event.key === "/") focusSearch(event);
+  });
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || target.matches("input, textarea, select"));
+}
+
+function focusSearch(event: KeyboardEvent): void {
+  const search = [...document.querySelectorAll<HTMLInputElement>("input[type=search]")].find((field) => field.offsetParent);
+  if (!search || document.querySelector("dialog[open]")) return;
+  event.preventDefault();
+  search.focus();
+  search.select();
 }
 
 /** Choices that take effect at once; their forms keep a button for those without scripts. */
@@ -41,9 +69,16 @@ interface Quota {
   limits: Record<string, number | null>;
 }
 
-async function showQuota(): Promise<void> {
+/** The line is true while the page is open: whenever a job of the namespace begins or ends, it is asked for anew. */
+function startQuota(): void {
   const line = document.querySelector<HTMLElement>("[data-quota]");
   if (!line) return;
+  const look = debounce(() => void showQuota(line), 200);
+  look();
+  followJobs(line.dataset["quota"] ?? "", { onJobs: look, look });
+}
+
+async function showQuota(line: HTMLElement): Promise<void> {
   const quota = await getJson<Quota>(`/api/v1/namespaces/${line.dataset["quota"]}/quota`).catch(() => null);
   if (!quota) return;
   for (const item of line.querySelectorAll<HTMLElement>("[data-resource]")) {
@@ -71,9 +106,9 @@ const PARTS: [string, () => Promise<unknown>][] = [
 
 startTheme();
 startMenus();
+startShortcuts();
 startAutoSubmit();
 keepTimesTrue();
-void showQuota();
-document.addEventListener("regatta:job", () => void showQuota());
+startQuota();
 document.body.addEventListener("htmx:afterSwap", () => document.dispatchEvent(new CustomEvent("regatta:rendered")));
 for (const [selector, load] of PARTS) if (document.querySelector(selector)) void load();

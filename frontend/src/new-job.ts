@@ -2,7 +2,7 @@
 import { debounce, embedded, h } from "./core/dom";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
-import { at, fieldValue, placeOf, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
+import { at, fieldOf, fieldValue, fileOf, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
 import { CodeEditor, type Fault } from "./elements/code-editor";
 
 interface Example {
@@ -215,16 +215,18 @@ class NewJob {
 
   private complain(problem: Problem, loudly: boolean): void {
     this.clearErrors();
-    const errors = Object.entries(problem.errors ?? {});
-    const faults: Fault[] = [];
-    const homeless: string[] = [];
-    for (const [path, sentences] of errors) {
-      const place = placeOf(path, sentences[0] ?? "");
-      if (place) faults.push({ ...place, text: sentences.join(" ") });
-      if (place || !this.showError(path, sentences)) homeless.push(place ? `${place.file}: ${sentences.join(" ")}` : sentences.join(" "));
+    const shown = new Map<string, Set<string>>();
+    for (const [path, sentences] of Object.entries(problem.errors ?? {})) {
+      const file = fileOf(path);
+      const place = file ? "files" : fieldOf(path);
+      const texts = shown.get(place) ?? new Set();
+      shown.set(place, texts);
+      for (const sentence of sentences) texts.add(file ? `${file}: ${sentence}` : sentence);
     }
-    if (faults.length) this.editor.mark(faults, loudly);
-    this.say(homeless.join(" ") || (errors.length ? gettext("Please look at the marked fields.") : problem.detail), "bad");
+    const homeless = [...shown].filter(([place, texts]) => !this.showError(place, [...texts]));
+    this.editor.mark(faultsOf(problem), loudly);
+    const rest = homeless.flatMap(([, texts]) => [...texts]).join(" ");
+    this.say(rest || (shown.size ? gettext("Please look at the marked fields.") : problem.detail), "bad");
     if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }
 
@@ -245,6 +247,7 @@ class NewJob {
   }
 
   private clearErrors(): void {
+    this.clearError("files");
     for (const field of this.fields()) this.clearError(field.dataset["path"] ?? "");
     this.editor.mark([]);
   }
@@ -262,6 +265,11 @@ class NewJob {
       this.saveDraft(true);
     }
   }
+}
+
+/** The complaints that have a place in the editor. */
+function faultsOf({ errors = {}, positions = {} }: Problem): Fault[] {
+  return Object.entries(positions).map(([path, place]) => ({ file: fileOf(path), ...place, text: (errors[path] ?? []).join(" ") }));
 }
 
 new NewJob().start();

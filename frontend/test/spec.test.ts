@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { at, fieldValue, placeOf, withBounds, withoutFiles, withValue } from "../src/core/spec";
+import { at, fieldValue, fieldOf, fileOf, withBounds, withoutFiles, withValue } from "../src/core/spec";
 
 test("a field is read and written by its path, and nothing else changes", () => {
   const spec = { name: "a", roles: { trainer: { replicas: 1 } } };
@@ -20,9 +20,13 @@ test("numbers go as numbers, and nonsense goes as it was typed for the server to
   assert.equal(fieldValue("42", false), "42");
 });
 
-test("the place of a syntax error is found", () => {
-  assert.deepEqual(placeOf("files.train.py", "Line 3, column 7: invalid syntax."), { file: "train.py", line: 3, column: 7 });
-  assert.equal(placeOf("name", "Line 3, column 7: no."), null);
+test("a complaint about a file is told from one about a field", () => {
+  assert.deepEqual([fileOf("files.src/train.py"), fileOf("files"), fileOf("name")], ["src/train.py", "", ""]);
+});
+
+test("the bounds of the replicas are complained of where the replicas are", () => {
+  assert.equal(fieldOf("roles.trainer.max"), "roles.trainer.replicas");
+  assert.equal(fieldOf("roles.trainer.memory"), "roles.trainer.memory");
 });
 
 test("the code is not part of the YAML", () => {
@@ -33,4 +37,9 @@ test("more trainers than a cloned job allowed raise its bound", () => {
   const spec = { roles: { trainer: { replicas: 4, min: 1, max: 2 } } };
   assert.equal(at(withBounds(spec), "roles.trainer.max"), 4);
   assert.equal(at(withBounds(withValue(spec, "roles.trainer.min", 9)), "roles.trainer.min"), 4);
+});
+
+test("trainers that cannot be leave the bounds as they are", () => {
+  const spec = { roles: { trainer: { replicas: 0, min: 1, max: 2 } } };
+  assert.deepEqual(withBounds(spec), spec);
 });

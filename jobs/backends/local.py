@@ -14,7 +14,6 @@ its processes may call at once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -74,6 +73,8 @@ class LocalBackend:
         if plan is None:
             return AttemptView(gone=True)
         now = self._clock()
+        for one in plan.replicas:
+            self._hand_over(attempt, plan, one)
         return AttemptView(
             gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
         )
@@ -135,17 +136,35 @@ class LocalBackend:
                 if before is not None:
                     _clear(directory, before)
                 _make_rooms(directory, plan.bundle if replica.role == contract.TRAINER else None)
-                self._start_agent(attempt, plan, replica, life, lock)
+                self._start_agent(attempt, plan, replica, life, lock, ("--", *replica.command))
         finally:
             # The agent has inherited the descriptor, and the lock with it.
             os.close(lock)
 
-    def _start_agent(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, lock: int) -> None:
+    def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+        """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
+        directory = attempt / replica.name
+        if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
+            return
+        try:
+            # Looked at again under the lock: an agent writes its last state before it lets go.
+            state = ReplicaState.load(directory)
+            if state is None or state.delivered or state.handed_over:
+                return
+            sessions.kill(state.pid, state.ticks, directory)
+            replace(state, handed_over=True).write(directory)
+            self._start_agent(attempt, plan, replica, state.life, lock, ("--deliver",))
+        finally:
+            os.close(lock)
+
+    def _start_agent(
+        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, lock: int, arguments: tuple[str, ...]
+    ) -> None:
         directory = attempt / replica.name
         with _agent_log(directory, life).open("ab") as log:
             # Not waited for: the agent outlives this process. Ended ones are collected by ``observe``.
             subprocess.Popen(
-                [sys.executable, "-m", "runtime.agent", "--", *replica.command],
+                [sys.executable, "-m", "runtime.agent", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -208,18 +227,23 @@ class LocalBackend:
             sessions.kill(state.pid, state.ticks, directory)
 
     def _write_stop(self, directory: Path, grace: timedelta) -> float:
-        """Write down the wish to stop, once; when it was first asked for (unix time)."""
+        """Write down the wish to stop; when it was first asked for (unix time). The shortest grace holds."""
         path = directory / contract.STOP_FILE
-        with contextlib.suppress(FileExistsError):
-            asked = {"grace": grace.total_seconds(), "asked": self._clock()}
-            fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
-            fresh.write_text(json.dumps(asked), encoding="utf-8")
-            try:
-                # A link is refused where a file is: the first writer wins, and nobody sees half a file.
-                path.hardlink_to(fresh)
-            finally:
-                fresh.unlink()
-        return float(json.loads(path.read_text(encoding="utf-8"))["asked"])
+        wish = {"grace": grace.total_seconds(), "asked": self._clock()}
+        fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
+        fresh.write_text(json.dumps(wish), encoding="utf-8")
+        try:
+            # A link is refused where a file is: the first writer wins, and nobody sees half a file.
+            path.hardlink_to(fresh)
+        except FileExistsError:
+            first = json.loads(path.read_text(encoding="utf-8"))
+            if wish["grace"] < first["grace"]:
+                fresh.write_text(json.dumps({**first, "grace": wish["grace"]}), encoding="utf-8")
+                fresh.replace(path)
+            return float(first["asked"])
+        finally:
+            fresh.unlink(missing_ok=True)
+        return wish["asked"]
 
     def _directory(self, ref: AttemptRef) -> Path:
         return self._attempts.absolute() / ref.attempt_id
@@ -256,6 +280,13 @@ def _life(directory: Path) -> int:
 
 def _agent_log(directory: Path, life: int) -> Path:
     return directory / ("agent.log" if life == 1 else f"agent.{life}.log")
+
+
+def _is_orphaned(directory: Path) -> bool:
+    state = ReplicaState.load(directory)
+    if state is None or state.delivered or state.handed_over:
+        return False
+    return not contract.is_locked(directory)
 
 
 def _is_busy(directory: Path) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import DisallowedHost, PermissionDenied
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext
@@ -26,12 +26,14 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooManyRequests, ValidationFailed
+from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
+from portal.common.sentences import told, told_all
 
 PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger(__name__)
+_TOO_LARGE = "The request is larger than the portal takes. Send less at once."
 
 # The stable code of each of the framework's own errors; those not named here keep the framework's word.
 _CODES: Mapping[type[drf.APIException], str] = {
@@ -51,21 +53,21 @@ def wants_problem(request: HttpRequest) -> bool:
 
 
 def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]:
-    """The body of a problem document."""
+    """The body of a problem document, its sentences in the reader's language."""
     title = code.replace("_", " ").capitalize()
     return {
         "type": f"urn:regatta:problem:{code}",
         "title": title,
         "status": status,
         "code": code,
-        "detail": detail,
+        "detail": told(detail),
         **extra,
     }
 
 
 def problem_of(error: RegattaError) -> dict[str, Any]:
     """One of our own errors as a problem document."""
-    errors = {"errors": error.errors} if isinstance(error, ValidationFailed) else {}
+    errors = {"errors": told_all(error.errors)} if isinstance(error, ValidationFailed) else {}
     return problem(error.code, error.status, error.detail, **errors, **error.extra)
 
 
@@ -89,6 +91,8 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
         return problem_of(error)
     if isinstance(error, Http404):
         return problem_of(NotFound("There is nothing here that you may see. Check the address."))
+    if isinstance(error, RequestDataTooBig):
+        return problem_of(TooLarge(_TOO_LARGE))
     if isinstance(error, PermissionDenied):
         return problem("forbidden", 403, "Your account may not do this.")
     if isinstance(error, drf.ValidationError):
@@ -210,7 +214,7 @@ class SecurityHeadersMiddleware:
         request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
         request.request_id = _request_id(request)  # type: ignore[attr-defined]
         _drop_last_slash(request)
-        response = self._get_response(request)
+        response = _refusal(request) or self._get_response(request)
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
         return response
@@ -233,6 +237,13 @@ def _drop_last_slash(request: HttpRequest) -> None:
     if wants_problem(request) and request.path_info.endswith("/"):
         request.path_info = request.path_info.rstrip("/")
         request.path = request.path.rstrip("/")
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    """Where a body comes in pieces without its length, the REST framework would take it for an empty one."""
+    if request.path.startswith("/api/") and "Transfer-Encoding" in request.headers:
+        return problem_response(problem("length_required", 411, "Send the length of the body (Content-Length)."))
+    return None
 
 
 def _request_id(request: HttpRequest) -> str:

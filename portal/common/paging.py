@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict, TypeVar
@@ -22,6 +23,7 @@ from portal.common.errors import ValidationFailed
 Row = TypeVar("Row", bound=Model)
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 500
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _BAD_CURSOR = "This is no cursor of this list. Leave it out to begin at the start."
 
 
@@ -39,10 +41,7 @@ def paginate(
     the last must be unique, none may be null. Raises ValidationFailed for a limit or cursor that is not one.
     """
     limit = _limit(query.get("limit"))
-    rows = queryset.order_by(*order)
-    if cursor := query.get("cursor"):
-        rows = _after(rows, order, _values_of(cursor, len(order)))
-    found = list(rows[: limit + 1])
+    found = _rows(queryset.order_by(*order), query.get("cursor"), order, limit + 1)
     shown = found[:limit]
     more = len(found) > limit
     return Page(results=[render(row) for row in shown], next=_cursor_of(shown[-1], order) if more else None)
@@ -51,9 +50,18 @@ def paginate(
 def _limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
-    if not raw.isascii() or not raw.isdigit() or not 1 <= int(raw) <= LARGEST_LIMIT:
+    if not _NUMBER.fullmatch(raw) or not 1 <= int(raw) <= LARGEST_LIMIT:
         raise ValidationFailed({"limit": [f"Write a whole number from 1 to {LARGEST_LIMIT}."]})
     return int(raw)
+
+
+def _rows(rows: QuerySet[Row], cursor: str | None, order: Sequence[str], count: int) -> list[Row]:
+    if not cursor:
+        return list(rows[:count])
+    try:
+        return list(_after(rows, order, _values_of(cursor, len(order)))[:count])
+    except (ValueError, TypeError, OverflowError, FieldError, FieldDoesNotExist):
+        raise ValidationFailed({"cursor": [_BAD_CURSOR]}) from None
 
 
 def _after(rows: QuerySet[Row], order: Sequence[str], values: Sequence[Any]) -> QuerySet[Row]:
@@ -63,10 +71,7 @@ def _after(rows: QuerySet[Row], order: Sequence[str], values: Sequence[Any]) -> 
         name, operator = key.lstrip("-"), "lt" if key.startswith("-") else "gt"
         beyond |= equal & Q(**{f"{name}__{operator}": value})
         equal &= Q(**{name: value})
-    try:
-        return rows.filter(beyond)
-    except (ValueError, TypeError, FieldError, FieldDoesNotExist):
-        raise ValidationFailed({"cursor": [_BAD_CURSOR]}) from None
+    return rows.filter(beyond)
 
 
 def _cursor_of(row: Model, order: Sequence[str]) -> str:

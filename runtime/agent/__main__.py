@@ -1,4 +1,5 @@
-"""``python -m runtime.agent -- COMMAND...``: run one replica, as the environment says."""
+"""``python -m runtime.agent -- COMMAND...``: run one replica, as the environment says. ``--deliver`` in the place of a
+command: only send what an agent that is gone had kept."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from collections.abc import Sequence
 from runtime import contract
 from runtime.agent import settings
 from runtime.agent.supervision import STOP_SIGNALS, AlreadyRunning, Supervisor
+
+DELIVER = "--deliver"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,6 +31,10 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(f"{missing.args[0]} is not set; the agent is configured by runtime.contract's variables.")
     except ValueError as misread:
         return _refuse(f"A variable of the contract could not be read: {misread}.")
+    if list(arguments) == [DELIVER]:
+        from runtime.agent.delivery import deliver
+
+        return deliver(told)
     try:
         return Supervisor(told, command).run()
     except AlreadyRunning as running:

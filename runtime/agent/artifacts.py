@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,17 +41,18 @@ def select(directory: Path) -> Selection:
     Links are not followed: they could lead to what the process may not read.
     """
     chosen: list[Found] = []
+    unfit: list[Found] = []
+    left_over: list[Found] = []
     total = 0
-    long_names = 0
     for found in sorted(_regular_files(directory), key=lambda found: found.name):
-        if len(found.name) > LONGEST_NAME:
-            long_names += 1
+        if not _fits(found.name):
+            unfit.append(found)
         elif len(chosen) == LARGEST_COUNT or total + found.size > LARGEST_TOTAL:
-            return Selection(tuple(chosen), (*_names_too_long(long_names), _too_much(len(chosen))))
+            left_over.append(found)
         else:
             chosen.append(found)
             total += found.size
-    return Selection(tuple(chosen), _names_too_long(long_names))
+    return Selection(tuple(chosen), (*_unfit_names(unfit), *_too_much(left_over)))
 
 
 def call(replica: str, found: Found, digest: str) -> str:
@@ -79,17 +80,30 @@ def _regular_files(directory: Path) -> Iterator[Found]:
         directories.sort()
         for name in names:
             path = Path(parent, name)
-            status = path.lstat()
+            try:
+                status = path.lstat()
+            except OSError:
+                continue  # deeper than the kernel follows
             if stat.S_ISREG(status.st_mode):
                 yield Found(path.relative_to(directory).as_posix(), path, status.st_size)
 
 
-def _too_much(count: int) -> str:
-    return (
-        f"only the first {count:,} files of the output directory are kept: "
-        f"a replica may leave {LARGEST_COUNT:,} files and {LARGEST_TOTAL // 1024**3} GiB"
-    )
+def _fits(name: str) -> bool:
+    """Whether the portal takes the name. One that is no UTF-8 holds characters that cannot be shown, too."""
+    return len(name) <= LONGEST_NAME and name.isprintable() and "\\" not in name
 
 
-def _names_too_long(count: int) -> tuple[str, ...]:
-    return (f"{count:,} files with paths longer than {LONGEST_NAME} characters are not kept",) if count else ()
+def _too_much(left_over: Sequence[Found]) -> Iterator[str]:
+    if left_over:
+        limit = f"a replica may leave {LARGEST_COUNT:,} files and {LARGEST_TOTAL // 1024**3} GiB"
+        yield f"{_count(left_over)} not kept, {left_over[0].name} the first of them: {limit}"
+
+
+def _unfit_names(unfit: Sequence[Found]) -> Iterator[str]:
+    if unfit:
+        rule = f"a path has at most {LONGEST_NAME} characters, all of which can be shown, and no backslash"
+        yield f"{_count(unfit)} not kept because of the name: {rule}"
+
+
+def _count(files: Sequence[Found]) -> str:
+    return f"{len(files):,} file is" if len(files) == 1 else f"{len(files):,} files are"

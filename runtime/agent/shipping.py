@@ -74,14 +74,16 @@ class Sender:
             self._give_up_at = deadline
         self._wake()
 
-    def finish(self, files: Path, end: Mapping[str, Any]) -> bool:
-        """Send everything, then the files, then the report of the end; wait for it. False when it was given up."""
+    def finish(self, files: Path, last_report: Mapping[str, Any] | None) -> bool:
+        """Send everything, then the files, then the last report if there is one; wait for it. False when it was given
+        up."""
         with self._state:
             self._finishing = True
         self._wake()
         self._thread.join()
         delivered = self._flush() and self._send_files(files) and self._flush()
-        delivered = delivered and self._send_report(self._report("exited", end))
+        if delivered and last_report is not None:
+            delivered = self._send_report(last_report)
         self._ingest.close()
         return delivered
 
@@ -124,8 +126,10 @@ class Sender:
         answer = self._settled(self._ingest.post_json(kind, body))
         if isinstance(answer, Taken):
             spool.taken(batch.after)
+            if (last := int(answer.body.get("last", 0))) > batch.after.number:
+                spool.go_to(last)
         elif isinstance(answer, Gap):
-            spool.go_back(answer.last)
+            spool.go_to(answer.last)
         return not self._over() and not isinstance(answer, Failed)
 
     def _send_report(self, body: Mapping[str, Any]) -> bool:

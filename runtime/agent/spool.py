@@ -89,8 +89,8 @@ class Spool:
             self.sent = after
             self._waiting_since = time.monotonic() if self._size > after.offset else None
 
-    def go_back(self, last: int) -> None:
-        """The portal has only ``last`` entries: send from there."""
+    def go_to(self, last: int) -> None:
+        """The portal has ``last`` entries, fewer or more than was thought: send from there."""
         number = offset = 0
         with self._lock:
             size = self._size

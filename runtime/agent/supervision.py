@@ -28,6 +28,9 @@ DRAIN_SECONDS = 5.0
 # After the grace, the last lines and the report get this long.
 LAST_WORDS_SECONDS = 3.0
 
+# What one replica may say in one attempt, beside its output, which has a cap of its own.
+MOST_TOLD = {METRICS: 10_000_000, EVENTS: 10_000}
+
 
 class AlreadyRunning(Exception):
     """Another agent holds the replica's directory."""
@@ -51,6 +54,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._asked = False
         self._misunderstood = False
+        self._told = dict.fromkeys(MOST_TOLD, 0)
         self._status: int | None = None
 
     # --- The whole way -----------------------------------------------------------------------------------------------
@@ -202,10 +206,18 @@ class Supervisor:
         self._membership.register(address)
 
     def metrics(self, entries: list[str]) -> None:
-        self._keep(METRICS, entries)
+        self._keep(METRICS, self._within(METRICS, entries))
 
     def event(self, kind: str, text: str) -> None:
-        self._keep(EVENTS, [output.event_entry(time.time(), kind, text)])
+        self._keep(EVENTS, self._within(EVENTS, [output.event_entry(time.time(), kind, text)]))
+
+    def _within(self, kind: str, entries: list[str]) -> list[str]:
+        """What of the entries is kept; at the first that is not, the log says so."""
+        room = MOST_TOLD[kind] - self._told[kind]
+        self._told[kind] += len(entries)
+        if 0 <= room < len(entries):
+            self._sender.line(f"only the first {MOST_TOLD[kind]:,} {kind} of a replica are kept")
+        return entries[: max(0, room)]
 
     def misunderstood(self, why: str) -> None:
         if not self._misunderstood:
@@ -250,7 +262,7 @@ class Supervisor:
 
     def _deliver(self, end: Ending) -> int:
         self._note(phase="exited", finished=time.time(), **end.facts())
-        delivered = self._sender.finish(self._settings.output, end.facts())
+        delivered = self._sender.finish(self._settings.output, self._state.last_report(self._settings.replica))
         self._note(delivered=delivered)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 

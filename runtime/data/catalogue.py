@@ -25,7 +25,7 @@ from runtime.errors import RegattaError, UsageError
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 DESCRIPTION = "dataset.json"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}")
 
 
 class UnknownDataset(UsageError):
@@ -72,7 +72,7 @@ def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
             description = root / name / DESCRIPTION
             if description.is_file():
                 return _describe(name, description)
-    raise UnknownDataset(f"There is no data set {name!r}. {_suggest(name, names(data_path))}")
+    raise UnknownDataset(f"There is no data set {name[:100]!r}. {_suggest(name, names(data_path))}")
 
 
 def names(data_path: Sequence[str | Path] = ()) -> list[str]:

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from runtime import contract, coordination
@@ -20,6 +21,7 @@ from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import Trainer, serving
+from runtime.master.pace import Pace
 from runtime.master.queue import Happening, Plan
 from runtime.master.server import Master, MasterSession
 from runtime.master.table import TaskTable, partition
@@ -44,6 +46,7 @@ class _Process:
         self._stop = threading.Event()
         self._fenced = ""
         self._master: Master | None = None
+        self._pace = Pace()
 
     def run(self) -> int:
         """Serve until the job is over; the exit code."""
@@ -108,7 +111,7 @@ class _Process:
         self.stop()
 
     def _tell(self, happenings: Sequence[Happening]) -> None:
-        for happening in happenings:
+        for happening in self._pace.let_through(happenings, time.monotonic()):
             log.info(happening.text)
             if happening.notable:
                 self._channel.event(happening.kind, happening.text)

@@ -95,11 +95,14 @@ class Verdict(IntEnum):
 
 
 class Happening(NamedTuple):
-    """Something worth telling. ``notable`` ones belong on the job's timeline, all of them in the log."""
+    """Something worth telling. ``notable`` ones belong on the job's timeline; all of them in the log, but of the
+    ``frequent`` ones only as many as a reader can follow.
+    """
 
     kind: str
     text: str
     notable: bool = False
+    frequent: bool = False
 
 
 class Saver(NamedTuple):
@@ -510,13 +513,10 @@ class TaskQueue:
         self.hands = {}
         self.dealt = True
         self.heard = dict.fromkeys(self.live, now)
-        sizes = f"{_counted(len(self.entries), 'task')}, {_counted(len(self.live), 'trainer')}"
-        self._tell("pass", f"Pass {pass_id + 1} of {self.plan.passes} begins: {sizes}.")
 
     def _end_pass(self, now: float) -> None:
         discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]
-        took = f"Pass {self.pass_id + 1} of {self.plan.passes} ended in {now - self.pass_begun:.1f} s"
-        self._tell("pass", f"{took}, without {_counted(len(discarded), 'task')}." if discarded else f"{took}.")
+        self._tell_pass(discarded, now - self.pass_begun)
         if len(discarded) == len(self.entries):
             self.failed = (
                 f"Every task of pass {self.pass_id + 1} failed more than {self.plan.failure_cap} times: "
@@ -539,6 +539,17 @@ class TaskQueue:
         self.dealt = self.dealt or len(kept) < len(self.free)
         self.free = kept
 
+    def _tell_pass(self, discarded: Sequence[int], seconds: float) -> None:
+        records = self.table.records - sum(self.table.records_of(task_id) for task_id in discarded)
+        pace = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
+        without = f", without {_counted(len(discarded), 'task')}" if discarded else ""
+        text = (
+            f"Pass {self.pass_id + 1} of {self.plan.passes} done in {seconds:.1f} s: "
+            f"{_counted(records, 'record')}{pace}, {_counted(len(self.live), 'trainer')}{without}."
+        )
+        between = 0 < self.pass_id < self.plan.passes - 1
+        self.happenings.append(Happening("pass", text, frequent=between and not discarded))
+
     def _tell(self, kind: str, text: str, notable: bool = False) -> None:
         self.happenings.append(Happening(kind, text, notable))
 
@@ -553,4 +564,4 @@ def fresh(entry: Entry) -> Entry:
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -20,12 +20,14 @@ class TaskTable:
 
     @property
     def records(self) -> int:
-        return sum(chunk.records for task in self.tasks for chunk in task)
+        return sum(map(self.records_of, range(len(self.tasks))))
+
+    def records_of(self, task_id: int) -> int:
+        return sum(chunk.records for chunk in self.tasks[task_id])
 
     def describe(self, task_ids: Iterable[int]) -> str:
         """Name tasks by their records, numbered through the data set from 0."""
-        sizes = (sum(chunk.records for chunk in task) for task in self.tasks)
-        ends = list(accumulate(sizes, initial=0))
+        ends = list(accumulate(map(self.records_of, range(len(self.tasks))), initial=0))
         return "; ".join(
             f"records {ends[task]}-{ends[task + 1] - 1} ({Path(self.tasks[task][0].path).name})" for task in task_ids
         )

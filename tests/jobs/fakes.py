@@ -15,6 +15,7 @@ class ObedientBackend:
         self.plans: dict[str, LaunchPlan] = {}
         self.views: dict[str, dict[str, ReplicaView]] = {}
         self.calls: list[str] = []
+        self.graces: list[timedelta] = []
 
     def launch(self, plan: LaunchPlan) -> None:
         self.calls.append("launch")
@@ -42,6 +43,7 @@ class ObedientBackend:
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")
+        self.graces.append(grace)
         for name, view in self.views.get(ref.attempt_id, {}).items():
             if view.phase not in (Phase.EXITED, Phase.LOST):
                 self.becomes(ref.attempt_id, name, Phase.LOST)
@@ -78,6 +80,7 @@ class StubbornBackend(ObedientBackend):
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")
+        self.graces.append(grace)
 
 
 class BrokenBackend(ObedientBackend):

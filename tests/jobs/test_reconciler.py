@@ -263,6 +263,16 @@ def test_an_interruption_does_not_wait_for_ever(use: Use, submit: Submit) -> Non
     assert (job.state, job.reason) == ("STOPPING", "interrupted")
 
 
+def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_stops(use: Use, submit: Submit) -> None:
+    backend = use(StubbornBackend())
+    job = running(submit)
+    services.cancel_job(actor=job.owner, job_id=job.pk)
+    reconciler.reconcile(job.pk)
+    assert backend.graces[-1] == timedelta(seconds=5)
+    services.interrupt_all(seconds=0.0)
+    assert min(backend.graces) == effects.INTERRUPTION_GRACE
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_reconcilers_at_once_make_each_transition_once(backend: ObedientBackend, submit: Submit) -> None:
     job = submit()

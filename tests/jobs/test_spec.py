@@ -234,3 +234,62 @@ def test_spans_are_written_as_they_are_read(seconds: int) -> None:
 @pytest.mark.parametrize(("text", "amount"), [("512Mi", 2**29), ("1G", 10**9), ("1.5 Gi", 3 * 2**29), (4096, 4096)])
 def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
     assert quantities.memory(text) == amount
+
+
+# --- Texts made to break the reader ----------------------------------------------------------------------------------
+HUGE = "0x" + "f" * 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{name: a, passes: {HUGE}}}",
+        f"{{name: a, roles: {{trainer: {{cpu: {HUGE}, memory: {HUGE}}}}}}}",
+        f"? {HUGE}\n: 1",
+        f"env: {{? {HUGE} : x}}",
+        "a: " + "[" * 100_000,
+        'a: "\\ud800"',
+    ],
+    ids=["whole number", "amounts", "key", "variable", "nesting", "half a pair"],
+)
+def test_a_document_made_to_break_the_reader_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(text)
+    json.dumps(refused.value.errors, ensure_ascii=False).encode()
+
+
+def test_half_a_surrogate_pair_is_named_in_words_that_can_be_sent() -> None:
+    half = "\ud800"
+    found = errors(**{half: 1}, env={half: "x"}, files={f"{half}.py": "", "train.py": ""})
+    json.dumps(found, ensure_ascii=False).encode()
+    assert {path.split(".")[0] for path in found} == {"?", "env", "files"}
+
+
+@pytest.mark.parametrize("number", [10**400, 1e400, float("nan")], ids=["long", "infinite", "none"])
+def test_a_number_beyond_all_machines_is_no_amount(number: float) -> None:
+    assert set(errors(timeout=number, roles={"trainer": {"cpu": number, "memory": number}})) == {
+        "timeout",
+        "roles.trainer.cpu",
+        "roles.trainer.memory",
+    }
+
+
+def test_of_very_many_problems_the_first_are_told() -> None:
+    assert len(errors(**{f"field{number}": 1 for number in range(100_000)})) == 50
+
+
+@pytest.mark.parametrize(
+    ("field", "many"),
+    [
+        ("env", {f"V{number}": "x" for number in range(201)}),
+        ("requirements", ["numpy"] * 201),
+        ("files", {f"f{number}.py": "" for number in range(201)}),
+    ],
+    ids=["env", "requirements", "files"],
+)
+def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: object) -> None:
+    assert "at most 200" in dict(errors(**{field: many}))[field][0]
+
+
+def test_variables_that_no_process_could_be_given_are_refused() -> None:
+    assert only_error(env={f"V{number}": "x" * 30_000 for number in range(3)})[0] == "env"

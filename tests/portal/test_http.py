@@ -4,6 +4,7 @@ import re
 
 import pytest
 from django.test import Client, RequestFactory
+from pytest_django import Settings
 from rest_framework import exceptions as drf
 
 from portal.common.errors import Conflict, QuotaExceeded, TooManyRequests, ValidationFailed
@@ -117,3 +118,15 @@ def test_a_stale_form_gets_a_page_with_a_way_on() -> None:
 
 def test_the_portal_says_that_it_lives_and_can_serve() -> None:
     assert [Client().get(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+
+
+def test_a_body_beyond_the_limit_is_told_to_be_too_large(personas: Personas, settings: Settings) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
+    answer = personas.client("admin").post("/api/v1/namespaces", {"name": "a" * 20}, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+
+
+def test_a_body_without_its_length_is_not_taken_for_an_empty_one(personas: Personas) -> None:
+    headers = {"transfer-encoding": "chunked"}
+    answer = personas.client("admin").post("/api/v1/namespaces", b"", content_type="application/json", headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")

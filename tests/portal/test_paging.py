@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import base64
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -45,7 +48,7 @@ def test_rows_that_come_and_go_neither_double_nor_hide_others() -> None:
     assert first["results"] + page(cursor=first["next"])["results"] == ["b", "d", "e", "f"]
 
 
-@pytest.mark.parametrize("limit", ["0", "-1", "many", "501", "", "²"])
+@pytest.mark.parametrize("limit", ["0", "-1", "many", "501", "", "²", "9" * 5000])
 def test_a_limit_that_is_none_is_refused(limit: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         page(limit=limit)
@@ -58,6 +61,13 @@ def test_a_cursor_that_is_none_is_refused(db: None, cursor: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         page(("-created", "-id"), cursor=cursor)
     assert list(refused.value.errors) == ["cursor"]
+
+
+def test_a_cursor_at_the_edge_of_the_calendar_is_refused() -> None:
+    values = ["0001-01-01T00:00:00+23:59", 1]
+    cursor = base64.urlsafe_b64encode(json.dumps(values).encode()).decode()
+    with pytest.raises(ValidationFailed):
+        page(("-created", "-id"), cursor=cursor)
 
 
 def test_a_cursor_of_another_list_is_refused() -> None:

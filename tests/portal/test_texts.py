@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from portal.common.sentences import SENTENCES
+
 ROOT = Path(__file__).resolve().parents[2]
 CATALOGUES = ROOT / "portal" / "locale" / "zh_Hans" / "LC_MESSAGES"
 _STRING = r'"((?:[^"\\]|\\.)*)"'
@@ -40,7 +42,11 @@ def texts_of_scripts() -> set[str]:
     return set(re.findall(rf"gettext\(\s*{_STRING}", sources))
 
 
-@pytest.mark.parametrize(("domain", "texts"), [("django", texts_of_templates()), ("djangojs", texts_of_scripts())])
+@pytest.mark.parametrize(
+    ("domain", "texts"),
+    [("django", texts_of_templates()), ("django", set(SENTENCES)), ("djangojs", texts_of_scripts())],
+    ids=["templates", "sentences", "scripts"],
+)
 def test_no_text_is_without_a_translation(domain: str, texts: set[str]) -> None:
     entries = entries_of(CATALOGUES / f"{domain}.po")
     assert texts - entries.keys() == set()

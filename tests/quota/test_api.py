@@ -68,3 +68,9 @@ def test_what_is_no_limit_is_refused_beside_its_field(personas: Personas, limits
         [field],
     )
     assert not Limit.objects.exists()
+
+
+def test_a_limit_beyond_all_machines_is_refused(personas: Personas) -> None:
+    body = '{"limits": {"cpu": 1%s, "memory": 1e300}}' % ("0" * 400)
+    answer = personas.client("admin").put("/api/v1/namespaces/team/quota", body, content_type="application/json")
+    assert (answer.status_code, set(answer.json()["errors"])) == (422, {"cpu", "memory"})

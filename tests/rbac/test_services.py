@@ -81,6 +81,12 @@ def test_only_admins_open_accounts(personas: Personas) -> None:
         services.create_user(actor=personas.owner, username="eve", password=PASSWORD)
 
 
+def test_capital_letters_make_no_other_account(personas: Personas) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        services.create_user(username="OWNER", password="a long enough passphrase", actor=personas.admin)
+    assert set(refused.value.errors) == {"username"}
+
+
 def test_a_weak_password_is_refused_beside_its_field(personas: Personas) -> None:
     with pytest.raises(ValidationFailed) as refused:
         services.create_user(actor=personas.admin, username="eve", password="short")

@@ -86,6 +86,66 @@ export function coarsen(series: Series, width: number): Series {
   return result;
 }
 
+/** How many buckets before its end a series is read again, for reports that came late. */
+const READ_AGAIN = 50;
+
+/**
+ * A series that grows while it is drawn. Its buckets have one width throughout (0: each x is its own), which is the
+ * server's at first and doubles with the run.
+ */
+export class LiveSeries {
+  constructor(
+    private series: Series = emptySeries(),
+    private width = 0,
+  ) {}
+
+  get length(): number {
+    return this.series.x.length;
+  }
+
+  /** Fresh arrays: what draws them takes an array that it has drawn before as unchanged. */
+  shown(): Series {
+    const { x, min, max, last, count } = this.series;
+    return { x: [...x], min: [...min], max: [...max], last: [...last], count: [...count] };
+  }
+
+  add(x: number, value: number | null): void {
+    addPoint(this.series, x, value, this.width);
+    this.shrink();
+  }
+
+  /** From where on the series should be read again to be up to date: the edge of a bucket, -Infinity for an empty one. */
+  tail(): number {
+    const x = this.series.x.at(-READ_AGAIN) ?? this.series.x[0] ?? -Infinity;
+    return this.width > 0 ? Math.floor(x / this.width) * this.width : x;
+  }
+
+  /** Takes `tail`, read from `from` on in buckets of `width`, in the place of what was there. */
+  replaceFrom(from: number, tail: Series, width: number): void {
+    if (this.width > 0) this.width = Math.max(this.width, width);
+    const edge = width > 0 ? Math.floor(from / width) * width : from;
+    const kept = this.series.x.findIndex((x) => x >= edge);
+    const head = kept < 0 ? this.length : kept;
+    const join = <Value>(name: (series: Series) => Value[]): Value[] => [...name(this.series).slice(0, head), ...name(tail)];
+    const joined = {
+      x: join((series) => series.x),
+      min: join((series) => series.min),
+      max: join((series) => series.max),
+      last: join((series) => series.last),
+      count: join((series) => series.count),
+    };
+    this.series = this.width > 0 ? coarsen(joined, this.width) : joined;
+    this.shrink();
+  }
+
+  private shrink(): void {
+    if (this.length < MOST_BUCKETS) return;
+    const span = (this.series.x.at(-1) as number) - (this.series.x[0] as number);
+    this.width = Math.max(2 * this.width, bucketWidth(span, MOST_BUCKETS / 2));
+    this.series = coarsen(this.series, this.width);
+  }
+}
+
 /**
  * Exponential moving average with the bias of its start removed (Kingma and Ba 2015, section 3), a bucket of n points
  * weighing as n steps. `weight` in [0, 1); 0 gives the values back. Gaps stay gaps.

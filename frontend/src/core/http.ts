@@ -6,6 +6,8 @@ export interface Problem {
   detail: string;
   status: number;
   errors?: Record<string, string[]>;
+  /** Places in files, by the path of the field (`files.train.py`). */
+  positions?: Record<string, { line: number; column: number }>;
 }
 
 export class ApiError extends Error {

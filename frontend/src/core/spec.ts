@@ -32,7 +32,8 @@ export function withValue(spec: Spec, path: string, value: Value): Spec {
 /** The bounds of the trainers follow their number, which is what the form asks for. */
 export function withBounds(spec: Spec): Spec {
   const [replicas, least, most] = ["replicas", "min", "max"].map((key) => at(spec, `roles.trainer.${key}`));
-  if (typeof replicas !== "number") return spec;
+  // A number on its way (0, before it is 10) or nonsense is the server's to refuse, and moves nothing.
+  if (typeof replicas !== "number" || replicas < 1) return spec;
   const raised = typeof most === "number" && most < replicas ? withValue(spec, "roles.trainer.max", replicas) : spec;
   return typeof least === "number" && least > replicas ? withValue(raised, "roles.trainer.min", replicas) : raised;
 }
@@ -49,9 +50,12 @@ export function withoutFiles(spec: Spec): Spec {
   return rest;
 }
 
-/** Where a complaint of the server belongs: `files.train.py: line 3, column 5: ...` is a place in the editor. */
-export function placeOf(path: string, sentence: string): { file: string; line: number; column: number } | null {
-  const file = /^files\.(.+)$/.exec(path)?.[1];
-  const place = /line (\d+)(?:,? column (\d+))?/i.exec(sentence);
-  return file && place ? { file, line: Number(place[1]), column: Number(place[2] ?? 1) } : null;
+/** The file that a complaint of the server is about: `files.train.py` is about `train.py`. */
+export function fileOf(path: string): string {
+  return /^files\.(.+)$/.exec(path)?.[1] ?? "";
+}
+
+/** The field of the form that shows the complaints of a path: the bounds of the replicas have no field of their own. */
+export function fieldOf(path: string): string {
+  return path.replace(/^(roles\.\w+)\.(min|max)$/, "$1.replicas");
 }

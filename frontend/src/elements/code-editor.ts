@@ -50,6 +50,7 @@ const theme = EditorView.theme({
 export class CodeEditor extends HTMLElement {
   private readonly states = new Map<string, EditorState>();
   private open = "";
+  private faults: Fault[] = [];
   private entrypoint = "";
   private view: EditorView | undefined;
   private readonly tabs = h("div", { class: "tabs", role: "tablist", "aria-label": gettext("Files") });
@@ -81,15 +82,21 @@ export class CodeEditor extends HTMLElement {
 
   /** Marks the places of the server's complaints; `go`: shows the first of them and puts the cursor there. */
   mark(faults: Fault[], go = false): void {
+    this.faults = faults;
     const first = faults[0];
     if (go && first && this.states.has(first.file)) this.show(first.file);
-    if (!this.view) return;
-    const diagnostics = faults.filter((fault) => fault.file === this.open).map((fault) => this.diagnostic(fault));
-    this.view.dispatch(setDiagnostics(this.view.state, diagnostics));
-    if (go && diagnostics[0]) {
-      this.view.dispatch({ selection: { anchor: diagnostics[0].from }, scrollIntoView: true });
-      this.view.focus();
+    const [marked] = this.showFaults();
+    if (go && marked) {
+      this.view?.dispatch({ selection: { anchor: marked.from }, scrollIntoView: true });
+      this.view?.focus();
     }
+  }
+
+  private showFaults(): Diagnostic[] {
+    if (!this.view) return [];
+    const diagnostics = this.faults.filter((fault) => fault.file === this.open).map((fault) => this.diagnostic(fault));
+    this.view.dispatch(setDiagnostics(this.view.state, diagnostics));
+    return diagnostics;
   }
 
   private diagnostic({ line, column, text }: Fault): Diagnostic {
@@ -114,7 +121,7 @@ export class CodeEditor extends HTMLElement {
       syntaxHighlighting(highlighting),
       theme,
       EditorView.cspNonce.of(nonce()),
-      EditorView.contentAttributes.of({ "aria-label": name || gettext("Editor") }),
+      EditorView.contentAttributes.of({ "aria-label": name || gettext("Editor"), "aria-describedby": this.getAttribute("aria-describedby") ?? "" }),
       EditorState.readOnly.of(readOnly),
       EditorView.updateListener.of((update) => update.docChanged && this.tell("editor-change")),
       /\.ya?ml$/.test(name) ? yaml() : python(),
@@ -139,6 +146,7 @@ export class CodeEditor extends HTMLElement {
     this.open = name;
     const state = this.states.get(name);
     if (state && this.view) this.view.setState(state);
+    this.showFaults();
     this.showTabs();
   }
 

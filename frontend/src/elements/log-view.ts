@@ -6,10 +6,11 @@
 import { parseAnsi, stripAnsi } from "../core/ansi";
 import { Cursor } from "../core/cursor";
 import { debounce, h } from "../core/dom";
-import { getJson } from "../core/http";
+import { ApiError, getJson } from "../core/http";
 import { fill, gettext } from "../core/i18n";
 import { dateOf, type Job, type LogLine } from "../core/job";
 import { theLive } from "../core/live";
+import { matcher } from "../core/match";
 
 interface LogsAnswer {
   lines: LogLine[];
@@ -47,10 +48,14 @@ export class LogView extends HTMLElement {
   private replicas = new Map<string, { colour: number; hidden: boolean }>();
   private show: Show = "all";
   private query = "";
+  private regex = false;
+  private find = matcher("", false);
   private filtering = false;
   private hits: number[] = [];
   private hit = -1;
   private marked = 0;
+  /** Wrapped lines: the one in whose surroundings the reader is; 0 at the end. */
+  private anchor = 0;
   private loading = false;
   private generation = 0;
   private frame = 0;
@@ -124,7 +129,7 @@ export class LogView extends HTMLElement {
     for (const [name, value] of Object.entries(range)) query.set(name, String(value));
     const shown = [...this.replicas].filter(([, { hidden }]) => !hidden);
     if (shown.length === 1 && this.replicas.size > 1) query.set("replica", (shown[0] as [string, unknown])[0]);
-    if (this.filtering && this.query) query.set("q", this.query);
+    if (this.filtering && this.query) query.set(this.regex ? "regex" : "q", this.query);
     return getJson<LogsAnswer>(`/api/v1/jobs/${this.jobId}/logs?${query}`);
   }
 
@@ -159,8 +164,13 @@ export class LogView extends HTMLElement {
   }
 
   private async catchUp(): Promise<void> {
-    const answer = await this.page({ after: this.cursor.after });
-    this.take(answer.lines, answer.last);
+    const generation = this.generation;
+    for (let more = true; more && generation === this.generation; ) {
+      const before = this.cursor.after;
+      const answer = await this.page({ after: before });
+      this.take(answer.lines, answer.last);
+      more = answer.more && this.cursor.after > before;
+    }
   }
 
   private async older(): Promise<void> {
@@ -174,15 +184,13 @@ export class LogView extends HTMLElement {
       this.moreBefore = answer.more;
       this.meet(answer.lines);
       const passed = answer.lines.filter((line) => this.passes(line));
-      const top = this.scroller.scrollTop;
-      this.lines = [...passed, ...this.lines];
-      if (this.lines.length > WINDOW) {
-        this.lines.length = WINDOW;
-        this.detached = true;
-      }
-      this.resize();
-      this.scroller.scrollTop = top + passed.length * ROW;
-      this.render();
+      this.holdPlace(() => {
+        this.lines = [...passed, ...this.lines];
+        if (this.lines.length > WINDOW) {
+          this.lines.length = WINDOW;
+          this.detached = true;
+        }
+      });
     } finally {
       this.loading = false;
     }
@@ -227,7 +235,7 @@ export class LogView extends HTMLElement {
   }
 
   private holds(line: LogLine): boolean {
-    return stripAnsi(line.text).toLowerCase().includes(this.query.toLowerCase());
+    return this.find(stripAnsi(line.text)).length > 0;
   }
 
   private meet(lines: LogLine[]): void {
@@ -280,7 +288,12 @@ export class LogView extends HTMLElement {
   private searched(): void {
     const query = this.search.value.trim();
     if (query === this.query) return;
+    this.lookFor(query);
+  }
+
+  private lookFor(query: string): void {
     this.query = query;
+    this.find = matcher(query, this.regex);
     this.hit = -1;
     this.hits = [];
     this.counter.textContent = "";
@@ -292,13 +305,18 @@ export class LogView extends HTMLElement {
   /** Asks the server where the text is, in the whole log. */
   private async locate(): Promise<void> {
     const query = this.query;
-    const address = new URLSearchParams({ q: query, after: "0", limit: String(MOST_MATCHES) });
-    const answer = await getJson<LogsAnswer>(`/api/v1/jobs/${this.jobId}/logs?${address}`).catch(() => null);
+    const address = new URLSearchParams({ [this.regex ? "regex" : "q"]: query, after: "0", limit: String(MOST_MATCHES) });
+    const answer = await getJson<LogsAnswer>(`/api/v1/jobs/${this.jobId}/logs?${address}`).catch((error: unknown) => this.refused(error));
     if (!answer || query !== this.query) return;
     this.hits = answer.lines.map((line) => line.seq);
     this.count(answer.more);
     if (this.hits.length) await this.goToMatch(0);
     else this.render();
+  }
+
+  private refused(error: unknown): null {
+    if (error instanceof ApiError) this.counter.textContent = Object.values(error.problem.errors ?? {})[0]?.[0] ?? error.problem.detail;
+    return null;
   }
 
   private count(more = false): void {
@@ -334,8 +352,38 @@ export class LogView extends HTMLElement {
       this.detached = after.more;
       this.cursor.skipTo(after.last);
     }
-    this.resize();
-    this.scroller.scrollTop = Math.max(0, this.indexOf(seq) * ROW - this.scroller.clientHeight / 2);
+    this.anchor = seq;
+    this.draw();
+    this.scroller.scrollTop = Math.max(0, this.offsetOf(seq) - this.scroller.clientHeight / 2);
+    this.render();
+  }
+
+  private isWrapped(): boolean {
+    return this.classList.contains("wrapped");
+  }
+
+  /** How far down a line is: wrapped lines have any height and are asked for it, where they are in the document. */
+  private offsetOf(seq: number): number {
+    if (!this.isWrapped()) return this.indexOf(seq) * ROW;
+    return this.rows.querySelector<HTMLElement>(`[data-seq="${seq}"]`)?.offsetTop ?? 0;
+  }
+
+  /** The first line in view. */
+  private topSeq(): number {
+    const { scrollTop } = this.scroller;
+    if (!this.isWrapped()) return this.lines[Math.floor(scrollTop / ROW)]?.seq ?? 0;
+    const rows = [...this.rows.children] as HTMLElement[];
+    return Number(rows.find((row) => row.offsetTop + row.offsetHeight > scrollTop)?.dataset["seq"] ?? 0);
+  }
+
+  /** Changes what is shown so that the reader's place stays where it is. */
+  private holdPlace(change: () => void): void {
+    const seq = this.topSeq();
+    const within = this.scroller.scrollTop - this.offsetOf(seq);
+    change();
+    this.anchor = seq;
+    this.draw();
+    if (seq && !this.follow) this.scroller.scrollTop = this.offsetOf(seq) + within;
     this.render();
   }
 
@@ -355,7 +403,9 @@ export class LogView extends HTMLElement {
   private setFollow(follow: boolean): void {
     this.follow = follow;
     this.followBox.checked = follow;
-    if (follow) this.unseen = 0;
+    if (!follow) return;
+    this.unseen = 0;
+    this.anchor = 0;
   }
 
   private toEnd(): void {
@@ -380,8 +430,18 @@ export class LogView extends HTMLElement {
   private scrolled(): void {
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
     if (!this.follow && !this.detached && scrollTop + clientHeight >= scrollHeight - ROW / 2) this.setFollow(true);
-    if (scrollTop < clientHeight && !this.follow) void this.older();
+    if (this.isWrapped() && !this.follow) this.slideWrapped();
+    if (this.scroller.scrollTop < clientHeight && !this.follow) void this.older();
     this.render();
+  }
+
+  /** Near an edge of the wrapped lines in the document, their window moves on. */
+  private slideWrapped(): void {
+    const [from, to] = this.range();
+    const { scrollTop, clientHeight, scrollHeight } = this.scroller;
+    const atTop = scrollTop < clientHeight && from > 0;
+    const atEnd = scrollTop + 2 * clientHeight > scrollHeight && to < this.lines.length;
+    if (atTop || atEnd) this.holdPlace(() => undefined);
   }
 
   private key(event: KeyboardEvent): void {
@@ -421,19 +481,27 @@ export class LogView extends HTMLElement {
       this.chips,
       h("span", { class: "spacer" }),
       this.showSelect(),
-      h("span", { class: "search-box" }, this.search, this.counter, this.step("↑", gettext("Previous match"), -1), this.step("↓", gettext("Next match"), 1)),
+      h("span", { class: "search-box" }, this.search, this.regexButton(), this.counter, this.step("↑", gettext("Previous match"), -1), this.step("↓", gettext("Next match"), 1)),
       this.toggle(gettext("Filter"), false, (on) => {
         this.filtering = on;
         if (this.query) void this.reload();
       }),
       this.toggle(gettext("Times"), false, (on) => this.classList.toggle("with-times", on)),
-      this.toggle(gettext("Wrap"), false, (on) => {
-        this.classList.toggle("wrapped", on);
-        this.render();
-      }),
+      this.toggle(gettext("Wrap"), false, (on) => this.holdPlace(() => this.classList.toggle("wrapped", on))),
       this.followToggle(),
       h("a", { class: "button small", href: `/api/v1/jobs/${this.jobId}/logs/download`, download: true }, gettext("Download")),
     );
+  }
+
+  private regexButton(): HTMLElement {
+    const label = gettext("Regular expression");
+    const button = h("button", { type: "button", class: "icon toggle", "aria-pressed": "false", "aria-label": label, title: label }, ".*");
+    button.addEventListener("click", () => {
+      this.regex = !this.regex;
+      button.setAttribute("aria-pressed", String(this.regex));
+      this.lookFor(this.query);
+    });
+    return button;
   }
 
   private step(sign: string, label: string, by: number): HTMLElement {
@@ -484,7 +552,7 @@ export class LogView extends HTMLElement {
   }
 
   private resize(): void {
-    const rows = this.classList.contains("wrapped") ? 0 : this.lines.length;
+    const rows = this.isWrapped() ? 0 : this.lines.length;
     this.spacer.style.height = rows ? `${rows * ROW}px` : "auto";
   }
 
@@ -492,10 +560,10 @@ export class LogView extends HTMLElement {
     this.resize();
     if (this.follow) this.scrollToEnd();
     const [from, to] = this.range();
-    const shift = this.classList.contains("wrapped") ? 0 : from * ROW;
+    const shift = this.isWrapped() ? 0 : from * ROW;
     this.rows.style.transform = `translateY(${shift}px)`;
     this.rows.replaceChildren(...this.lines.slice(from, to).map((line) => this.row(line)));
-    if (this.follow && this.classList.contains("wrapped")) this.scrollToEnd();
+    if (this.follow && this.isWrapped()) this.scrollToEnd();
     this.say(this.emptyText());
     this.pill.hidden = this.follow || (this.unseen === 0 && !this.detached);
     this.pill.textContent = this.unseen
@@ -511,9 +579,13 @@ export class LogView extends HTMLElement {
     return this.ended ? gettext("Nothing was printed.") : gettext("Nothing has been printed yet. Lines appear here as they are written.");
   }
 
-  /** Which lines belong in the document. Wrapped lines have no fixed height: then it is the newest ones. */
+  /** Which lines belong in the document. Wrapped lines have no fixed height: then it is many around the reader's. */
   private range(): [number, number] {
-    if (this.classList.contains("wrapped")) return [Math.max(0, this.lines.length - WRAPPED_ROWS), this.lines.length];
+    if (this.isWrapped()) {
+      const place = this.indexOf(this.anchor);
+      const end = place < 0 ? this.lines.length : Math.min(this.lines.length, place + WRAPPED_ROWS / 2);
+      return [Math.max(0, end - WRAPPED_ROWS), end];
+    }
     const first = Math.floor(this.scroller.scrollTop / ROW);
     const count = Math.ceil(this.scroller.clientHeight / ROW);
     return [Math.max(0, first - OVERSCAN), Math.min(this.lines.length, first + count + OVERSCAN)];
@@ -543,13 +615,10 @@ export class LogView extends HTMLElement {
   }
 
   private highlight(parent: HTMLElement, text: string): void {
-    const needle = this.query.toLowerCase();
     let at = 0;
-    while (needle) {
-      const found = text.toLowerCase().indexOf(needle, at);
-      if (found < 0) break;
-      parent.append(text.slice(at, found), h("mark", {}, text.slice(found, found + needle.length)));
-      at = found + needle.length;
+    for (const [from, to] of this.find(text)) {
+      parent.append(text.slice(at, from), h("mark", {}, text.slice(from, to)));
+      at = to;
     }
     parent.append(text.slice(at));
   }

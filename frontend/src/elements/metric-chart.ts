@@ -3,7 +3,7 @@
  * it; a zoom asks for finer data. Plotly draws at most twice a second, and not at all while nobody looks.
  */
 import Plotly from "plotly.js-basic-dist-min";
-import { addPoint, bucketWidth, coarsen, emptySeries, MOST_BUCKETS, smooth, type Series } from "../core/buckets";
+import { emptySeries, LiveSeries, smooth, type Series } from "../core/buckets";
 import { Cursor } from "../core/cursor";
 import { debounce, embedded, h } from "../core/dom";
 import { getJson } from "../core/http";
@@ -17,7 +17,12 @@ type Axis = "step" | "elapsed" | "wall";
 interface MetricsAnswer {
   series: Record<string, Series>;
   next: number;
+  /** Of the buckets. */
+  width: number;
 }
+
+/** Attempt -> key -> series. */
+type History = Map<number, Map<string, LiveSeries>>;
 
 const DRAW_MS = 600;
 const BUCKETS = 1000;
@@ -37,10 +42,10 @@ export class MetricChart extends HTMLElement {
   private logY = false;
   private key = "";
   private zoom: [number, number] | null = null;
-  /** Attempt -> key -> series, whole run. */
-  private history = new Map<number, Map<string, Series>>();
+  /** The whole run; on the axes of time x counts from 1970. */
+  private history: History = new Map();
   /** The same for the part that is zoomed into. */
-  private detail: Map<number, Map<string, Series>> | null = null;
+  private detail: History | null = null;
   private cursor = new Cursor(0);
   /** Where the axis of elapsed time begins: the time of the first point. */
   private base = 0;
@@ -83,10 +88,10 @@ export class MetricChart extends HTMLElement {
   private async load(): Promise<void> {
     const generation = ++this.generation;
     try {
-      const { history, next } = await this.fetchAll(null);
+      const { history, next } = await this.fetchAll();
       if (generation !== this.generation) return;
       this.base = this.axis === "elapsed" ? firstX(history) : 0;
-      this.history = shifted(history, this.base);
+      this.history = history;
       this.cursor = new Cursor(next);
       this.listen();
       this.draw();
@@ -97,26 +102,45 @@ export class MetricChart extends HTMLElement {
   }
 
   /** All attempts that are shown, newest last. `next` is where the live points begin: the smallest of the answers' cursors. */
-  private async fetchAll(range: [number, number] | null): Promise<{ history: Map<number, Map<string, Series>>; next: number }> {
-    const newest = Math.max(1, this.job?.attempt ?? 1);
-    const history = new Map<number, Map<string, Series>>();
+  private async fetchAll(range?: [number, number]): Promise<{ history: History; next: number }> {
+    const newest = this.newest();
+    const history: History = new Map();
     let next = Infinity;
     for (let attempt = Math.max(1, newest - ATTEMPTS_SHOWN + 1); attempt <= newest; attempt += 1) {
-      const answer = await getJson<MetricsAnswer>(this.metricsUrl(attempt, range));
-      history.set(attempt, new Map(Object.entries(answer.series)));
+      const answer = await this.fetchOne(attempt, range);
+      const ofAttempt = Object.entries(answer.series).map(([key, series]) => [key, new LiveSeries(series, answer.width)] as const);
+      history.set(attempt, new Map(ofAttempt));
       next = Math.min(next, answer.next);
     }
     return { history, next: Number.isFinite(next) ? next : 0 };
   }
 
-  private metricsUrl(attempt: number, range: [number, number] | null): string {
+  private async fetchOne(attempt: number, [from, to]: [number, number] | [null, null] = [null, null]): Promise<MetricsAnswer> {
     const x = this.axis === "step" ? "step" : "wall";
     const query = new URLSearchParams({ x, buckets: String(BUCKETS), attempt: String(attempt) });
-    if (range) {
-      query.set("from", String(range[0] + this.base));
-      query.set("to", String(range[1] + this.base));
-    }
-    return `/api/v1/jobs/${this.jobId}/metrics?${query}`;
+    if (from !== null && Number.isFinite(from)) query.set("from", String(from));
+    if (to !== null && Number.isFinite(to)) query.set("to", String(to));
+    const answer = await getJson<MetricsAnswer>(`/api/v1/jobs/${this.jobId}/metrics?${query}`);
+    for (const series of Object.values(answer.series)) onlyNumbers(series);
+    return answer;
+  }
+
+  private newest(): number {
+    return Math.max(1, this.job?.attempt ?? 1);
+  }
+
+  /** Without a socket: only the end of the newest attempt is read again. */
+  private async readOn(): Promise<void> {
+    const attempt = this.newest();
+    const known = this.history.get(attempt);
+    if (!known?.size) return this.load();
+    const generation = this.generation;
+    const from = Math.min(...[...known.values()].map((series) => series.tail()));
+    const answer = await this.fetchOne(attempt, [from, Infinity]);
+    if (generation !== this.generation) return;
+    for (const [key, tail] of Object.entries(answer.series)) seriesOf(this.history, attempt, key).replaceFrom(from, tail, answer.width);
+    this.cursor.skipTo(answer.next);
+    this.dirty = true;
   }
 
   private listen(): void {
@@ -130,14 +154,16 @@ export class MetricChart extends HTMLElement {
         // Points that are gone for good, or a cursor of other data: begin anew from what there is.
         if (frame.t === "gap" || (frame.t === "error" && frame.code === "cursor_beyond_head")) void this.load();
       },
-      poll: () => this.load(),
+      poll: () => this.readOn(),
     });
   }
 
   private take(points: MetricPoint[], hi: number): void {
     for (const point of this.cursor.take(points, hi)) {
-      addLive(this.history, point, this.xOf(point));
-      if (this.detail && this.inZoom(this.xOf(point))) addLive(this.detail, point, this.xOf(point));
+      const x = this.xOf(point);
+      for (const history of this.detail && this.inZoom(x) ? [this.history, this.detail] : [this.history]) {
+        seriesOf(history, point.attempt, point.key).add(x, finite(point.value));
+      }
       this.dirty = true;
     }
   }
@@ -147,9 +173,7 @@ export class MetricChart extends HTMLElement {
   }
 
   private xOf(point: MetricPoint): number {
-    if (this.axis === "step") return point.step;
-    const seconds = dateOf(point.time).getTime() / 1000;
-    return this.axis === "wall" ? seconds : seconds - this.base;
+    return this.axis === "step" ? point.step : dateOf(point.time).getTime() / 1000;
   }
 
   private async jobChanged(job: Job): Promise<void> {
@@ -172,7 +196,7 @@ export class MetricChart extends HTMLElement {
     this.fetchAll(range)
       .then(({ history }) => {
         if (this.zoom !== range) return;
-        this.detail = shifted(history, this.base);
+        this.detail = history;
         this.draw();
       })
       .catch(() => undefined);
@@ -317,7 +341,11 @@ export class MetricChart extends HTMLElement {
   private fromAxis(value: unknown): number | null {
     if (value === undefined) return null;
     // Plotly writes dates without a zone; ours are drawn in local time.
-    return this.axis === "wall" ? new Date(String(value).replace(" ", "T")).getTime() / 1000 : Number(value);
+    return this.axis === "wall" ? new Date(String(value).replace(" ", "T")).getTime() / 1000 : Number(value) + this.base;
+  }
+
+  private onAxis(x: number): number | string {
+    return this.axis === "wall" ? localTime(x) : x - this.base;
   }
 
   private traces(): Plotly.Trace[] {
@@ -326,13 +354,13 @@ export class MetricChart extends HTMLElement {
     const traces: Plotly.Trace[] = [];
     for (const [attempt, series] of shown) {
       const data = series.get(this.key);
-      if (data && data.x.length) traces.push(...this.tracesOf(data, attempt, attempt === newest));
+      if (data?.length) traces.push(...this.tracesOf(data.shown(), attempt, attempt === newest));
     }
     return traces;
   }
 
   private tracesOf(data: Series, attempt: number, newest: boolean): Plotly.Trace[] {
-    const x = this.axis === "wall" ? data.x.map(localTime) : data.x;
+    const x = data.x.map((at) => this.onAxis(at));
     const index = orderedKeys(this.history).indexOf(this.key);
     const colours = COLOURS[this.isDark() ? "dark" : "light"];
     const colour = colours[(newest ? index : index + attempt) % colours.length] as string;
@@ -419,10 +447,7 @@ export class MetricChart extends HTMLElement {
     return this.events
       .filter((event) => event.replica)
       .slice(-50)
-      .map((event) => {
-        const seconds = dateOf(event.time).getTime() / 1000;
-        return { x: this.axis === "wall" ? localTime(seconds) : seconds - this.base, text: event.text };
-      });
+      .map((event) => ({ x: this.onAxis(dateOf(event.time).getTime() / 1000), text: event.text }));
   }
 
   private axisTitle(): string {
@@ -434,7 +459,7 @@ export class MetricChart extends HTMLElement {
 
   private current(): Series {
     const newest = Math.max(...this.history.keys());
-    return this.history.get(newest)?.get(this.key) ?? emptySeries();
+    return this.history.get(newest)?.get(this.key)?.shown() ?? emptySeries();
   }
 
   private showSummary(): void {
@@ -459,7 +484,8 @@ export class MetricChart extends HTMLElement {
     const from = Math.max(0, x.length - TABLE_ROWS);
     const head = [this.axisTitle(), gettext("last"), gettext("least"), gettext("most")];
     const rows = x.slice(from).map((value, i) => {
-      const cells = [this.axis === "wall" ? localTime(value) : short(value), ...[last, min, max].map((of) => short(of[from + i]))];
+      const at = this.onAxis(value);
+      const cells = [typeof at === "string" ? at : short(at), ...[last, min, max].map((of) => short(of[from + i]))];
       return h("tr", {}, ...cells.map((cell) => h("td", {}, cell)));
     });
     this.table.replaceChildren(
@@ -474,49 +500,32 @@ export class MetricChart extends HTMLElement {
 }
 
 /** Cost first, the rest by name. */
-function orderedKeys(history: Map<number, Map<string, Series>>): string[] {
+function orderedKeys(history: History): string[] {
   const keys = new Set([...history.values()].flatMap((series) => [...series.keys()]));
   return [...keys].sort((a, b) => Number(b === "cost") - Number(a === "cost") || a.localeCompare(b));
 }
 
-function firstX(history: Map<number, Map<string, Series>>): number {
-  const first = [...history.values()].flatMap((series) => [...series.values()].map((one) => one.x[0] ?? Infinity));
+function firstX(history: History): number {
+  const first = [...history.values()].flatMap((series) => [...series.values()].map((one) => one.shown().x[0] ?? Infinity));
   const least = Math.min(...first);
   return Number.isFinite(least) ? least : Date.now() / 1000;
 }
 
-/** As the server gives it, with x counted from `base` and only numbers that can be drawn. */
-function shifted(history: Map<number, Map<string, Series>>, base: number): Map<number, Map<string, Series>> {
-  for (const ofAttempt of history.values()) {
-    for (const series of ofAttempt.values()) {
-      series.x = series.x.map((x) => x - base);
-      for (const name of ["min", "max", "last"] as const) series[name] = series[name].map(finite);
-    }
-  }
-  return history;
+function seriesOf(history: History, attempt: number, key: string): LiveSeries {
+  const ofAttempt = history.get(attempt) ?? new Map<string, LiveSeries>();
+  history.set(attempt, ofAttempt);
+  const series = ofAttempt.get(key) ?? new LiveSeries();
+  ofAttempt.set(key, series);
+  return series;
 }
 
-function addLive(history: Map<number, Map<string, Series>>, point: MetricPoint, x: number): void {
-  const ofAttempt = history.get(point.attempt) ?? new Map<string, Series>();
-  history.set(point.attempt, ofAttempt);
-  const series = ofAttempt.get(point.key) ?? emptySeries();
-  const width = widthOf(series);
-  addPoint(series, x, finite(point.value), width);
-  const end = series.x.length - 1;
-  const span = (series.x[end] as number) - (series.x[0] as number);
-  ofAttempt.set(point.key, end >= MOST_BUCKETS ? coarsen(series, bucketWidth(span, BUCKETS)) : series);
+function onlyNumbers(series: Series): void {
+  for (const name of ["min", "max", "last"] as const) series[name] = series[name].map(finite);
 }
 
 /** What can be drawn; the rest leaves a gap. */
 function finite(value: number | string | null): number | null {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
-}
-
-/** Once a series is reduced, its last buckets tell how wide they are; before that each x is its own. */
-function widthOf(series: Series): number {
-  const end = series.x.length - 1;
-  if (end < BUCKETS / 2) return 0;
-  return bucketWidth((series.x[end] as number) - (series.x[0] as number), BUCKETS);
 }
 
 function lowest(values: (number | null)[]): number {

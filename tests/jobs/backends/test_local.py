@@ -102,6 +102,84 @@ def test_the_death_of_an_agent_is_seen_as_lost(backend: LocalBackend, plan: Call
     backend.stop(attempt.ref, NO_GRACE)
 
 
+def kill_agent(attempts: Path) -> None:
+    state = ReplicaState.load(directory(attempts))
+    assert state is not None
+    os.kill(state.pid, signal.SIGKILL)
+
+
+def test_what_a_killed_agent_had_kept_is_delivered_once(
+    backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
+) -> None:
+    attempt = plan("for n in range(500): print('line', n, flush=True)\nimport time; time.sleep(600)")
+    attempt = replace(attempt, replicas=attempt.replicas[:1])
+    portal.fail = 1_000_000
+    backend.launch(attempt)
+    spool = directory(attempts) / "logs.spool"
+    wait_until(backend, attempt.ref, lambda view: spool.exists() and "line 499" in spool.read_text())
+    kill_agent(attempts)
+    portal.fail = 0
+    view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert portal.texts("stdout") == [f"line {number}" for number in range(500)]
+    assert ["killed" in text for text in portal.texts("system")] == [True]
+    assert view.replicas[0].why == "its agent is gone and left no word of how the process ended"
+    state = ReplicaState.load(directory(attempts))
+    assert state is not None
+    assert (state.handed_over, state.delivered) == (True, True)
+
+
+def test_what_an_agent_gave_up_to_deliver_is_delivered_with_its_last_report(
+    backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
+) -> None:
+    attempt = plan("print('said', flush=True)\nimport time; time.sleep(600)")
+    attempt = replace(attempt, replicas=attempt.replicas[:1])
+    portal.fail = 1_000_000
+    backend.launch(attempt)
+    spool = directory(attempts) / "logs.spool"
+    wait_until(backend, attempt.ref, lambda view: spool.exists() and "said" in spool.read_text())
+    backend.stop(attempt.ref, NO_GRACE)
+    until = time.monotonic() + 15
+    while contract.is_locked(directory(attempts)) and time.monotonic() < until:
+        time.sleep(0.05)
+    portal.fail = 0
+    wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.EXITED)
+    assert portal.texts("stdout") == ["said"]
+    assert portal.last_report()["why"] in ("was asked to stop", "did not stop when it was asked to, and was killed")
+
+
+def test_what_a_killed_agent_left_running_is_ended(
+    backend: LocalBackend, plan: Callable, attempts: Path, marker: Path
+) -> None:
+    script = (
+        "import time\nif os.fork() == 0:\n    os.setsid()\n    open({!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    )
+    daemon = marker.with_name("daemon")
+    attempt = plan(script.format(str(daemon)))
+    attempt = replace(attempt, replicas=attempt.replicas[:1])
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, lambda view: daemon.exists() and daemon.read_text() != "")
+    kill_agent(attempts)
+    wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert not runs(int(daemon.read_text()))
+
+
+def runs(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # a zombie has no command line
+    except OSError:
+        return False
+
+
+def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
+    attempt = plan(BackendContract.DEAF)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, lambda view: marker.exists() and len(marker.read_text().split()) == 2)
+    backend.stop(attempt.ref, timedelta(minutes=10))
+    backend.stop(attempt.ref, NO_GRACE)
+    view = wait_until(backend, attempt.ref, all_exited)
+    assert [one.signal for one in view.replicas] == [9, 9]
+
+
 def test_an_agent_that_cannot_start_is_seen_with_its_complaint(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:

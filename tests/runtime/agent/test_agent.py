@@ -400,3 +400,18 @@ def test_what_the_agent_was_not_told_is_said() -> None:
     )
     assert answer.returncode == contract.EXIT_ERROR
     assert answer.stderr.startswith("REGATTA_REPLICA_DIR is not set")
+
+
+def test_events_beyond_the_cap_are_dropped_and_it_is_said_once(replica: Replica, portal: IngestServer) -> None:
+    replica.run(
+        """
+        import json, os, socket
+        link = socket.socket(fileno=int(os.environ["REGATTA_AGENT_FD"]))
+        for _ in range(10_010):
+            link.sendall(json.dumps({"op": "event", "kind": "x", "text": "again"}).encode() + b"\\n")
+        """
+    )
+    assert len(portal.taken["events"]) == 10_000
+    assert [text for text in portal.texts("system") if "events" in text] == [
+        "only the first 10,000 events of a replica are kept"
+    ]

@@ -44,7 +44,7 @@ def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
         spool.append(batch)
     numbered = list(enumerate((entry.encode() for batch in batches for entry in batch), 1))
     assert drain(spool) == numbered
-    spool.go_back(last)
+    spool.go_to(last)
     assert drain(spool) == numbered[last:]
 
 
@@ -56,7 +56,7 @@ def test_another_life_goes_on_where_the_portal_is(folder: Path, entries: list[st
     kept = whole.split(b"\n")[:-1]
     spool = spool_at(folder / "lives")
     assert drain(spool) == list(enumerate(kept, 1))[-1:], "the last entry asks where the portal is"
-    spool.go_back(min(taken, len(kept)))
+    spool.go_to(min(taken, len(kept)))
     spool.append(['"new"'])
     assert drain(spool) == list(enumerate([*kept, b'"new"'], 1))[min(taken, len(kept)) :]
 
@@ -81,7 +81,7 @@ def test_a_batch_is_due_when_it_is_old_enough_or_big_enough(tmp_path: Path) -> N
 def test_going_back_further_than_anything_was_kept_stops_at_the_end(tmp_path: Path) -> None:
     spool = spool_at(tmp_path / "end")
     spool.append(["1", "2"])
-    spool.go_back(99)
+    spool.go_to(99)
     assert spool.sent == Cursor(2, 4)
     assert spool.due(0.0) is None
 

@@ -86,7 +86,9 @@ def test_a_name_that_is_like_none_is_told_all():
         catalogue.find("zzz")
 
 
-@pytest.mark.parametrize("name", ["../public/digits", "/etc", "", "public/../public/digits", "public//digits", "a\nb"])
+@pytest.mark.parametrize(
+    "name", ["../public/digits", "/etc", "", "public/../public/digits", "public//digits", "a\nb", "a" * 5000]
+)
 def test_a_name_cannot_leave_the_search_path(name):
     with pytest.raises(UnknownDataset):
         catalogue.find(name)

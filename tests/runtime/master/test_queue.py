@@ -65,6 +65,28 @@ def said(queue: TaskQueue) -> str:
     return "\n".join(happening.text for happening in queue.happenings)
 
 
+class TestPassLines:
+    def test_a_pass_is_told_once_at_its_end_with_its_pace(self):
+        queue = queue_of(3, X, passes=1)
+        x = Asker(queue, X)
+        for task in [x.get() for _ in range(3)]:
+            x.done(task, 2.0)
+        assert "Pass 1 of 1 done in 2.0 s: 30 records, 15 records/s, 1 trainer." in said(queue).splitlines()
+
+    def test_records_of_discarded_tasks_do_not_count(self):
+        queue = queue_of(2, X, passes=1, failure_cap=0)
+        x = Asker(queue, X)
+        a, b = x.get(), x.get()
+        x.fail(a, 1.0)
+        x.done(b, 1.0)
+        assert "done in 1.0 s: 10 records, 10 records/s, 1 trainer, without 1 task." in said(queue)
+
+    def test_only_passes_between_the_first_and_the_last_may_be_left_out_of_the_log(self):
+        queue = queue_of(1, X, passes=4)
+        Asker(queue, X).work()
+        assert [it.frequent for it in queue.happenings if it.kind == "pass"] == [False, True, True, False]
+
+
 class TestTransitions:
     def test_m1_a_pass_ends_also_when_its_last_task_is_discarded(self):
         queue = queue_of(2, X, failure_cap=0)

@@ -79,7 +79,7 @@ class QueueMachine(RuleBasedStateMachine):
     def check_pass_was_whole(self, pass_id: int) -> None:
         """I4: at its end a pass has nothing todo or pending; what was not discarded was acknowledged."""
         told = [happening.text for happening in self.queue.happenings]
-        assert any(f"Pass {pass_id + 1} of" in text and "ended" in text for text in told)
+        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in told)
 
     @rule(index=INDICES)
     def join(self, index: int) -> None:

@@ -1,1 +1,0 @@
-function g(n){return typeof window>"u"?n:window.django?.gettext(n)??n}function i(n,t){return n.replace(/\{(\w+)\}/g,(e,r)=>String(t[r]??e))}function o(){return document.documentElement.lang||"en"}export{g as a,i as b,o as c};

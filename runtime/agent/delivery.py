@@ -1,0 +1,45 @@
+"""Sends what an agent that is gone had kept but not delivered. ``python -m runtime.agent --deliver``.
+
+An agent may be killed, or give up while the portal is away. What it had numbered lies in its spools; a second agent,
+started by the backend in the same directory, sends it once and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from runtime import contract
+from runtime.agent import kernel, processes
+from runtime.agent.ingest import Ingest
+from runtime.agent.settings import Settings
+from runtime.agent.shipping import Sender
+from runtime.contract import ReplicaState
+
+PATIENCE_SECONDS = 30.0
+_MISSING = "the agent of this replica was killed; what its process said in its last moment may be missing"
+
+
+def deliver(settings: Settings) -> int:
+    """Deliver, and return the agent's exit code. The backend has taken the lock and handed it on."""
+    state = ReplicaState.load(settings.directory)
+    if state is None or settings.lock_fd is None:
+        return contract.EXIT_ERROR
+    os.set_inheritable(settings.lock_fd, False)
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+    state = replace(state, pid=os.getpid(), ticks=processes.start_ticks(os.getpid()))
+    state.write(settings.directory)
+    delivered = _send(settings, state)
+    replace(state, delivered=delivered).write(settings.directory)
+    return contract.EXIT_OK if delivered else contract.EXIT_ERROR
+
+
+def _send(settings: Settings, state: ReplicaState) -> bool:
+    ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+    sender = Sender(ingest, settings.replica, state.life, settings.directory, lambda why: None)
+    sender.give_up_at(time.monotonic() + PATIENCE_SECONDS)
+    if state.phase != "exited":
+        sender.line(_MISSING)
+    sender.start()
+    return sender.finish(settings.output, state.last_report(settings.replica) if state.phase == "exited" else None)
