@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -71,6 +72,8 @@ class EtcdServer:
         """It keeps its connections and answers nothing."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
+        # The signal is on its way when kill returns; a call made now might still be answered.
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def ctl(self, *arguments: str, account: str = "") -> str:
         """What etcdctl says."""
