@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -71,6 +72,7 @@ class EtcdServer:
         """It keeps its connections and answers nothing."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)  # all of its threads have stopped
 
     def ctl(self, *arguments: str, account: str = "") -> str:
         """What etcdctl says."""

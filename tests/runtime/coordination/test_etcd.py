@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from runtime.coordination import connect as connect_to
+from runtime.coordination.accounts import open_account
 from runtime.coordination.base import (
     AccessDenied,
     Compare,
@@ -305,6 +306,8 @@ def test_a_full_etcd_is_told_in_a_sentence_and_still_read(start_etcd, open_store
     assert store.get("/kept") == kept
     with pytest.raises(StoreFull):
         store.txn([Compare("/kept", mod_revision=kept.mod_revision)], [Put("/kept", b"2")])
+    with pytest.raises(StoreFull):
+        open_account(server.url, "a-job", 1, "")
     # What the sentence says to do helps.
     for entry in store.list("/fill/").entries:
         store.delete(entry.key)
