@@ -23,7 +23,7 @@ run: environment
 	@$(BIN)/python manage.py up
 
 test: environment-dev
-	@scripts/system_packages.sh chromium gettext etcd-server etcd-client
+	@scripts/system_packages.sh chromium gettext etcd-server etcd-client openssl
 	$(BIN)/python -m pytest $(ARGS)
 
 check: environment-dev
