@@ -29,6 +29,12 @@ from runtime import contract
 _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 
 
+# How often a replica that is lost in mid-run is started again in its place, before its loss counts (see ``verdict``).
+# The master finds its queue in the coordination store, and a trainer the parameters at the servers. A parameter server
+# that comes back empty is of no use: its loss ends the attempt.
+RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 0, contract.TRAINER: 3}
+
+
 @dataclass(frozen=True)
 class ReplicaFact:
     """One replica in its present life. ``registered``: it has registered at some time; ``flushed``: its agent told of
@@ -45,6 +51,8 @@ class ReplicaFact:
     flushed: bool = False
     life: int = 1
     dismissed: bool = False
+    restarts: int = 0
+    finished: datetime | None = None
 
     @property
     def index(self) -> int:
@@ -68,6 +76,15 @@ class ReplicaFact:
         if self.state is ReplicaState.LOST:
             return True
         return self.state is ReplicaState.EXITED and (self.signal is not None or self.code == contract.EXIT_RESTART)
+
+    @property
+    def recoverable(self) -> bool:
+        """Ended by something that another life may be spared, and not too often yet.
+
+        A process that used too much memory or CPU time would do it again.
+        """
+        spent = self.out_of_memory or self.signal == signal.SIGXCPU
+        return self.left_without_blame and not spent and self.restarts < RESTARTS[self.role]
 
     @property
     def failed(self) -> bool:
@@ -117,13 +134,13 @@ def _events_of_training(
     job: JobView, replicas: Sequence[ReplicaFact], now: datetime, policy: Policy
 ) -> Iterator[Event]:
     if job.state is JobState.REGISTERING and _all_registered(replicas):
-        yield AllRegistered(job.attempt, _strength(replicas))
+        yield AllRegistered(job.attempt, _strength(replicas, ()))
     decided = verdict(job, replicas)
     if decided:
         yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
-    elif job.state is JobState.RUNNING and (told := _strength(replicas)) != job.why:
+    elif job.state is JobState.RUNNING and (told := _strength(replicas, recovering(job, replicas))) != job.why:
         yield StrengthChanged(job.attempt, told)
 
 
@@ -160,17 +177,22 @@ _ENDINGS: Mapping[Phase, ReplicaState] = {Phase.EXITED: ReplicaState.EXITED, Pha
 def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
     """Whether the attempt is over, and why. None while it goes on.
 
-    Trainers that were dismissed count for nothing. One that is killed, lost, or leaves with EXIT_RESTART is missed
-    only when fewer than ``min_trainers`` are left.
+    Trainers that were dismissed count for nothing. Who is killed, lost, or leaves with EXIT_RESTART in mid-run is
+    started again in its place (``recovering``) and does not count as lost meanwhile. A trainer for whom that is over is
+    missed only when fewer than ``min_trainers`` are left; the master and parameter servers are missed at once.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
     A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
     that alone decides nothing; but who has not registered by then came too late to train.
     """
     replicas = [replica for replica in replicas if not replica.dismissed]
+    coming = recovering(job, replicas)
     trainers = _trainers(replicas)
-    lost = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
+    missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
+    lost = [replica for replica in missed if replica not in coming]
     trained = any(replica.role == contract.MASTER and replica.succeeded for replica in replicas)
-    working = [replica for replica in trainers if not replica.ended and not (trained and replica.joining)]
+    working = [
+        replica for replica in trainers if replica in coming or not (replica.ended or (trained and replica.joining))
+    ]
     failed = [replica for replica in trainers if replica.failed]
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
@@ -182,7 +204,19 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     for replica in failed:
         why = ending(replica) + "."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
-    return _too_few(job, trainers)
+    return _too_few(job, trainers, coming)
+
+
+def recovering(job: JobView, replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
+    """Those that ended in mid-run and are to be started again.
+
+    No trainer is once one of them has come to its end: there is nothing left for it to do.
+    """
+    if job.state is not JobState.RUNNING:
+        return []
+    ending = any(trainer.succeeded or trainer.failed for trainer in _trainers(replicas))
+    candidates = [replica for replica in replicas if replica.recoverable and not replica.dismissed]
+    return [replica for replica in candidates if not (ending and replica.role == contract.TRAINER)]
 
 
 def _trainers(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
@@ -195,8 +229,8 @@ def _is_missed(replica: ReplicaFact) -> bool:
     return replica.ended and not (replica.role == contract.MASTER and replica.succeeded)
 
 
-def _too_few(job: JobView, trainers: Sequence[ReplicaFact]) -> AttemptEnded | None:
-    lost = [replica for replica in trainers if replica.left_without_blame]
+def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> AttemptEnded | None:
+    lost = [replica for replica in trainers if replica.left_without_blame and replica not in coming]
     left = len(trainers) - len(lost)
     if not lost or left >= max(1, job.min_trainers):
         return None
@@ -217,16 +251,19 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
     return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
 
 
-def _strength(replicas: Sequence[ReplicaFact]) -> str:
+def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> str:
     trainers = _trainers(replicas)
-    lost = [replica for replica in trainers if replica.left_without_blame]
-    joining = [replica.name for replica in trainers if replica.joining]
+    lost = [
+        replica for replica in replicas if replica in coming or (replica in trainers and replica.left_without_blame)
+    ]
+    joining = [replica.name for replica in replicas if replica.joining and not replica.dismissed]
     if not lost and not joining:
         return f"Training with {count(len(trainers), 'trainer')}."
-    told = [ending(replica) for replica in lost]
+    told = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
     if joining:
         told.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
-    there = f"{len(trainers) - len(lost) - len(joining)} of {count(len(trainers), 'trainer')}"
+    missing = sum(replica in lost or replica.joining for replica in trainers)
+    there = f"{len(trainers) - missing} of {count(len(trainers), 'trainer')}"
     return f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}."
 
 

@@ -16,7 +16,8 @@ LAUNCHING    The backend is given the plan (Launch). Doing this twice starts not
 REGISTERING  Processes run; each has to say that it is ready, the trainers by calling ``dist.init()``. Agents report
              it, through ingest. A trainer that is lost here does not hold the others up while enough are left.
 RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.facts.verdict``. Meanwhile trainers may
-             join and leave as a person wishes: ``jobs.staffing`` compares the wish with who is there.
+             join and leave as a person wishes, and who is lost is started again in its place, as far as
+             ``jobs.facts.RESTARTS`` allows: ``jobs.staffing`` compares who should be there with who is.
 STOPPING     The reason of the end is fixed and is never replaced. Stop is repeated until every process has ended and
              every agent has told so after the last of its output, or ``jobs.facts.Policy.drain`` has passed
              without that word.

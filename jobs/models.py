@@ -112,6 +112,8 @@ class Replica(models.Model):
     heartbeat = models.DateTimeField(null=True, blank=True)
     # How often it was started: runtime.contract.LIFE. What else is kept here is about the present life.
     life = models.PositiveIntegerField(default=1)
+    # How often it was started again after a loss: jobs.facts.RESTARTS bounds it.
+    restarts = models.PositiveIntegerField(default=0)
     # It was asked to leave, for fewer trainers are wanted; its end is neither a loss nor a failure.
     dismissed = models.BooleanField(default=False)
     # Its agent told of the end, after the last of its output.

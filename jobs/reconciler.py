@@ -8,7 +8,7 @@ and the builder are only ever called between transactions. Any number of reconci
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -22,7 +22,7 @@ from django.db.models import F
 from jobs import effects, staffing
 from jobs.backends import registry
 from jobs.backends.base import AttemptView, LaunchFailed, Phase
-from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge
+from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
 from jobs.lifecycle import (
     CancelRequested,
     CloseAttempt,
@@ -34,7 +34,7 @@ from jobs.lifecycle import (
     effects_due,
     step,
 )
-from jobs.models import Attempt, Job, Replica, Transition
+from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
 from jobs.reasons import Reason
 from jobs.states import ACTIVE, TERMINAL, JobState, ReplicaState
@@ -108,28 +108,29 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
     for event in events_from(loaded.view, facts, now, policy()):
         if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
             return True
-    if loaded.view.state is JobState.RUNNING and _staff(loaded, facts):
+    if loaded.view.state is JobState.RUNNING and _staff(loaded, facts, now):
         return True
     return _work(loaded, clock)
 
 
 # --- Who should be there ---------------------------------------------------------------------------------------------
-def _staff(loaded: Loaded, facts: Facts) -> bool:
-    """Have the trainers that are wanted: in the rows, then at the backend. True where rows were changed."""
-    wanted = staffing.changes(loaded.view, merge(facts.replicas, facts.view))
+def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
+    """Have the replicas that should be there: in the rows, then at the backend. True where rows were changed."""
+    merged = merge(facts.replicas, facts.view)
+    wanted = staffing.changes(loaded.view, merged, now)
     if wanted:
-        _write_staff(loaded, wanted)
+        _write_staff(loaded, wanted, [fact for fact in merged if fact.name in wanted.replace], now)
         return True
     if facts.view is not None and loaded.attempt is not None:
         try:
             _bring_about(loaded, loaded.attempt, facts.view)
         except (LaunchFailed, OSError):
-            _log.warning("Job %s could not be given its trainers; the sweep tries again.", loaded.job.pk, exc_info=True)
+            _log.warning("Job %s could not be given its replicas; the sweep tries again.", loaded.job.pk, exc_info=True)
     return False
 
 
 @transaction.atomic
-def _write_staff(loaded: Loaded, wanted: staffing.Changes) -> None:
+def _write_staff(loaded: Loaded, wanted: staffing.Changes, replaced: Sequence[ReplicaFact], now: datetime) -> None:
     """Nothing is written where somebody else has moved the job since it was loaded."""
     job = loaded.job
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(revision=F("revision") + 1):
@@ -141,6 +142,10 @@ def _write_staff(loaded: Loaded, wanted: staffing.Changes) -> None:
     )
     rows.filter(name__in=wanted.dismiss).update(dismissed=True)
     rows.filter(name__in=wanted.return_).update(life=F("life") + 1, **_FRESH)
+    for fact in replaced:
+        rows.filter(name=fact.name).update(life=F("life") + 1, restarts=F("restarts") + 1, **_FRESH)
+        text = f"{ending(fact)}; started again ({fact.restarts + 1} of {RESTARTS[fact.role]})."
+        JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
     effects.publish(job)
 
 
@@ -267,6 +272,8 @@ def replica_fact(row: Replica) -> ReplicaFact:
         flushed=row.flushed,
         life=row.life,
         dismissed=row.dismissed,
+        restarts=row.restarts,
+        finished=row.finished,
     )
 
 

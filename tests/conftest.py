@@ -29,8 +29,8 @@ def _why_no_processes() -> str:
 
 
 def _why_no_etcd() -> str:
-    missing = [name for name in ("etcd", "etcdctl") if shutil.which(name) is None]
-    return f"there is no {missing[0]} (Debian: apt-get install etcd-server etcd-client)" if missing else ""
+    missing = [name for name in ("etcd", "etcdctl", "openssl") if shutil.which(name) is None]
+    return f"there is no {missing[0]} (Debian: apt-get install etcd-server etcd-client openssl)" if missing else ""
 
 
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).

@@ -25,15 +25,18 @@ class EtcdServer:
         name: str = "single",
         peers: dict[str, str] | None = None,
         port: int | None = None,
+        scheme: str = "http",
     ) -> None:
         self.port = port or free_port()
+        self._health_port = free_port()
         self.password = "s3cret/@"
         peers = peers or {name: peer_address()}
         self._directory = directory / name
         self._command = [
             *("etcd", "--name", name, "--data-dir", str(self._directory)),
-            *("--listen-client-urls", f"http://127.0.0.1:{self.port}"),
-            *("--advertise-client-urls", f"http://127.0.0.1:{self.port}"),
+            *("--listen-client-urls", f"{scheme}://127.0.0.1:{self.port}"),
+            *("--advertise-client-urls", f"{scheme}://127.0.0.1:{self.port}"),
+            *("--listen-metrics-urls", f"http://127.0.0.1:{self._health_port}"),
             *("--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]),
             *("--initial-cluster", ",".join(f"{member}={address}" for member, address in peers.items())),
             # Leases of one second, and a leader soon.
@@ -72,8 +75,7 @@ class EtcdServer:
         """It keeps its connections and answers nothing."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
-        # The signal is on its way when kill returns; a call made now might still be answered.
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)  # all of its threads have stopped
 
     def ctl(self, *arguments: str, account: str = "") -> str:
         """What etcdctl says."""
@@ -95,7 +97,7 @@ class EtcdServer:
         self.ctl("auth", "enable")
 
     def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection(self.server, timeout=1.0)
+        connection = http.client.HTTPConnection("127.0.0.1", self._health_port, timeout=1.0)
         try:
             connection.request("GET", "/health")
             return b'"health":"true"' in connection.getresponse().read()
@@ -103,6 +105,15 @@ class EtcdServer:
             return False
         finally:
             connection.close()
+
+
+def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that vouches for itself, and its key."""
+    certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=etcd -addext subjectAltName=IP:127.0.0.1"
+    command += f" -out {certificate} -keyout {key}"
+    subprocess.run(command.split(), check=True, capture_output=True, timeout=20)
+    return certificate, key
 
 
 def cluster(directory: Path, members: Sequence[str]) -> dict[str, EtcdServer]:

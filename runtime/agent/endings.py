@@ -28,6 +28,10 @@ class Force(StrEnum):
     UNHEARD = "unheard"
 
 
+# The code that a process is given that was ended for one of these: it is to be tried again, or has itself to blame.
+_CODES = {Force.FENCED: contract.EXIT_RESTART, Force.PROCESSES: contract.EXIT_ERROR}
+
+
 @dataclass(frozen=True)
 class Forced:
     force: Force
@@ -93,8 +97,8 @@ def ending(status: int, forced: Forced | None, error: TracebackReader, memory: i
     """Tell an exit. ``status`` as ``subprocess`` has it: the exit code, or minus the number of the signal."""
     code, number = (status, None) if status >= 0 else (None, -status)
     if forced:
-        if forced.force is Force.FENCED:
-            code, number = contract.EXIT_RESTART, None
+        if forced.force in _CODES:
+            code, number = _CODES[forced.force], None
         return Ending(code, number, forced.force is Force.MEMORY, forced.why)
     if number is not None:
         return Ending(None, number, False, _ended_by(number, cpu_seconds))

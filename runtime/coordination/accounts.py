@@ -15,6 +15,8 @@ from runtime import contract
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_connection import (
     DELETE_RANGE,
+    LEASE_GRANT,
+    LEASE_REVOKE,
     RANGE,
     ROLE_ADD,
     ROLE_DELETE,
@@ -35,13 +37,13 @@ def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
     """The address at which the attempt reaches the etcd of ``site``; may be called again.
 
     Where ``site`` names a user, the attempt gets one of its own that may touch nothing but its keys. Where it names
-    none, everybody shares: the answer is ``site``, after etcd was seen to answer. Raises CoordinationError.
+    none, everybody shares: the answer is ``site``. Raises CoordinationError, also where etcd could not be written.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
         span = _span(address, job_id, attempt)
+        _try_out(connection, span)
         if not address.user:
-            connection.call(RANGE, etcdrpc.RangeRequest(**span, count_only=True))
             return site
         name = _name(job_id, attempt)
         permission = auth_pb2.Permission(permType=auth_pb2.Permission.READWRITE, **span)
@@ -72,6 +74,13 @@ def _name(job_id: str, attempt: int) -> str:
 def _span(address: EtcdAddress, job_id: str, attempt: int) -> dict[str, bytes]:
     """From where to where the attempt's keys reach."""
     return address.span(contract.attempt_prefix(job_id, attempt))
+
+
+def _try_out(connection: Connection, span: dict[str, bytes]) -> None:
+    """Better told now than by every process of the attempt: who may read, and whether there is room to write."""
+    connection.call(RANGE, etcdrpc.RangeRequest(**span, count_only=True))
+    lease = connection.call(LEASE_GRANT, etcdrpc.LeaseGrantRequest(TTL=1))
+    connection.call(LEASE_REVOKE, etcdrpc.LeaseRevokeRequest(ID=lease.ID))
 
 
 def _unless(words: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:

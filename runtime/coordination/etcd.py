@@ -50,9 +50,10 @@ from runtime.coordination.etcd_connection import (
 
 _RELIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
-# etcd takes 128 operations in a transaction, and counts those of nested ones from its own level downwards: three
-# levels of this many pass. How much fits is then a matter of bytes.
-_OPERATIONS_A_LEVEL = 40
+# So many operations etcd takes in a transaction. It counts those of nested ones from its own level downwards: three
+# levels of a third each pass, and how much fits is then a matter of bytes.
+_MOST_OPERATIONS = 128
+_OPERATIONS_A_LEVEL = _MOST_OPERATIONS // 3
 
 
 class EtcdStore:
@@ -263,6 +264,8 @@ class _Names:
 
 def _nested(requests: Sequence[Any]) -> Sequence[Any]:
     """The same as one transaction, where they are too many for a flat one."""
+    if len(requests) <= _MOST_OPERATIONS:
+        return requests
     while len(requests) > _OPERATIONS_A_LEVEL:
         requests = [
             etcdrpc.RequestOp(request_txn=etcdrpc.TxnRequest(success=requests[begin : begin + _OPERATIONS_A_LEVEL]))

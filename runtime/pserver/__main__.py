@@ -6,23 +6,82 @@ import logging
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
 
-from runtime import contract
+from runtime import contract, coordination
 from runtime.channel import Channel
+from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.meta import Book
+from runtime.contract import PSERVER, Environment
+from runtime.coordination.base import Compare
+from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
+from runtime.pserver import keeper
+from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
 
+REGISTRATION_SECONDS = 30.0
+
 log = logging.getLogger("pserver")
+
+
+class _Checkpoints:
+    """Where this server's checkpoints are."""
+
+    def __init__(self, environment: Environment, channel: Channel) -> None:
+        self._environment = environment
+        self._channel = channel
+        self._identity = Identity(environment.job_id, environment.index, environment.pservers)
+        self._files = LocalFiles(Path(environment.checkpoint_dir))
+        self._book = Book(coordination.connect(environment.coordination), environment.job_id)
+
+    def restore(self, shard: Shard) -> None:
+        keeper.restore(
+            shard, self._identity, self._files, self._book, self._environment.mode, self._tell, time.monotonic()
+        )
+
+    def keep(self, server: ShardServer, on_lost: Callable[[str], object]) -> Keeper:
+        """Begin to write, once this process is registered. Raises TimeoutError, ConnectionError."""
+        owner = self._registration()
+        seconds = self._environment.checkpoint_seconds
+        kept = Keeper(server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost)
+        kept.start()
+        return kept
+
+    def _registration(self) -> Compare:
+        mine = (PSERVER, self._environment.index)
+        members = self._channel.wait_for_members(
+            lambda members: any((member.role, member.index) == mine for member in members), REGISTRATION_SECONDS
+        )
+        incarnation = next(member.incarnation for member in members if (member.role, member.index) == mine)
+        key = contract.member_key(self._environment.job_id, self._environment.attempt, *mine)
+        return Compare(key, create_revision=incarnation)
+
+    def _tell(self, kind: str, text: str) -> None:
+        log.info(text)
+        self._channel.event(kind, text)
 
 
 def main() -> int:
     """Serve until SIGTERM (exit 0), or until the lease is lost (exit 75)."""
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
-    environment = contract.read()
+    try:
+        return _serve(contract.read())
+    except (RegattaError, TimeoutError, ConnectionError) as error:
+        log.error(error)
+        return contract.EXIT_RESTART
+
+
+def _serve(environment: Environment) -> int:
     channel = Channel.from_environment()
     shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
+    checkpoints = _Checkpoints(environment, channel) if environment.checkpoint_dir else None
+    if checkpoints:
+        checkpoints.restore(shard)
     server = ShardServer(shard, job_crc(environment.job_id, environment.attempt))
     ended = threading.Event()
     fenced: list[str] = []
@@ -37,9 +96,12 @@ def main() -> int:
     channel.on_fenced(fence)
     channel.on_members(server.change_members)
     channel.hello(server.address)
+    kept = checkpoints.keep(server, fence) if checkpoints else None
     ended.wait()
     log.info("ending at version %d%s", shard.version, f": {fenced[0]}" if fenced else "")
     server.close()
+    if kept and not fenced:
+        kept.close()
     channel.close()
     return contract.EXIT_RESTART if fenced else contract.EXIT_OK
 

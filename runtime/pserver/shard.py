@@ -22,6 +22,7 @@ from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.pace import Pace
+from runtime.pserver.snapshot import Kept, Snapshot
 
 Array = NDArray[Any]
 Ticket = Hashable
@@ -117,6 +118,9 @@ class Shard:
         self.late = 0  # steps that were dropped because their version was made without them
         self._pushed: dict[int, tuple[Ticket, Step]] = {}
         self._applied: dict[int, int] = {}  # last number seen of each live trainer
+        self._restored: Mapping[int, int] = {}  # the same of earlier ones, by incarnation
+        self.cut_at: int | None = None  # the version to cut at, if it is still to come
+        self._snapshot: Snapshot | None = None
 
     # --- Membership --------------------------------------------------------------------------------------------------
     def change_members(self, live: Mapping[int, int]) -> Releases:
@@ -124,6 +128,9 @@ class Shard:
         out: Releases = []
         for index in self._barrier.change_members(live):
             out += self._forget(index)
+        for index, incarnation in live.items():
+            if incarnation in self._restored:
+                self._applied.setdefault(index, self._restored[incarnation])
         if not self._pushed:
             self._barrier.admit_all(self.version)
         return out + self._advance() + self._let_pull() + self._elect()
@@ -210,6 +217,48 @@ class Shard:
             parameter[:] = value
         self.ready = True
         return [Release(ticket, Outcome.DONE, self.version), *self._elect()]
+
+    # --- Snapshots ---------------------------------------------------------------------------------------------------
+    @property
+    def synchronous(self) -> bool:
+        """Whether a version is the same step of training on all servers."""
+        return self._mode.synchronous
+
+    def restore(
+        self,
+        declaration: Declaration,
+        version: int,
+        blocks: Sequence[Kept],
+        sequences: Mapping[int, int],
+        now: float,
+    ) -> None:
+        """Be as at a checkpoint: values and state of every block, and which requests they contain."""
+        self._accept(declaration, now)
+        for parameter, state, kept in zip(self.parameters, self._state, blocks, strict=True):
+            for array, values in zip((parameter, *state), kept, strict=True):
+                array[:] = values
+        self.version, self.ready, self._restored = version, True, sequences
+
+    def cut(self) -> Snapshot | None:
+        """A snapshot of the present version, or the one that is being written; None where there are no values."""
+        self.cut_at = None
+        if self._snapshot is None and self.ready:
+            blocks = [(parameter, *state) for parameter, state in zip(self.parameters, self._state, strict=True)]
+            live = self._barrier.live
+            sequences = {live[index]: seq for index, seq in self._applied.items() if index in live}
+            self._snapshot = Snapshot(self.version, blocks, sequences)
+        return self._snapshot
+
+    def cut_when_due(self) -> Snapshot | None:
+        """The snapshot that is being written; cut now if this is the version to cut at."""
+        if self.version == self.cut_at:
+            self.cut()
+        return self._snapshot
+
+    def forget_cut(self, snapshot: Snapshot) -> None:
+        """A snapshot is written, or is not needed any more."""
+        if self._snapshot is snapshot:
+            self._snapshot = None
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def begin_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
@@ -319,6 +368,8 @@ class Shard:
 
     def _update(self, gradients: Iterable[Array], scale: float) -> None:
         """Make the next version; without gradients it is the same as the last."""
+        if (snapshot := self.cut_when_due()) is not None:
+            snapshot.detach()
         self.version += 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
             self._optimiser.apply(parameter, gradient, state, self.version, scale)

@@ -111,6 +111,16 @@ class Job:
                     self._end(why)
                 yield batch
 
+    def source(self) -> TaskSource:
+        """Where the tasks of the job's data set come from, for another loop than ``steps``. Raises UsageError."""
+        name = self._find(None).name
+        with self._guard():
+            return self._tasks(name, None)
+
+    def why_leave(self) -> str:
+        """Why this process should end and be started again; empty while it should not."""
+        return self._surroundings.why_leave()
+
     def _tasks(self, dataset: str, passes: int | None) -> TaskSource:
         """The connection to the master is kept; alone every loop has a queue of its own."""
         if self._source is None or self._environment.alone:

@@ -41,7 +41,7 @@ def house(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House
         house.kill_all()
 
 
-def test_the_example_is_trained_and_leaves_nothing_in_etcd(
+def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothing_in_it(
     house: House, guarded: EtcdServer, root: CoordinationStore
 ) -> None:
     account = f"root:{guarded.password}"
@@ -52,8 +52,10 @@ def test_the_example_is_trained_and_leaves_nothing_in_etcd(
         user = f"regatta-{job.id}-1"
         assert user in guarded.ctl("user", "list", account=account)
         _check_who_knows_what(house)
+        guarded.kill()
+        guarded.start()
         ended = portal.wait(job.id, END_SECONDS)
-    assert ended.state == "SUCCEEDED", ended
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
     until("the account is gone", lambda: user not in guarded.ctl("user", "list", account=account), 10)
     until("the keys are gone", lambda: not root.list("/").entries, 10)
 

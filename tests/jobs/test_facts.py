@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge, verdict
+from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge, recovering, verdict
 from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.reasons import Reason
 from jobs.states import JobState, ReplicaState
@@ -33,6 +34,11 @@ def exited(name: str, code: int | None = 0, **fields: object) -> ReplicaFact:
 
 def killed(name: str, number: int = 9) -> ReplicaFact:
     return exited(name, None, signal=number)
+
+
+def spent(name: str) -> ReplicaFact:
+    """Killed once more than it is started again."""
+    return replace(killed(name), restarts=3)
 
 
 def attempt(*trainers: ReplicaFact) -> tuple[ReplicaFact, ...]:
@@ -85,20 +91,71 @@ def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
     assert ended.why == "Trained with 1 of 2 trainers; trainer-1 was ended by SIGKILL."
 
 
-def test_a_job_goes_on_with_one_trainer_less_and_says_so() -> None:
+def test_a_trainer_that_is_killed_is_started_again() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), killed("trainer-1")))
+    assert event == StrengthChanged(
+        1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL and is started again."
+    )
+
+
+def test_a_master_that_is_killed_is_started_again() -> None:
+    [event] = events(job(), killed("master-0"), replica("pserver-0"), replica("trainer-0"))
+    assert event == StrengthChanged(
+        1, "Training goes on with 1 of 1 trainer; master-0 was ended by SIGKILL and is started again."
+    )
+
+
+def test_a_master_that_is_killed_too_often_is_missed() -> None:
+    lost = replace(killed("master-0"), restarts=3)
+    ended = verdict(job(), (lost, replica("pserver-0"), replica("trainer-0")))
+    assert ended is not None and ended.reason is Reason.REPLICA_LOST
+
+
+@pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
+def test_nobody_is_started_again_outside_of_the_run(state: JobState) -> None:
+    assert recovering(job(state), attempt(replica("trainer-0"), killed("trainer-1"))) == []
+
+
+@pytest.mark.parametrize(
+    ("lost", "again"),
+    [
+        (killed("trainer-1"), True),
+        (exited("trainer-1", 75), True),
+        (replica("trainer-1", state=ReplicaState.LOST), True),
+        (killed("master-0"), True),
+        (replace(killed("trainer-1"), restarts=2), True),
+        (replace(killed("trainer-1"), restarts=3), False),
+        (replace(killed("trainer-1"), out_of_memory=True), False),
+        (replace(killed("trainer-1"), dismissed=True), False),
+        (killed("trainer-1", signal.SIGXCPU), False),
+        (exited("trainer-1", 1), False),
+        (exited("master-0", 0), False),
+        (killed("pserver-0"), False),
+    ],
+    ids=lambda value: f"{value.name} {value.state} {value.signal or value.code}" if not isinstance(value, bool) else "",
+)
+def test_who_is_started_again(lost: ReplicaFact, again: bool) -> None:
+    assert recovering(job(), (replica("trainer-0"), lost)) == ([lost] if again else [])
+
+
+def test_no_trainer_is_started_again_once_one_is_done() -> None:
+    assert recovering(job(), attempt(exited("trainer-0"), killed("trainer-1"))) == []
+
+
+def test_a_job_goes_on_with_one_trainer_less_and_says_so() -> None:
+    [event] = events(job(), *attempt(replica("trainer-0"), spent("trainer-1")))
     assert event == StrengthChanged(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
 
 
 def test_the_last_trainer_killed_is_the_end() -> None:
-    ended = verdict(job(), attempt(killed("trainer-0")))
+    ended = verdict(job(), attempt(spent("trainer-0")))
     assert ended is not None
     assert ended.reason is Reason.KILLED
     assert ended.why == "0 of 1 trainers are left and the job needs 1: trainer-0 was ended by SIGKILL."
 
 
 def test_fewer_than_the_minimum_is_the_end() -> None:
-    ended = verdict(job(min_trainers=2), attempt(replica("trainer-0"), killed("trainer-1")))
+    ended = verdict(job(min_trainers=2), attempt(replica("trainer-0"), spent("trainer-1")))
     assert ended is not None and ended.reason is Reason.KILLED
 
 

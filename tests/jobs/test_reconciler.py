@@ -13,7 +13,7 @@ from jobs import effects, reconciler, services
 from jobs.backends.base import Phase
 from jobs.batches import Report
 from jobs.lifecycle import BuildStarted
-from jobs.models import Attempt, Job, Replica, Transition
+from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.states import JobState
 from portal.common.time import now
 from quota.models import Limit, Reservation
@@ -203,7 +203,38 @@ def test_an_end_that_only_the_backend_saw_is_written_down(backend: ObedientBacke
     row = Replica.objects.get(name="trainer-1")
     assert (row.state, row.signal, row.flushed) == ("exited", 9, False)
     job.refresh_from_db()
-    assert job.why == "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL."
+    assert job.why == "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL and is started again."
+
+
+def ended_before(job: Job, name: str, seconds: float) -> None:
+    Replica.objects.filter(attempt__job=job, name=name).update(finished=now() - timedelta(seconds=seconds))
+
+
+def test_a_lost_master_begins_another_life_and_the_timeline_tells(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
+    reconciler.reconcile(job.pk)
+    assert "restart master-0 as 2" not in backend.calls, "not at once"
+    ended_before(job, "master-0", 1)
+    assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    row = Replica.objects.get(name="master-0")
+    assert (row.state, row.life, row.restarts, row.signal) == ("waiting", 2, 1, None)
+    assert backend.calls[-1] == "restart master-0 as 2"
+    event = JobEvent.objects.get(job=job, kind="restarted")
+    assert (event.replica, event.text) == ("master-0", "master-0 was ended by SIGKILL; started again (1 of 3).")
+    job.refresh_from_db()
+    assert job.why == "Training with 2 of 2 trainers; master-0 is joining."
+
+
+def test_the_restarts_of_a_replica_are_bounded(backend: ObedientBackend, submit: Submit) -> None:
+    job = running(submit)
+    for life in (1, 2, 3, 4):
+        backend.becomes(next(iter(backend.views)), "trainer-1", Phase.LOST, life=life, why="it is gone")
+        reconciler.reconcile(job.pk)
+        ended_before(job, "trainer-1", 10)
+        assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    row = Replica.objects.get(name="trainer-1")
+    assert (row.state, row.life, row.restarts) == ("lost", 4, 3)
 
 
 def test_one_broken_job_does_not_hold_up_the_sweep(use: Use, submit: Submit) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import settings
@@ -24,6 +24,15 @@ def wish(trainers: int) -> JobView:
 
 def trainer(index: int, **fields: object) -> ReplicaFact:
     return replace(ReplicaFact(f"trainer-{index}", "trainer", ReplicaState.REGISTERED, registered=True), **fields)
+
+
+def test_who_is_lost_is_replaced_after_a_while_that_grows() -> None:
+    waits = []
+    for restarts in range(3):
+        lost = trainer(1, state=ReplicaState.EXITED, signal=9, restarts=restarts, finished=NOW)
+        tenths = (n for n in range(100) if changes(wish(2), [trainer(0), lost], NOW + timedelta(seconds=n / 10)))
+        waits.append(next(tenths) / 10)
+    assert waits == [0.5, 2, 5]
 
 
 LEFT: dict[str, object] = {"state": ReplicaState.EXITED, "code": 75, "flushed": True}
@@ -54,7 +63,7 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0, "flushed": T
     ],
 )
 def test_the_wish_is_compared_with_who_is_there(wanted: int, there: list[ReplicaFact], expected: Changes) -> None:
-    assert changes(wish(wanted), there) == expected
+    assert changes(wish(wanted), there, NOW) == expected
 
 
 class Scaling(RuleBasedStateMachine):
@@ -71,7 +80,7 @@ class Scaling(RuleBasedStateMachine):
 
     @rule()
     def staff(self) -> None:
-        asked = changes(wish(self.wanted), tuple(self.trainers.values()))
+        asked = changes(wish(self.wanted), tuple(self.trainers.values()), NOW)
         for index in asked.hire:
             assert index not in self.trainers
             self.trainers[index] = trainer(index)

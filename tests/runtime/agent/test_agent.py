@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime import contract, coordination
+from tests.etcd_server import EtcdServer
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 
@@ -344,6 +345,29 @@ def test_hello_registers_and_the_end_takes_the_registration_back_at_once(
     replica.wait()
     assert store.get(key) is None
     store.close()
+
+
+@pytest.mark.etcd
+def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_sentence(replica: Replica, guarded: EtcdServer) -> None:
+    report = replica.run(JOINED, COORDINATION=f"etcd://somebody:wrong@{guarded.server}")
+    assert report["why"].startswith("lost its place in the job: etcd does not take this user and password.")
+
+
+@pytest.mark.etcd
+def test_an_etcd_that_comes_late_is_waited_for(replica: Replica, portal: IngestServer, tmp_path: Path) -> None:
+    server = EtcdServer(tmp_path)
+    replica.start(JOINED + "    print('joined', flush=True)\n    time.sleep(600)", COORDINATION=server.url)
+    portal.wait_until(lambda: bool(portal.reports))
+    server.start()
+    try:
+        portal.wait_until(lambda: "joined" in portal.texts("stdout"))
+        store = coordination.connect(server.url)
+        replica.ask_to_stop()
+        replica.wait()
+        assert store.list("/regatta/").entries == ()
+        store.close()
+    finally:
+        server.kill()
 
 
 # --- What it may see -------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_ordinary_lines_are_no_errors() -> None:
         (-60, None, Ending(None, 60, False, "was ended by signal 60")),
         (-24, None, Ending(None, 24, False, "used more than its 3,600 s of CPU time")),
         (-9, Forced(Force.MEMORY, "out"), Ending(None, 9, True, "out")),
-        (-9, Forced(Force.PROCESSES, "many"), Ending(None, 9, False, "many")),
+        (-9, Forced(Force.PROCESSES, "many"), Ending(1, None, False, "many")),
         (-15, Forced(Force.FENCED, "lost"), Ending(contract.EXIT_RESTART, None, False, "lost")),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +15,8 @@ from tests.etcd_server import EtcdServer
 def start_etcd(tmp_path: Path) -> Iterator[Callable[..., EtcdServer]]:
     started: list[EtcdServer] = []
 
-    def start(*arguments: str) -> EtcdServer:
-        started.append(EtcdServer(tmp_path, *arguments))
+    def start(*arguments: str, **options: Any) -> EtcdServer:
+        started.append(EtcdServer(tmp_path, *arguments, **options))
         started[-1].start()
         return started[-1]
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 
 from runtime.coordination import connect as connect_to
+from runtime.coordination.accounts import open_account
 from runtime.coordination.base import (
     AccessDenied,
     Compare,
+    CoordinationError,
     CoordinationStore,
     Delete,
     Put,
@@ -30,7 +32,7 @@ from runtime.coordination.base import (
 from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
-from tests.etcd_server import EtcdServer, cluster
+from tests.etcd_server import EtcdServer, cluster, make_certificate
 
 pytestmark = pytest.mark.etcd
 
@@ -139,11 +141,29 @@ def test_a_forked_child_connects_anew(etcd):
     store.close()
 
 
+def test_over_tls_only_a_server_is_believed_that_the_certificates_vouch_for(start_etcd, tmp_path):
+    certificate, key = make_certificate(tmp_path, "etcd")
+    server = start_etcd("--cert-file", str(certificate), "--key-file", str(key), scheme="https")
+    store = connect_to(f"{server.url}?ca={certificate}")
+    written = store.put("/a", b"1")
+    assert store.get("/a") == written
+    store.close()
+    store = connect_to(f"{server.url}?ca={make_certificate(tmp_path, 'other')[0]}")
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        store.get("/a")
+    store.close()
+
+
+def test_certificates_that_cannot_be_read_are_told_in_a_sentence():
+    with pytest.raises(CoordinationError, match="Correct ca= in its address"):
+        connect_to("etcd://127.0.0.1:1?ca=/nowhere/ca.pem").get("/a")
+
+
 # --- A server that goes away -----------------------------------------------------------------------------------------
 def test_killed_and_started_again_it_keeps_entries_leases_and_watches(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
-    lease = store.grant(5.0)
+    lease = store.grant(10.0)
     held = store.put("/w/held", b"1", lease=lease)
     watcher = Watcher(store, "/w/", held.mod_revision)
     store.put("/w/before", b"1")
@@ -151,6 +171,7 @@ def test_killed_and_started_again_it_keeps_entries_leases_and_watches(start_etcd
     server.kill()
     with pytest.raises(StoreUnavailable, match="did not answer"):
         store.put("/w/lost", b"1")
+    time.sleep(3.0)  # the lease's holder tries once and more
     server.start()
     eventually(lambda: _answers(store))
     store.put("/w/after", b"1")
@@ -305,6 +326,8 @@ def test_a_full_etcd_is_told_in_a_sentence_and_still_read(start_etcd, open_store
     assert store.get("/kept") == kept
     with pytest.raises(StoreFull):
         store.txn([Compare("/kept", mod_revision=kept.mod_revision)], [Put("/kept", b"2")])
+    with pytest.raises(StoreFull):
+        open_account(server.url, "a-job", 1, "")
     # What the sentence says to do helps.
     for entry in store.list("/fill/").entries:
         store.delete(entry.key)

@@ -119,7 +119,9 @@ class Attempt:
             replica.points += message["points"]
         elif message["op"] == contract.HELLO:
             with self._lock:
-                entry = self._store.put(contract.member_key("job", 1, role, index), b"{}")
+                key = contract.member_key("job", 1, role, index)
+                self._store.delete(key)  # the lease of an earlier process in its place has run out
+                entry = self._store.put(key, b"{}")
                 member = Member(role, index, entry.create_revision, message["address"])
                 self._members[member.name] = member
                 self._spread()

@@ -1,0 +1,25 @@
+"""Training in any language: ``python -m runtime.gateway -- COMMAND...`` starts a program and answers it over HTTP.
+
+The program finds the gateway's address, on this machine only, in REGATTA_GATEWAY. Errors are JSON: a stable ``code``
+and a sentence ``why``.
+
+    GET  /v1/task                        200 {"task", "pass", "epoch", "records", "chunks"}: work, the same until it is
+                                         reported; 204: wait for Retry-After seconds, then ask again; 410: all is done
+    GET  /v1/records/TASK?format=csv     its records: a line each, label first; format=raw: u32 length and bytes each,
+                                         little-endian (runtime/data/records.py)
+    POST /v1/task/TASK/done              {"epoch", "metrics"?}; also /fail {"epoch", "why"} and /release {"epoch"};
+                                         409 "stale": another trainer has it now
+    POST /v1/params                      {"params": {NAME: {"shape", "dtype"?: "f4" | "f8", "values"?}},
+                                          "opt"?: {"name": "SGD", "lr": 0.1}, "mode"?, "wire"?}; values are zeros if not
+                                         given, and the job's where another trainer was first
+    GET  /v1/params/NAME?dtype=f4        the values: f4 or f8 little-endian, or csv, a line each
+    POST /v1/params/NAME?op=push         the body is the gradient of one parameter, in any of the forms
+    POST /v1/params/NAME?op=push_pull&n=128   the same, and makes the step of 128 samples: the gradients of all other
+                                         parameters have been pushed; gives the new values
+    POST /v1/report                      {"cost": 0.3}: points on the job's charts
+    POST /v1/save?path=model.bin         {"saved": true} in the one trainer that was elected; writes the body, or
+                                         without one the parameters as .npz
+
+After SIGTERM every answer is 503 with Retry-After and the task in hand is given back. The program's exit code: 0
+finished, 75 start me again, else the task in hand has failed.
+"""

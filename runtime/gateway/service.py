@@ -1,0 +1,243 @@
+"""The gateway's HTTP side: paths to the desk's functions, numbers and records in the forms that a program reads."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import struct
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.data import records
+from runtime.errors import Leaving, Lost, RegattaError, UsageError
+from runtime.gateway.desk import DTYPES, Desk, Over, Stale
+from runtime.trainer.tasks import JobFailed
+
+Array = NDArray[Any]
+
+BODY_LIMIT = 4 * 1024**3
+WAIT_SECONDS = 1  # between two questions for a task
+LEAVING_SECONDS = 30  # after which a program that is still there may find another gateway
+CSV = "csv"
+
+_LENGTH = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: HTTPStatus
+    body: bytes = b""
+    kind: str = "application/octet-stream"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Request(NamedTuple):
+    names: Mapping[str, str]  # parts of the path
+    query: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Mapping[str, Any]:
+        """Raises UsageError."""
+        try:
+            told = json.loads(self.body or b"{}")
+        except ValueError as error:
+            raise UsageError(f"The body is no JSON: {error}.") from None
+        if not isinstance(told, dict):
+            raise UsageError("The body is a JSON object.")
+        return told
+
+
+class Service:
+    """Serves a desk on 127.0.0.1, below a path that nobody guesses. ``leaving``: why this process should end."""
+
+    def __init__(self, desk: Desk, leaving: Callable[[], str]) -> None:
+        self._desk = desk
+        self._leaving = leaving
+        self._secret = secrets.token_urlsafe(16)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server.daemon_threads = True
+        self._routes: list[tuple[str, re.Pattern[str], Callable[[Request], Reply]]] = [
+            ("GET", re.compile(r"/v1/task"), self._task),
+            ("POST", re.compile(r"/v1/task/(?P<task>[0-9]+)/(?P<how>done|fail|release)"), self._report_task),
+            ("GET", re.compile(r"/v1/records/(?P<task>[0-9]+)"), self._records),
+            ("POST", re.compile(r"/v1/params"), self._declare),
+            ("GET", re.compile(r"/v1/params/(?P<name>.+)"), self._values),
+            ("POST", re.compile(r"/v1/params/(?P<name>.+)"), self._push),
+            ("POST", re.compile(r"/v1/report"), self._report),
+            ("POST", re.compile(r"/v1/save"), self._save),
+        ]
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/{self._secret}"
+
+    def start(self) -> None:
+        threading.Thread(target=self._server.serve_forever, name="gateway", daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, method: str, target: str, body: bytes) -> Reply:
+        """The reply to a request; whatever goes wrong in it becomes a typed one."""
+        if self._leaving():
+            return _unavailable(self._leaving())
+        address = urlsplit(target)
+        path = address.path.removeprefix(f"/{self._secret}")
+        if path == address.path:
+            return _problem(HTTPStatus.NOT_FOUND, "unknown", "The address is in REGATTA_GATEWAY, whole.")
+        for wanted, pattern, function in self._routes:
+            if wanted == method and (match := pattern.fullmatch(path)):
+                names = {name: unquote(part) for name, part in match.groupdict().items()}
+                return _guarded(function, Request(names, dict(parse_qsl(address.query)), body))
+        return _problem(HTTPStatus.NOT_FOUND, "unknown", f"There is no {method} {path}; see runtime/gateway.")
+
+    # --- Routes ------------------------------------------------------------------------------------------------------
+    def _task(self, request: Request) -> Reply:
+        task = self._desk.next_task()
+        if task is None:
+            return Reply(HTTPStatus.NO_CONTENT, headers={"Retry-After": str(WAIT_SECONDS)})
+        chunks = [chunk._asdict() for chunk in task.chunks]
+        count = sum(chunk.records for chunk in task.chunks)
+        told = {"task": task.task_id, "pass": task.pass_id, "epoch": task.epoch, "records": count, "chunks": chunks}
+        return _json(told)
+
+    def _report_task(self, request: Request) -> Reply:
+        self._desk.report_task(int(request.names["task"]), request.names["how"], request.json())
+        return _json({})
+
+    def _records(self, request: Request) -> Reply:
+        found = self._desk.records(int(request.names["task"]))
+        form = request.query.get("format", "raw")
+        if form == CSV:
+            lines = (",".join([repr(label), *map(repr, features.ravel().tolist())]) for features, label in found)
+            return _csv(lines)
+        if form != "raw":
+            raise UsageError(f"Records come as raw or csv, not {form!r}.")
+        coded = [records.encode(features, label) for features, label in found]
+        return Reply(HTTPStatus.OK, b"".join(part for data in coded for part in (_LENGTH.pack(len(data)), data)))
+
+    def _declare(self, request: Request) -> Reply:
+        return _json({"version": self._desk.declare(request.json())})
+
+    def _values(self, request: Request) -> Reply:
+        return _numbers(self._desk.values(request.names["name"]), request.query)
+
+    def _push(self, request: Request) -> Reply:
+        name, query = request.names["name"], request.query
+        gradient = _gradient(request.body, query)
+        if query.get("op", "push_pull") == "push":
+            self._desk.push(name, gradient)
+            return _json({})
+        samples = query.get("n", "1")
+        if not samples.isdigit():
+            raise UsageError(f"n is the number of samples behind the gradients, not {samples!r}.")
+        return _numbers(self._desk.push_pull(name, gradient, int(samples)), query)
+
+    def _report(self, request: Request) -> Reply:
+        self._desk.report(request.json())
+        return _json({})
+
+    def _save(self, request: Request) -> Reply:
+        return _json({"saved": self._desk.save(request.query.get("path", "model.npz"), request.body)})
+
+
+# --- Replies ---------------------------------------------------------------------------------------------------------
+def _guarded(function: Callable[[Request], Reply], request: Request) -> Reply:
+    try:
+        return function(request)
+    except Over as over:
+        return _problem(HTTPStatus.GONE, "done", str(over))
+    except Stale as stale:
+        return _problem(HTTPStatus.CONFLICT, "stale", str(stale))
+    except JobFailed as failed:
+        return _problem(HTTPStatus.CONFLICT, "job_failed", str(failed))
+    except (Lost, Leaving, SystemExit) as gone:
+        return _unavailable(str(gone))
+    except (RegattaError, OSError) as error:
+        return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, "refused", str(error))
+
+
+def _unavailable(why: str) -> Reply:
+    reply = _problem(HTTPStatus.SERVICE_UNAVAILABLE, "leaving", f"This trainer ends: {why}. The task is given back.")
+    return Reply(reply.status, reply.body, reply.kind, {"Retry-After": str(LEAVING_SECONDS)})
+
+
+def _problem(status: HTTPStatus, code: str, why: str) -> Reply:
+    return Reply(status, _line({"code": code, "why": why}), "application/json")
+
+
+def _json(body: Mapping[str, Any]) -> Reply:
+    return Reply(HTTPStatus.OK, _line(body), "application/json")
+
+
+def _line(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body).encode() + b"\n"
+
+
+def _csv(lines: Iterable[str]) -> Reply:
+    return Reply(HTTPStatus.OK, "".join(f"{line}\n" for line in lines).encode(), "text/csv")
+
+
+def _numbers(values: Array, query: Mapping[str, str]) -> Reply:
+    form = query.get("dtype", values.dtype.str[1:])
+    if form == CSV:
+        return _csv(map(repr, values.ravel().tolist()))
+    return Reply(HTTPStatus.OK, values.astype(_dtype(form)).tobytes())
+
+
+def _gradient(body: bytes, query: Mapping[str, str]) -> Array:
+    form = query.get("dtype", "f4")
+    try:
+        if form == CSV:
+            return np.array(body.decode().replace(",", " ").split(), "f8")
+        return np.frombuffer(body, _dtype(form))
+    except ValueError as error:
+        raise UsageError(f"The gradient cannot be read as {form}: {error}.") from None
+
+
+def _dtype(form: str) -> str:
+    if form not in DTYPES:
+        raise UsageError(f"Numbers come as {', '.join(DTYPES)} or {CSV}, not {form!r}.")
+    return DTYPES[form]
+
+
+def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(service.answer("GET", self.path, b""))
+
+        def do_POST(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            if length > BODY_LIMIT:
+                self.close_connection = True
+                why = f"A body has at most {BODY_LIMIT:,} bytes."
+                self._reply(_problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", why))
+                return
+            self._reply(service.answer("POST", self.path, self.rfile.read(length)))
+
+        def _reply(self, reply: Reply) -> None:
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            if reply.status != HTTPStatus.NO_CONTENT:
+                self.send_header("Content-Type", reply.kind)
+                self.send_header("Content-Length", str(len(reply.body)))
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        def log_message(self, *arguments: Any) -> None:
+            """The program's own output is the log."""
+
+    return Handler

@@ -1,0 +1,230 @@
+"""Keeps a shard: checkpoints now and then while training goes on, and the shard back from them after a crash.
+
+In synchronous training all servers cut at the same version: the first of them announces one that is still to come, and
+each keeps what it has when it gets there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.checkpoint import reader, writer
+from runtime.checkpoint.files import Files
+from runtime.checkpoint.format import Header
+from runtime.checkpoint.meta import Book
+from runtime.checkpoint.reader import Checkpoint, Key
+from runtime.coordination.base import Compare, StoreUnavailable
+from runtime.errors import Lost
+from runtime.pserver.declaration import BlockPlace, Declaration, Mode
+from runtime.pserver.server import ShardServer
+from runtime.pserver.shard import Shard
+from runtime.pserver.slots import even_table
+from runtime.pserver.snapshot import Snapshot
+
+LOOK_SECONDS = 0.5
+# The version to cut at is announced so long before it comes that every server hears of it.
+NOTICE_SECONDS = 2.0
+
+# kind and text of an event on the job's timeline
+Tell = Callable[[str, str], object]
+log = logging.getLogger("pserver")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Server ``shard`` of ``shards`` of a job."""
+
+    job: str
+    shard: int
+    shards: int
+
+
+def restore(shard: Shard, identity: Identity, files: Files, book: Book, mode: str, tell: Tell, now: float) -> bool:
+    """Bring a fresh shard back from the newest checkpoints that are whole; False where there are none.
+
+    The checkpoints may be those of another number of servers.
+    """
+    generation = book.generation()
+    if not generation:
+        return False
+
+    def unusable(why: str) -> None:
+        tell("checkpoint", why)
+
+    def wanted(header: Header) -> Callable[[Key], bool]:
+        return {key for place in _places(header, identity) for key in _keys(place, header.kinds)}.__contains__
+
+    found = reader.restore(files, generation, Mode.parse(mode).synchronous, wanted, unusable)
+    if not found:
+        tell("checkpoint", "No checkpoint could be used; the parameters begin anew.")
+        return False
+    _fill(shard, identity, found, now)
+    servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
+    tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
+    return True
+
+
+def _fill(shard: Shard, identity: Identity, found: Sequence[Checkpoint], now: float) -> None:
+    same = len(found) == identity.shards
+    header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
+    declaration = Declaration.from_json(header.declaration)
+    blocks = {key: numbers for checkpoint in found for key, numbers in checkpoint.blocks.items()}
+    arrays = [
+        tuple(np.frombuffer(blocks[key], declaration.tensors[place.tensor].dtype) for key in _keys(place, header.kinds))
+        for place in _places(header, identity)
+    ]
+    sequences = {int(incarnation): seq for incarnation, seq in header.sequences.items()} if same else {}
+    shard.restore(declaration, header.version, arrays, sequences, now)
+
+
+def _places(header: Header, identity: Identity) -> Sequence[BlockPlace]:
+    """The blocks of what a file declares that this server holds."""
+    declaration = Declaration.from_json(header.declaration)
+    return [place for place in declaration.blocks(even_table(identity.shards)) if place.server == identity.shard]
+
+
+def _keys(place: BlockPlace, kinds: int) -> Sequence[Key]:
+    """Where a block and its optimiser's state are in a file."""
+    return [(place.tensor * kinds + kind, place.block) for kind in range(kinds)]
+
+
+class Keeper:
+    """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
+
+    A checkpoint that fails is told and tried again the next time. ``on_lost`` hears that another process is this
+    server.
+    """
+
+    def __init__(
+        self,
+        server: ShardServer,
+        identity: Identity,
+        files: Files,
+        book: Book,
+        owner: Compare,
+        seconds: float,
+        tell: Tell,
+        on_lost: Callable[[str], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        self._shard = server.shard
+        self._identity = identity
+        self._files = files
+        self._book = book
+        self._owner = owner
+        self._seconds = seconds
+        self._tell = tell
+        self._on_lost = on_lost
+        self._clock = clock
+        self._due = clock() + seconds
+        self._seen = (self._shard.version, clock())
+        self._heard = 0  # the last version that was announced
+        self._kept = self._shard.version  # the version of the last checkpoint
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is there now, and end."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._server.changed:
+            snapshot = self._shard.cut()
+        self._save(snapshot)
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            self.look(self._clock())
+
+    def look(self, now: float) -> None:
+        """Ask for a cut where one is due, and write one that was made."""
+        try:
+            self._order(now)
+        except StoreUnavailable as error:
+            log.info("no checkpoint for now: %s", error)
+        with self._server.changed:
+            snapshot = self._shard.cut_when_due()
+        self._save(snapshot)
+
+    # --- When --------------------------------------------------------------------------------------------------------
+    def _order(self, now: float) -> None:
+        """Decide at which version to cut, or hear it from the first server."""
+        together = self._identity.shards > 1 and self._shard.synchronous
+        if together and self._identity.shard:
+            version = self._book.announced(self._identity.shards)
+            if version > self._heard:
+                self._heard = version
+                self._shard.cut_at = version
+        elif now >= self._due:
+            self._due = now + self._seconds
+            if together:
+                self._announce(now)
+            else:
+                with self._server.changed:
+                    self._shard.cut()
+
+    def _announce(self, now: float) -> None:
+        """Name a version that comes when all have heard of it."""
+        (before, at), present = self._seen, self._shard.version
+        rate = (present - before) / max(now - at, LOOK_SECONDS)
+        version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
+        self._seen = (present, now)
+        self._book.announce(self._identity.shards, version, self._owner)
+        self._shard.cut_at = version
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+    def _save(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None:
+            return
+        try:
+            if snapshot.version != self._kept:
+                self._write(snapshot)
+        except Lost as error:
+            self._on_lost(str(error))
+        except (OSError, StoreUnavailable) as error:
+            why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+            self._tell("checkpoint", f"The checkpoint of version {snapshot.version} failed: {why}. Training goes on.")
+        finally:
+            with self._server.changed:
+                self._shard.forget_cut(snapshot)
+
+    def _write(self, snapshot: Snapshot) -> None:
+        began = self._clock()
+        header = self._header(snapshot)
+        entry = writer.save(self._files, self._book, header, self._blocks(snapshot), self._owner, time.time())
+        self._kept = snapshot.version
+        log.info("checkpoint of version %d: %s bytes, %.1f s", entry.version, f"{entry.size:,}", self._clock() - began)
+
+    def _header(self, snapshot: Snapshot) -> Header:
+        declaration = self._shard.declaration
+        assert declaration is not None  # noqa: S101  only a shard with values is cut
+        return Header(
+            job=self._identity.job,
+            shard=self._identity.shard,
+            shards=self._identity.shards,
+            incarnation=self._owner.create_revision or 0,
+            version=snapshot.version,
+            declaration=declaration.to_json(),
+            kinds=1 + declaration.rule.slots,
+            blocks=len(snapshot),
+            sequences={str(incarnation): seq for incarnation, seq in snapshot.sequences.items()},
+        )
+
+    def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:
+        kinds = self._header(snapshot).kinds
+        for number, place in enumerate(self._shard.places):
+            with self._server.changed:
+                kept = snapshot.take(number)
+            for (array, block), numbers in zip(_keys(place, kinds), kept, strict=True):
+                yield array, block, numbers.data.cast("B")

@@ -1,0 +1,35 @@
+"""Replicas that are killed in mid-run: the job goes on within the same attempt and tells what happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from client import Client, Job
+from tests.end_to_end import code, processes
+from tests.end_to_end.house import House
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+
+
+def trains(portal: Client, job: Job, replica: str, steps: int) -> bool:
+    return any(line.text == f"step {steps}" for line in portal.logs(job.id, replica=replica))
+
+
+def story(portal: Client, job: Job) -> list[str]:
+    return [event["text"] for event in portal.events(job.id)]
+
+
+@pytest.mark.parametrize("victim", ["master-0", "trainer-1"])
+def test_who_is_killed_is_started_again_and_the_job_goes_on(house: House, portal: Client, victim: str) -> None:
+    job = portal.submit(code.slow(f"kill-{victim}", passes=16, pause=0.03))
+    until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
+    for process in house.replica(job.id, victim):
+        processes.kill(process.pid)
+    ended = portal.wait(job.id, END_SECONDS)
+    told = story(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+    assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)") for text in told)
+    lines = list(portal.logs(job.id))
+    assert [line.seq for line in lines] == list(range(1, len(lines) + 1))

@@ -1,0 +1,262 @@
+"""Checkpoints of running shards, and shards that go on from them."""
+
+import errno
+import itertools
+
+import numpy as np
+import pytest
+
+from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.meta import Book
+from runtime.contract import Member
+from runtime.coordination.base import Compare
+from runtime.coordination.embedded import EmbeddedStore
+from runtime.pserver import keeper
+from runtime.pserver.declaration import Declaration, Tensor
+from runtime.pserver.keeper import Identity, Keeper
+from runtime.pserver.optimisers import Adam
+from runtime.pserver.server import ShardServer
+from runtime.pserver.shard import Outcome, Shard, Step, Who
+from runtime.pserver.slots import even_table
+
+SIZES = {"w": 600_000, "v": 300_000, "b": 3}
+DECLARATION = Declaration(tuple(Tensor(name, (size,), "<f4") for name, size in SIZES.items()), Adam(0.1))
+INCARNATIONS = itertools.count(100)
+
+
+class Place:
+    """What outlives the servers of a job: a disk and a coordination store."""
+
+    def __init__(self, path):
+        self.files = LocalFiles(path / "checkpoints")
+        self.store = EmbeddedStore(path / "coordination.db")
+        self.book = Book(self.store, "job")
+        self.told = []
+        self.lost = []
+
+    def owner(self, index):
+        self.store.delete(f"/members/{index}")
+        entry = self.store.put(f"/members/{index}", b"")
+        return Compare(f"/members/{index}", create_revision=entry.create_revision)
+
+    def tell(self, kind, text):
+        self.told.append(text)
+
+
+class Servers:
+    """``count`` servers of a job with one trainer, restored where there is something, and their keepers."""
+
+    def __init__(self, place, count, mode="sync", files=None):
+        self.place, self.count = place, count
+        self.trainer = Who(0, next(INCARNATIONS))
+        self.declaration = Declaration(DECLARATION.tensors, DECLARATION.optimiser, mode)
+        self.shards = [Shard(index, even_table(count), 1) for index in range(count)]
+        for index, shard in enumerate(self.shards):
+            keeper.restore(shard, Identity("job", index, count), place.files, place.book, mode, place.tell, 0.0)
+        self.servers = [ShardServer(shard) for shard in self.shards]
+        self.now = 0.0
+        self.keepers = [
+            Keeper(
+                server,
+                Identity("job", index, count),
+                files or place.files,
+                place.book,
+                place.owner(index),
+                10.0,
+                place.tell,
+                place.lost.append,
+                lambda: self.now,
+            )
+            for index, server in enumerate(self.servers)
+        ]
+        for server in self.servers:
+            server.change_members([Member("trainer", self.trainer.index, self.trainer.incarnation)])
+        self.seq = 1
+        for shard in self.shards:
+            values = [np.zeros(place.stop - place.start, "f4") for place in self._places(shard)]
+            shard.declare("declare", self.trainer, self.declaration, 0.0)
+            shard.initialise("init", self.trainer, self.declaration.digest, values)
+            shard.begin_pass("begin", self.trainer, self.seq, 0)
+
+    def _places(self, shard):
+        number = self.shards.index(shard)
+        return [p for p in self.declaration.blocks(even_table(self.count)) if p.server == number]
+
+    def push(self, step):
+        rng = np.random.default_rng(step)
+        gradients = {name: rng.normal(size=size).astype("f4") for name, size in SIZES.items()}
+        self.seq += 1
+        for shard in self.shards:
+            names = [tensor.name for tensor in self.declaration.tensors]
+            parts = [gradients[names[place.tensor]][place.start : place.stop] for place in shard.places]
+            (release,) = shard.push("push", self.trainer, Step(self.seq, 1, shard.version, parts))
+            assert release.outcome is Outcome.DONE
+
+    def look(self, seconds=0.0):
+        self.now += seconds
+        for one in self.keepers:
+            one.look(self.now)
+
+    def close(self):
+        for one in self.keepers:
+            one.close()
+
+    @property
+    def values(self):
+        found = {
+            (place.tensor, place.block): values.tobytes()
+            for shard in self.shards
+            for place, values in zip(shard.places, shard.parameters, strict=True)
+        }
+        return b"".join(found[key] for key in sorted(found))
+
+    @property
+    def versions(self):
+        return {shard.version for shard in self.shards}
+
+
+@pytest.fixture
+def place(tmp_path):
+    place = Place(tmp_path)
+    yield place
+    place.store.close()
+
+
+@pytest.fixture
+def uninterrupted(tmp_path):
+    (tmp_path / "other").mkdir()
+    servers = Servers(Place(tmp_path / "other"), 1)
+    for step in range(6):
+        servers.push(step)
+    return servers.values
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (1, 2), (2, 3), (3, 1)])
+def test_training_goes_on_bit_for_bit_with_as_many_servers_or_others(place, uninterrupted, before, after):
+    first = Servers(place, before)
+    for step in range(4):
+        first.push(step)
+    first.close()
+    second = Servers(place, after)
+    assert second.versions == {4}
+    assert second.values == first.values
+    for step in (4, 5):
+        second.push(step)
+    assert second.values == uninterrupted
+    assert place.told[0].startswith("Parameter server 0 goes on from version 4")
+
+
+def test_a_checkpoint_is_written_when_its_time_has_come(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    servers.look(9.0)
+    assert place.book.generation() == ()
+    servers.look(1.0)
+    assert place.book.generation()[0].current.version == 1
+
+
+def test_nothing_is_written_twice(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    for _ in range(3):
+        servers.look(10.0)
+    assert place.book.generation()[0].previous is None
+
+
+def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    kept = servers.values
+
+    class SlowFiles(LocalFiles):
+        """A disk so slow that a push comes after the first write."""
+
+        def create(self, name):
+            draft = super().create(name)
+            servers.push(1)
+            return draft
+
+    servers.keepers[0]._files = SlowFiles(place.files.directory)
+    servers.look(10.0)
+    assert servers.versions == {2}
+    again = Servers(place, 1)
+    assert (again.versions, again.values) == ({1}, kept)
+
+
+def test_synchronous_servers_cut_at_the_version_that_the_first_announces(place):
+    servers = Servers(place, 3)
+    servers.push(0)
+    servers.look(10.0)
+    version = place.book.announced(3)
+    assert version > 1
+    assert place.book.generation() == ()
+    for step in range(1, version + 3):
+        servers.push(step)
+    servers.look()
+    assert {meta.current.version for meta in place.book.generation()} == {version}
+    assert Servers(place, 3).versions == {version}
+
+
+def test_asynchronous_servers_cut_each_for_itself(place):
+    servers = Servers(place, 2, mode="async")
+    servers.push(0)
+    servers.look(10.0)
+    assert len(place.book.generation()) == 2
+
+
+def test_a_disk_that_fails_is_told_and_training_goes_on(place):
+    class FullFiles(LocalFiles):
+        def create(self, name):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    servers = Servers(place, 1, files=FullFiles(place.files.directory))
+    servers.push(0)
+    servers.look(10.0)
+    servers.push(1)
+    assert place.told == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
+    servers.keepers[0]._files = place.files
+    servers.look(10.0)
+    assert place.book.generation()[0].current.version == 2
+
+
+def test_a_server_that_has_been_replaced_is_told_to_end(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    place.owner(0)
+    servers.look(10.0)
+    assert "has to end" in place.lost[0]
+    assert place.book.generation() == ()
+
+
+def test_a_request_that_a_checkpoint_contains_is_not_applied_again(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    servers.close()
+    shard = Shard(0, even_table(1), 1)
+    keeper.restore(shard, Identity("job", 0, 1), place.files, place.book, "sync", place.tell, 0.0)
+    shard.change_members({0: servers.trainer.incarnation})
+    gradients = [np.ones(part.size, "f4") for part in shard.parameters]
+    (release,) = shard.push("again", servers.trainer, Step(servers.seq, 1, 0, gradients))
+    assert release.outcome is Outcome.DUPLICATE
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):
+    servers = Servers(place, 1)
+    for step in range(2):
+        servers.push(step)
+        servers.look(10.0)
+    last = place.files.directory / place.book.generation()[0].current.file
+    last.write_bytes(last.read_bytes()[:-100])
+    assert Servers(place, 1).versions == {1}
+    assert "version 2 of parameter server 0 cannot be used: it is cut off" in place.told[0]
+    assert place.told[1] == "Parameter server 0 goes on from version 1."
+
+
+def test_without_a_usable_checkpoint_training_begins_anew(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    servers.close()
+    for name in place.files.names():
+        place.files.delete(name)
+    assert Servers(place, 1).versions == {0}
+    assert place.told[-1] == "No checkpoint could be used; the parameters begin anew."
