@@ -6,10 +6,12 @@ parser takes that interpreter down and nothing else.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 SECONDS = 10
@@ -48,15 +50,44 @@ class SyntaxProblem:
         return f"Line {self.line}, column {self.column}: {self.message}."
 
 
+class _Clean:
+    """Texts that were parsed without a problem, by their hash: the same code is often asked about again, by the page
+    while it is written and by those who submit it many times. The oldest are forgotten."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[bytes, None] = {}
+        self._lock = threading.Lock()
+
+    def knows(self, text: str) -> bool:
+        return _digest(text) in self._known
+
+    def add(self, texts: Iterable[str]) -> None:
+        with self._lock:
+            self._known.update((_digest(text), None) for text in texts)
+            while len(self._known) > self._most:
+                del self._known[next(iter(self._known))]
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+_CLEAN = _Clean(most=4096)
+
+
 def syntax_problems(files: Mapping[str, str]) -> dict[str, SyntaxProblem]:
     """The Python files among ``files`` (path to text) that cannot be parsed, by path."""
-    sources = {path: text for path, text in files.items() if path.endswith(".py")}
+    sources = {path: text for path, text in files.items() if path.endswith(".py") and not _CLEAN.knows(text)}
     if not sources:
         return {}
     found = _parse_apart(sources)
     if found is None:
-        return {path: problem for path, text in sources.items() if (problem := _alone(path, text))}
-    return {path: SyntaxProblem(*place) for path, place in found.items()}
+        problems = {path: problem for path, text in sources.items() if (problem := _alone(path, text))}
+    else:
+        problems = {path: SyntaxProblem(*place) for path, place in found.items()}
+    _CLEAN.add(text for path, text in sources.items() if path not in problems)
+    return problems
 
 
 def _alone(path: str, text: str) -> SyntaxProblem | None:

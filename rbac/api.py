@@ -12,7 +12,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.common.paging import paginate
-from rbac import services
+from rbac import (
+    schema,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
+    services,
+)
 from rbac.access import namespace_for, restrict, signed_in
 from rbac.models import ApiToken, Membership, Namespace, Role
 from rbac.scopes import Scope

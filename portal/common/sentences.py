@@ -78,6 +78,8 @@ SENTENCES: tuple[str, ...] = (
     _("{replica} ran out of memory (limit {limit})."),
     _("{replica} out of memory: used {used} of {limit}."),
     _("{replica} is gone."),
+    _("{replica} has registered."),
+    _("{replica} was asked to stop."),
     _("{replica} is gone: {how}."),
     _("{replica} exited with code {code}"),
     _("{replica} exited with code {code}: {error}"),

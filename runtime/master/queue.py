@@ -195,7 +195,8 @@ class TaskQueue:
         queue = cls(plan, table, now + plan.start_grace, entries=[Entry() for _ in table.tasks])
         if not table.tasks:
             queue.pass_id = plan.passes
-            queue._tell("warning", f"The data set {table.dataset} has no records: there is nothing to train.", True)
+            if table.dataset:  # that a job names none was told where its table was made
+                queue._tell("warning", f"The data set {table.dataset} has no records: there is nothing to train.", True)
         return queue
 
     @classmethod

@@ -110,3 +110,24 @@ def test_every_setting_is_in_the_operators_table() -> None:
     }
     table = re.findall(r"^\| `(REGATTA_[A-Z_]+|PORT)` \|", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE)
     assert sorted(table) == sorted(read)
+
+
+def named_places() -> list[str]:
+    """What ARCHITECTURE.md names in code type that looks like a file, a folder, or a test in a file."""
+    rooms = {path.name for path in ROOT.iterdir()}
+    named = re.findall(r"`([^`\s]+)`", (ROOT / "ARCHITECTURE.md").read_text())
+    return [name for name in dict.fromkeys(named) if name.split("/")[0] in rooms and "/" in name and "<" not in name]
+
+
+@pytest.mark.parametrize("place", named_places())
+def test_what_the_architecture_names_is_there(place: str) -> None:
+    path, _, test = place.partition("::")
+    if not (ROOT / path).exists():  # jobs/services.submit_job: a name in a module
+        module, _, name = path.rpartition(".")
+        path, test = f"{module}.py", name
+    assert (ROOT / path).exists()
+    if test:
+        pattern = rf"^\s*(def|class) {test}\b|^{test}\b"
+        source = ROOT / path
+        sources = source.rglob("*.py") if source.is_dir() else [source]
+        assert any(re.search(pattern, one.read_text(), re.MULTILINE) for one in sources)

@@ -61,6 +61,16 @@ def test_from_sign_in_to_a_trained_model(person: Callable[[], Person]) -> None:
     page.wait_for_function(
         "() => document.querySelector('metric-chart .scatterlayer path.js-line, metric-chart .js-line')"
     )
+    # The curve grows with the run, not only when the page is loaded or the job has ended.
+    page.wait_for_function(
+        """() => {
+            const plot = document.querySelector("metric-chart .chart-plot");
+            const end = plot._fullLayout.xaxis.range[1];
+            plot.dataset.first ??= end;
+            const running = document.querySelector("[data-state-chip]").dataset.state === "RUNNING";
+            return running && end > 1.5 * Number(plot.dataset.first);
+        }"""
+    )
     ada.photograph("running")
     assert ada.wait_for_state("SUCCEEDED", "FAILED", "CANCELLED") == "SUCCEEDED"
     expect(page.locator("log-view .log-text").first).to_be_visible()
@@ -84,7 +94,8 @@ def test_a_syntax_error_is_shown_at_its_place(person: Callable[[], Person]) -> N
     page.locator("code-editor .cm-content").click()
     page.keyboard.press("Control+Home")
     page.keyboard.type("if x == 1\n")
-    expect(page.locator("[data-verdict]")).to_contain_text("line 1, column 10", ignore_case=True)
+    expect(page.locator("[data-error-for=files]")).to_contain_text("train.py: Line 1, column 10")
+    expect(page.locator("code-editor .cm-lint-marker-error")).to_be_visible()
     ada.photograph("syntax-error")
 
 

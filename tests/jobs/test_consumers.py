@@ -628,3 +628,15 @@ def test_a_reader_that_takes_nothing_is_closed_with_4409(
             assert await socket.closed() == 4409
 
     play(story)
+
+
+def test_each_socket_is_told_why_in_the_language_of_its_reader(people: Personas, browser: Headers) -> None:
+    job = make_job(people.namespace, people.owner, why="Training with 2 trainers.")
+
+    async def story() -> None:
+        async with connected([*browser, (b"accept-language", b"zh-CN")]) as chinese, connected(browser) as english:
+            for socket, expected in ((chinese, "正在用 2 个训练器训练。"), (english, "Training with 2 trainers.")):
+                await socket.ask(op="sub", stream="status", job=job.pk)
+                assert (await socket.frame())["job_state"]["why"] == expected
+
+    play(story)

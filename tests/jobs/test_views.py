@@ -162,3 +162,27 @@ def test_scripts_and_styles_need_the_nonce_of_the_answer(personas: Personas, pat
 def test_nothing_is_loaded_from_another_site(personas: Personas, job: Job) -> None:
     page = personas.client("owner").get(f"/n/team/jobs/{job.pk}").content.decode()
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
+
+
+@pytest.mark.parametrize("page", ["/n/team/jobs?owner=all", "/n/team/jobs/{job}", "/api/v1/jobs/{job}"])
+def test_why_is_told_in_the_language_of_the_reader(personas: Personas, job: Job, page: str) -> None:
+    Job.objects.filter(pk=job.pk).update(why="Training with 2 trainers.")
+    told = {
+        language: personas.client("owner").get(page.format(job=job.pk), headers={"Accept-Language": language})
+        for language in ("en", "zh-CN")
+    }
+    assert "Training with 2 trainers." in told["en"].content.decode()
+    chinese = told["zh-CN"].content.decode()
+    assert "正在用 2 个训练器训练。" in chinese
+    assert "Training with 2 trainers." not in chinese
+
+
+def test_a_refused_field_is_told_in_the_language_of_the_reader(personas: Personas) -> None:
+    answer = personas.client("owner").post(
+        "/api/v1/namespaces/team/jobs",
+        {**SPEC, "name": ""},
+        content_type="application/json",
+        headers={"Accept-Language": "zh-CN"},
+    )
+    assert answer.json()["errors"]["name"] == ["请为作业起个名称，例如 digits。"]
+    assert answer.json()["detail"] == "name: 请为作业起个名称，例如 digits。"

@@ -1,0 +1,148 @@
+"""Every route of the portal, tried as everybody. A route that is not in the table fails the last test."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from jobs import services
+from jobs.models import Attempt, Job
+from tests.factories import make_attempt
+from tests.personas import EVERYBODY, Personas
+
+pytestmark = pytest.mark.django_db
+NONE = "00000000-0000-4000-8000-000000000000"
+CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
+
+# What each of EVERYBODY is answered: admin, owner, developer, viewer, stranger, nobody. A body is always empty: 422
+# tells a caller who may do it that more is needed.
+ALL = "200 200 200 200 200 200"
+SIGNED_IN = "200 200 200 200 200 401"
+MEMBERS = "200 200 200 200 404 401"
+OWN = "404 404 404 404 404 401"
+SIGNED_IN_PAGE = "200 200 200 200 200 302"
+MEMBERS_PAGE = "200 200 200 200 404 302"
+ADMIN = "422 403 403 403 403 401"
+AGENTS = "401 401 401 401 401 401"
+
+NS, JOB, INGEST = "api/v1/namespaces/<str:ns>", "api/v1/jobs/<uuid:job_id>", "ingest/v1/attempts/<uuid:attempt_id>"
+TABLE = {
+    "GET healthz": ALL,
+    "GET readyz": ALL,
+    "GET texts.js": ALL,
+    "GET api/schema": ALL,
+    # Pages
+    "GET sign-in": "302 302 302 302 302 200",
+    "POST sign-in": "302 302 302 302 302 401",
+    "POST sign-out": "302 302 302 302 302 302",
+    "GET language": "302 302 302 302 302 302",
+    "POST language": "302 302 302 302 302 302",
+    "PUT language": "302 302 302 302 302 302",
+    "DELETE language": "302 302 302 302 302 302",
+    "GET ": "302 302 302 302 302 302",
+    "GET tokens": SIGNED_IN_PAGE,
+    "POST tokens": "422 422 422 422 422 302",
+    "POST tokens/<uuid:token_id>/revoke": "404 404 404 404 404 302",
+    "GET n/<str:ns>/jobs": MEMBERS_PAGE,
+    "GET n/<str:ns>/jobs/new": "200 200 200 403 404 302",
+    "GET n/<str:ns>/jobs/<uuid:job_id>": MEMBERS_PAGE,
+    # Accounts and namespaces
+    "POST api/v1/auth/token": "422 422 422 422 422 422",
+    "GET api/v1/me": SIGNED_IN,
+    "POST api/v1/users": ADMIN,
+    "GET api/v1/namespaces": SIGNED_IN,
+    "POST api/v1/namespaces": ADMIN,
+    f"GET {NS}/members": MEMBERS,
+    f"POST {NS}/members": "422 422 403 403 404 401",
+    f"DELETE {NS}/members/<str:username>": "404 404 403 403 404 401",
+    "GET api/v1/tokens": SIGNED_IN,
+    "DELETE api/v1/tokens/<uuid:token_id>": OWN,
+    f"GET {NS}/quota": MEMBERS,
+    f"PUT {NS}/quota": "422 403 403 403 404 401",
+    # Data sets and examples
+    "GET api/v1/datasets": SIGNED_IN,
+    "GET api/v1/datasets/public/<str:name>": SIGNED_IN,
+    "GET api/v1/examples": SIGNED_IN,
+    # Jobs
+    f"GET {NS}/jobs": MEMBERS,
+    f"POST {NS}/jobs": "422 422 422 403 404 401",
+    f"GET {JOB}": MEMBERS,
+    f"POST {JOB}/cancel": "202 202 202 403 404 401",
+    f"POST {JOB}/retry": "409 409 409 403 404 401",
+    f"POST {JOB}/clone": MEMBERS,
+    f"GET {JOB}/events": MEMBERS,
+    f"GET {JOB}/files": MEMBERS,
+    f"GET {JOB}/artifacts": MEMBERS,
+    f"GET {JOB}/artifacts/<path:name>": MEMBERS,
+    f"GET {JOB}/metrics": MEMBERS,
+    f"GET {JOB}/metrics.csv": MEMBERS,
+    f"GET {JOB}/logs": MEMBERS,
+    f"GET {JOB}/logs/download": MEMBERS,
+    # What agents send: no session opens it
+    **{f"POST {INGEST}/{call}": AGENTS for call in ("logs", "metrics", "events", "report", "heartbeat", "artifacts")},
+}
+METHODS = ("GET", "POST", "PUT", "DELETE")
+
+
+def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
+    for pattern in resolver.url_patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern, route)
+        elif isinstance(pattern, URLPattern):
+            yield route
+
+
+@pytest.fixture
+def job(submit: Any) -> Job:
+    """A job of ``team`` with a file that its attempt left."""
+    job: Job = submit()
+    attempt = make_attempt(job)
+    services.store_artifact(attempt, replica="trainer-0", name="model.npz", sha256=SHA, stream=io.BytesIO(CONTENT))
+    return job
+
+
+def address(route: str, job: Job) -> str:
+    values = {
+        "<str:ns>": "team",
+        "<uuid:job_id>": str(job.pk),
+        "<uuid:attempt_id>": str(Attempt.objects.get(job=job).pk),
+        "<path:name>": "model.npz",
+        "public/<str:name>": "public/digits",
+        "<str:username>": "ghost",
+        "<uuid:token_id>": NONE,
+    }
+    for name, value in values.items():
+        route = route.replace(name, value)
+    return f"/{route}"
+
+
+def status(client: Client, method: str, path: str) -> int:
+    body = {} if method == "GET" else {"data": {}, "content_type": "application/json"}
+    return int(getattr(client, method.lower())(path, **body).status_code)
+
+
+@pytest.mark.parametrize(("call", "expected"), TABLE.items(), ids=TABLE)
+def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: str, expected: str) -> None:
+    method, _, route = call.partition(" ")
+    told = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
+    assert " ".join(map(str, told)) == expected
+
+
+def test_what_is_not_in_the_table_is_no_call(personas: Personas, job: Job) -> None:
+    calls = [(method, route) for route in routes(get_resolver()) for method in METHODS]
+    clients = [personas.client(name) for name in ("admin", "nobody")]
+    unknown = [(method, route) for method, route in calls if f"{method} {route}" not in TABLE]
+    opened = {
+        f"{method} {route}": told
+        for method, route in unknown
+        if (told := [status(client, method, address(route, job)) for client in clients])[0] != 405
+        or told[1] not in (405, 401, 302)
+    }
+    assert opened == {}
+    assert set(TABLE) <= {f"{method} {route}" for method, route in calls}, "the table names routes that are not there"
