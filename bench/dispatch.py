@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -57,7 +58,7 @@ def over_the_wire() -> float:
 
 def without_the_wire() -> float:
     with _master() as (master, trainers):
-        return _together([lambda trainer=trainer: _work_directly(master, trainer) for trainer in trainers])
+        return _together([partial(_work_directly, master, trainer) for trainer in trainers])
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def _master() -> Iterator[tuple[Master, list[Trainer]]]:
 
 def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.connection.Connection) -> None:
     clients = [TaskClient(address, trainer.index, trainer.incarnation) for trainer in trainers]
-    told.send(_together([lambda client=client: _work(client) for client in clients]))
+    told.send(_together([partial(_work, client) for client in clients]))
 
 
 def _together(duties: Sequence[Callable[[], None]]) -> float:
