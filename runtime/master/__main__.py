@@ -137,6 +137,7 @@ def plan(environment: contract.Environment) -> Plan:
         sync=environment.mode == "sync",
         trainers=environment.trainers,
         min_trainers=environment.min_trainers,
+        quarantine=True,
     )
 
 
