@@ -159,6 +159,9 @@ class LocalBackend:
         directory = attempt / replica.name
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
+        if replica.role == contract.PSERVER:
+            # They end with the attempt: the next one begins anew, and has the same bits.
+            defaults[contract.CHECKPOINT_DIR] = str(attempt / "checkpoints")
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,
