@@ -49,6 +49,8 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 class LocalBackend:
     """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything."""
 
+    rehearses = True
+
     def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
         self._attempts = attempts
         self._clock = clock
@@ -100,6 +102,11 @@ class LocalBackend:
         for one in plan.replicas:
             if one.name == name:
                 self._start(attempt, plan, one, life)
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        state = _state(self._directory(ref) / name)
+        if state is not None:
+            sessions.kill_children(state.pid, state.ticks)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         attempt = self._directory(ref)

@@ -10,6 +10,8 @@ from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan
 class WillingBackend:
     """Does what it is asked at once. Replicas run until ``set`` says otherwise or they are stopped."""
 
+    rehearses = True
+
     def __init__(self) -> None:
         self.launched: list[LaunchPlan] = []
         self.stopped: list[tuple[AttemptRef, timedelta]] = []
@@ -31,6 +33,9 @@ class WillingBackend:
 
     def restart(self, ref: AttemptRef, name: str, life: int) -> None:
         self.set(ref, ReplicaView(name, self.first_phase(), life=life))
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        self.set(ref, ReplicaView(name, Phase.EXITED, signal=9))
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.stopped.append((ref, grace))
