@@ -17,7 +17,8 @@ Rules, each with a named test:
   its chunks become tasks, then pieces of a chunk, down to a single record, which is left out for the rest of the job
   when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of the search.
 - ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
-  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer waits for the next deal.
+  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer in the middle of a pass gets
+  its share from the ends of the longest hands.
   The hand of a trainer that lives but has long said nothing is dealt to those who speak.
 - ``async`` mode: whoever asks gets the next task.
 """
@@ -368,6 +369,8 @@ class TaskQueue:
         for trainer in left:
             self._tell("member", f"{trainer} left{self._tasks_of(trainer)}.", True)
         self._take_back(now)
+        for trainer in joined if self.open and self.plan.sync else ():
+            self._share_with(trainer)
 
     def tick(self, now: float) -> None:
         """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
@@ -674,6 +677,19 @@ class TaskQueue:
                 kept.append(task_id)
         self.dealt = self.dealt or len(kept) < len(self.free)
         self.free = kept
+
+    def _share_with(self, newcomer: Trainer) -> None:
+        """As many tasks as everybody has, so that nobody is waited for longer than need be."""
+        hand = self.hands.setdefault(newcomer, deque())
+        fair = sum(map(len, self.hands.values())) // len(self.live)
+        while len(hand) < fair:
+            longest = max(self.hands.values(), key=len)
+            task_id = next((i for i in reversed(longest) if not self._barred(i, newcomer)), None)
+            if longest is hand or task_id is None:
+                break
+            longest.remove(task_id)
+            hand.appendleft(task_id)
+        self.dealt = True
 
     def _tell(self, kind: str, text: str, notable: bool = False) -> None:
         self.happenings.append(Happening(kind, text, notable))
