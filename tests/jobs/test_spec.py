@@ -234,3 +234,16 @@ def test_spans_are_written_as_they_are_read(seconds: int) -> None:
 @pytest.mark.parametrize(("text", "amount"), [("512Mi", 2**29), ("1G", 10**9), ("1.5 Gi", 3 * 2**29), (4096, 4096)])
 def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
     assert quantities.memory(text) == amount
+
+
+@pytest.mark.parametrize("given", [["sh", "train.sh", "two words"], "sh train.sh 'two words'"])
+def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) -> None:
+    spec = read(framework="command", entrypoint=given)
+    assert spec.entrypoint == "sh train.sh 'two words'"
+    assert read(framework="command", entrypoint=spec.entrypoint) == spec
+
+
+@pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
+def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
+    path, sentence = only_error(framework="command", entrypoint=given)
+    assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
