@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import portal, report
+from bench import portal, report, runtime
 
-LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {"P": portal.measure}
+LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {"P": portal.measure, "R": runtime.measure}
 
 
 def main(arguments: Sequence[str]) -> int:

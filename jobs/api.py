@@ -27,6 +27,7 @@ from portal.common.paging import paginate
 from portal.common.sentences import told, told_job
 from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
+from runtime import contract
 
 _PIECE = 256 * 1024
 
@@ -61,6 +62,10 @@ class JobOutput(serializers.Serializer[Any]):
     trainers = serializers.IntegerField(
         allow_null=True, help_text="How many trainers were last wished for; null: as many as the specification says."
     )
+    rehearsal = serializers.DictField(
+        allow_null=True,
+        help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
+    )
     replicas = ReplicaOutput(many=True)
     spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
 
@@ -83,6 +88,11 @@ class TimelineOutput(serializers.Serializer[Any]):
 
 class ScaleInput(serializers.Serializer[Any]):
     trainer = serializers.IntegerField(help_text="How many trainers there shall be, within the role's min and max.")
+
+
+class RehearseInput(serializers.Serializer[Any]):
+    kill = serializers.ChoiceField(choices=contract.ROLES, allow_null=True, help_text="A role; null ends it.")
+    every = serializers.CharField(required=False, help_text="A length of time from 1s to 1h, such as 10s.")
 
 
 class ArtifactOutput(serializers.Serializer[Any]):
@@ -253,6 +263,23 @@ class ScaleView(APIView):
         """Wish for another number of trainers. They join and leave while the job runs on."""
         actor = signed_in(request.user)
         job = services.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
+        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+
+
+class RehearseView(APIView):
+    @extend_schema(operation_id="jobs_rehearse", request=RehearseInput, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Have a replica of a role killed every so often, to see the job survive. For the job's owner."""
+        return self._rehearse(request, job_id, request.data)
+
+    @extend_schema(operation_id="jobs_rehearse_end", responses={202: JobOutput})
+    def delete(self, request: Request, job_id: UUID) -> Response:
+        """End the rehearsal."""
+        return self._rehearse(request, job_id, {"kill": None})
+
+    def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
+        actor = signed_in(request.user)
+        job = services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
         return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
 
 

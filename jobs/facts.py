@@ -52,6 +52,7 @@ class ReplicaFact:
     life: int = 1
     dismissed: bool = False
     restarts: int = 0
+    rehearsed: bool = False
     finished: datetime | None = None
 
     @property
@@ -79,12 +80,14 @@ class ReplicaFact:
 
     @property
     def recoverable(self) -> bool:
-        """Ended by something that another life may be spared, and not too often yet.
+        """Ended by something that another life may be spared, and not too often yet; a rehearsed end costs nothing.
 
         A process that used too much memory or CPU time would do it again.
         """
         spent = self.out_of_memory or self.signal == signal.SIGXCPU
-        return self.left_without_blame and not spent and self.restarts < RESTARTS[self.role]
+        allowed = RESTARTS[self.role]
+        left = bool(allowed) if self.rehearsed else self.restarts < allowed
+        return self.left_without_blame and left and not spent
 
     @property
     def failed(self) -> bool:

@@ -58,6 +58,8 @@ class Job(models.Model):
     finished = models.DateTimeField(null=True, blank=True)
     # How many trainers a person last wished for; empty: as many as the specification says.
     trainers = models.PositiveIntegerField(null=True, blank=True)
+    # jobs.rehearsal.Rehearsal while failure is rehearsed.
+    rehearsal = models.JSONField(null=True, blank=True)
     # The wish to cancel; a fact that the reconciler reads.
     cancel_requested = models.DateTimeField(null=True, blank=True)
     cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
@@ -114,6 +116,8 @@ class Replica(models.Model):
     life = models.PositiveIntegerField(default=1)
     # How often it was started again after a loss: jobs.facts.RESTARTS bounds it.
     restarts = models.PositiveIntegerField(default=0)
+    # A rehearsal has killed it: its end costs no restart.
+    rehearsed = models.BooleanField(default=False)
     # It was asked to leave, for fewer trainers are wanted; its end is neither a loss nor a failure.
     dismissed = models.BooleanField(default=False)
     # Its agent told of the end, after the last of its output.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
-from jobs.spec import JobSpec, RoleSpec
+from jobs.spec import COMMAND, JobSpec, RoleSpec
 from runtime import contract
 
 # The master only hands out ranges of records; its memory is what an interpreter with NumPy takes.
@@ -99,6 +100,8 @@ def _replica(
 
 
 def _command(role: str, spec: JobSpec, build: Build, site: Site) -> tuple[str, ...]:
+    if role == contract.TRAINER and spec.framework == COMMAND:
+        return str(build.python), "-m", "runtime.gateway", "--", *shlex.split(spec.entrypoint)
     if role == contract.TRAINER:
         return str(build.python), spec.entrypoint
     return str(site.python), "-m", f"runtime.{role}"

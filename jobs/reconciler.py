@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from jobs import effects, staffing
+from jobs import effects, rehearsal, staffing
 from jobs.backends import registry
 from jobs.backends.base import AttemptView, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
@@ -108,7 +108,7 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
     for event in events_from(loaded.view, facts, now, policy()):
         if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
             return True
-    if loaded.view.state is JobState.RUNNING and _staff(loaded, facts, now):
+    if loaded.view.state is JobState.RUNNING and (_staff(loaded, facts, now) or _rehearse(loaded, facts, now)):
         return True
     return _work(loaded, clock)
 
@@ -143,8 +143,10 @@ def _write_staff(loaded: Loaded, wanted: staffing.Changes, replaced: Sequence[Re
     rows.filter(name__in=wanted.dismiss).update(dismissed=True)
     rows.filter(name__in=wanted.return_).update(life=F("life") + 1, **_FRESH)
     for fact in replaced:
-        rows.filter(name=fact.name).update(life=F("life") + 1, restarts=F("restarts") + 1, **_FRESH)
-        text = f"{ending(fact)}; started again ({fact.restarts + 1} of {RESTARTS[fact.role]})."
+        restarts = fact.restarts + (not fact.rehearsed)
+        rows.filter(name=fact.name).update(life=F("life") + 1, restarts=restarts, **_FRESH)
+        how = "as it was rehearsed" if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
+        text = f"{ending(fact)}; started again ({how})."
         JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
     effects.publish(job)
 
@@ -159,10 +161,38 @@ _FRESH: Mapping[str, Any] = {
     "heartbeat": None,
     "flushed": False,
     "dismissed": False,
+    "rehearsed": False,
     "started": None,
     "registered": None,
     "finished": None,
 }
+
+
+def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
+    """Kill who is due in a rehearsal of failure. True where somebody was."""
+    job = loaded.job
+    if job.rehearsal is None or loaded.attempt is None:
+        return False
+    wish = rehearsal.Rehearsal.from_json(job.rehearsal)
+    victim = rehearsal.victim(wish, merge(facts.replicas, facts.view), now)
+    if victim is None or not _write_rehearsal(loaded, wish, victim, now):
+        return False
+    registry.current().kill(effects.ref_of(job, loaded.attempt), victim.name)
+    return True
+
+
+@transaction.atomic
+def _write_rehearsal(loaded: Loaded, wish: rehearsal.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
+    """False where somebody else has moved the job since it was loaded."""
+    job, after = loaded.job, wish.next(now)
+    kept = {"rehearsal": after.to_json() if after else None, "revision": F("revision") + 1}
+    if not Job.objects.filter(pk=job.pk, revision=job.revision).update(**kept):
+        return False
+    Replica.objects.filter(attempt=loaded.attempt, name=victim.name, life=victim.life).update(rehearsed=True)
+    text = f"{victim.name} is killed: {wish.by} rehearses failure ({wish.done + 1} of {rehearsal.MOST_KILLS})."
+    JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
+    effects.publish(job)
+    return True
 
 
 def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
@@ -273,6 +303,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
         life=row.life,
         dismissed=row.dismissed,
         restarts=row.restarts,
+        rehearsed=row.rehearsed,
         finished=row.finished,
     )
 

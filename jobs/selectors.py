@@ -98,6 +98,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "finished": _when(job.finished),
         "cancel_requested": _when(job.cancel_requested),
         "trainers": job.trainers,
+        "rehearsal": job.rehearsal,
         "replicas": [_replica_json(replica) for replica in _present_replicas(job)],
         "spec": job.spec,
     }

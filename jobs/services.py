@@ -20,15 +20,18 @@ from django.http import HttpRequest
 
 from datasets.storage import default_storage
 from jobs import builder, effects, facts, planner, reconciler, snapshots, tasks
+from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
+from jobs.quantities import span
+from jobs.rehearsal import Rehearsal, problems
 from jobs.selectors import job_for
 from jobs.spec import JobSpec
 from jobs.states import ENDED, ReplicaState
 from jobs.streams.entries import Gap
 from jobs.streams.models import Source
 from portal.common.doorbell import ring
-from portal.common.errors import Conflict, NotFound, QuotaExceeded, ValidationFailed
+from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, ValidationFailed
 from portal.common.time import now as wall_clock
 from quota import services as quota
 from rbac import audit
@@ -196,7 +199,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     if job.state not in TERMINAL:
         raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
     _refuse_what_never_fits(job.namespace, effects.spec_of(job))
-    Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None)
+    Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
     audit.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
     _tell(job)
@@ -254,6 +257,47 @@ def _hold_for(job: Job, spec: JobSpec) -> None:
     verdict = quota.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
     if not verdict.admitted:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
+
+
+@transaction.atomic
+def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+    """Leave the wish to rehearse failure, as in ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
+
+    Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict where the job has ended or
+    the backend cannot do it.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.owner_id != actor.pk:
+        raise Forbidden("Only the owner of a job may rehearse its failure.")
+    wished = _checked_rehearsal(job, wish, actor)
+    if wished is None and job.rehearsal is None:
+        return job
+    Job.objects.filter(pk=job.pk).update(rehearsal=wished.to_json() if wished else None, revision=F("revision") + 1)
+    text = f"{actor.username} ends the rehearsal."
+    if wished:
+        text = f"{actor.username} rehearses failure: every {facts.in_words(wished.every)} a {wished.kill} is killed."
+    _happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
+    detail = {"kill": wished.kill, "every": wished.every.total_seconds()} if wished else {"kill": None}
+    audit.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    _tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
+    if not isinstance(wish, Mapping) or "kill" not in wish:
+        raise ValidationFailed({"kill": ['Say what to rehearse, as in {"kill": "trainer", "every": "10s"}.']})
+    if wish["kill"] is None:
+        return None
+    if errors := problems(wish):
+        raise ValidationFailed(errors)
+    if job.state not in SCALABLE:
+        raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
+    if not registry.current().rehearses:
+        raise Conflict("Failure can be rehearsed where jobs run as processes of one machine, and not here.")
+    if not facts.RESTARTS[wish["kill"]] and not job.spec["retries"]:
+        why = f"A {wish['kill']} that is lost costs an attempt, and this job has no other (its retries are 0)."
+        raise ValidationFailed({"kill": [why]})
+    return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
 
 
 # --- Agents ----------------------------------------------------------------------------------------------------------

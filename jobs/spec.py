@@ -10,6 +10,7 @@ import difflib
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +27,8 @@ from portal.common.errors import NotFound, ValidationFailed
 from runtime import contract
 
 # What this installation can run.
-FRAMEWORKS = ("native",)
+NATIVE, COMMAND = "native", "command"
+FRAMEWORKS = (NATIVE, COMMAND)
 # How pushes become versions; a number in brackets is the user's own.
 MODES = ("sync", "async", "m_of_n(2)", "ssp(3)", "outer(100)")
 PRIORITIES = ("low", "normal", "high")
@@ -460,7 +462,25 @@ class _Reader:
         self.fail(f"files.{path}", problem.sentence)
         self.positions[f"files.{path}"] = {"line": problem.line, "column": problem.column}
 
+    def command(self) -> str:
+        """A program and its arguments, as a list or as one line without a shell's special signs; kept as a line."""
+        value = self.body.get("entrypoint")
+        try:
+            words = shlex.split(value) if isinstance(value, str) else value
+        except ValueError:
+            words = None
+        if (
+            not isinstance(words, list)
+            or not words
+            or not all(isinstance(word, str) and word and "\x00" not in word for word in words)
+        ):
+            self.fail("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+            return ""
+        return shlex.join(words)
+
     def entrypoint(self, files: Mapping[str, str]) -> str:
+        if self.body.get("framework") == COMMAND:
+            return self.command()
         value = self.text("entrypoint", "train.py")
         given = self.body.get("files")
         if not value.endswith(".py"):

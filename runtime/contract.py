@@ -50,7 +50,7 @@ AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
 COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
 INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user code
 INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
-CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # where parameter servers keep checkpoints; empty: nowhere
+CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory for each attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
 WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
@@ -211,19 +211,14 @@ def member_key(job_id: str, attempt: int, role: str, index: int) -> str:
     return f"{attempt_prefix(job_id, attempt)}members/{role}/{index}"
 
 
-def checkpoints_prefix(job_id: str) -> str:
-    """Below it are the records of the job's checkpoints; they outlive attempts."""
-    return f"/regatta/{job_id}/checkpoints/"
+def checkpoint_key(job_id: str, attempt: int, index: int) -> str:
+    """The record of a parameter server's checkpoints."""
+    return f"{attempt_prefix(job_id, attempt)}checkpoints/{index}"
 
 
-def checkpoint_key(job_id: str, pservers: int, index: int) -> str:
-    """The record of the checkpoints of one of so many parameter servers."""
-    return f"{checkpoints_prefix(job_id)}{pservers}/{index}"
-
-
-def checkpoint_cut_key(job_id: str, pservers: int) -> str:
-    """The version at which all of so many parameter servers make their next checkpoint."""
-    return f"/regatta/{job_id}/checkpoint-cut/{pservers}"
+def checkpoint_cut_key(job_id: str, attempt: int) -> str:
+    """The version at which all parameter servers make their next checkpoint."""
+    return f"{attempt_prefix(job_id, attempt)}checkpoint-cut"
 
 
 # --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------

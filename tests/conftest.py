@@ -33,11 +33,16 @@ def _why_no_etcd() -> str:
     return f"there is no {missing[0]} (Debian: apt-get install etcd-server etcd-client openssl)" if missing else ""
 
 
+def _why_no_torch() -> str:
+    return "" if importlib.util.find_spec("torch") else "torch is not installed (pip install torch==2.13.0)"
+
+
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
     "browser": _why_no_browser,
     "etcd": _why_no_etcd,
     "processes": _why_no_processes,
+    "torch": _why_no_torch,
 }
 
 

@@ -87,7 +87,9 @@ class AttemptView:
 
 
 class ClusterBackend(Protocol):
-    """Runs the replicas of attempts."""
+    """Runs the replicas of attempts. ``rehearses``: whether ``kill`` can be asked for."""
+
+    rehearses: bool
 
     def launch(self, plan: LaunchPlan) -> None:
         """Start what of the plan is not running and has not run. Raises LaunchFailed with a sentence for the user."""
@@ -106,6 +108,9 @@ class ClusterBackend(Protocol):
 
         Nothing happens while an earlier life holds the place (``observe`` tells the life), nor in a stopped attempt.
         """
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        """End a replica's process as a failure would, without a word to it. Nothing where none runs."""
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""

@@ -48,6 +48,8 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 class LocalBackend:
     """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything."""
 
+    rehearses = True
+
     def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
         self._attempts = attempts
         self._clock = clock
@@ -101,6 +103,11 @@ class LocalBackend:
         for one in plan.replicas:
             if one.name == name:
                 self._start(attempt, plan, one, life)
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        state = _state(self._directory(ref) / name)
+        if state is not None:
+            sessions.kill_children(state.pid, state.ticks)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         attempt = self._directory(ref)
@@ -178,6 +185,9 @@ class LocalBackend:
         directory = attempt / replica.name
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
+        if replica.role == contract.PSERVER:
+            # They end with the attempt: the next one begins anew, and has the same bits.
+            defaults[contract.CHECKPOINT_DIR] = str(attempt / "checkpoints")
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtime import contract
 
-_SESSION, _START = 3, 19  # fields of /proc/<pid>/stat after the name
+_PARENT, _SESSION, _START = 1, 3, 19  # fields of /proc/<pid>/stat after the name
 
 
 def signal_leader(pid: int, ticks: int, number: int) -> None:
@@ -28,6 +28,16 @@ def kill(leader: int, ticks: int, directory: Path) -> None:
     for pid in list(_belonging(None if _reused(leader, ticks) else leader, directory)):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
+
+
+def kill_children(pid: int, ticks: int) -> None:
+    """Kill what the agent has started, if ``pid`` is still the process that was started then; the agent lives on."""
+    if _reused(pid, ticks):
+        return
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if entry.name.isdigit() and int(_stat(int(entry.name))[_PARENT]) == pid:
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def collect(pid: int) -> None:

@@ -1,8 +1,6 @@
 """Which checkpoints count: for every server the current one and the previous one, in the coordination store.
 
-The record of server i of n is at ``<job>/checkpoints/<n>/<i>``: with another number of servers the blocks lie
-elsewhere, so the records of the old servers stay until all the new ones have theirs. A record is written by the process
-that holds the server's registration, and by no older one after it.
+A record is written by the process that holds the server's registration, and by no older one after it.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runtime import contract
-from runtime.coordination.base import Compare, Conflict, CoordinationStore, Delete, Put, StoreUnavailable
+from runtime.coordination.base import Compare, Conflict, CoordinationStore, Put, StoreUnavailable
 from runtime.errors import Lost
 
 # How often a commit is tried while the store does not answer.
@@ -53,23 +51,24 @@ class Meta:
         return cls(Entry(**body["current"]), Entry(**body["previous"]) if body["previous"] else None)
 
 
-# The records of all servers of one number of servers, in order of index.
+# What all servers can be restored from, in order of index.
 Generation = Sequence[Meta]
 
 
 class Book:
-    """The records of one job. An ``owner`` compares the registration of the process that writes."""
+    """The records of one attempt with ``shards`` servers. An ``owner`` compares the registration of who writes."""
 
-    def __init__(self, store: CoordinationStore, job: str) -> None:
+    def __init__(self, store: CoordinationStore, job: str, attempt: int, shards: int) -> None:
         self._store = store
-        self._job = job
+        self._keys = [contract.checkpoint_key(job, attempt, shard) for shard in range(shards)]
+        self._cut_key = contract.checkpoint_cut_key(job, attempt)
 
-    def record(self, shard: int, shards: int, entry: Entry, owner: Compare) -> Meta:
+    def record(self, shard: int, entry: Entry, owner: Compare) -> Meta:
         """Make ``entry`` the current checkpoint of a server; gives what counts now.
 
         Raises Lost if another process is that server now, StoreUnavailable if it is not known what counts.
         """
-        key = contract.checkpoint_key(self._job, shards, shard)
+        key = self._keys[shard]
         for tries_left in reversed(range(TRIES)):
             try:
                 return self._record(key, entry, owner)
@@ -93,42 +92,17 @@ class Book:
         return meta
 
     def generation(self) -> Generation:
-        """The newest set of records in which every server has one; empty if there is none."""
-        return max(self._generations().values(), key=_newest, default=())
+        """The records of all servers; empty while one has none."""
+        found = [self._store.get(key) for key in self._keys]
+        metas = [Meta.from_bytes(entry.value) for entry in found if entry]
+        return metas if len(metas) == len(found) else ()
 
     # --- Cutting at one version --------------------------------------------------------------------------------------
-    def announce(self, shards: int, version: int, owner: Compare) -> None:
+    def announce(self, version: int, owner: Compare) -> None:
         """Say to all servers at which version to cut."""
-        self._store.txn([owner], [Put(contract.checkpoint_cut_key(self._job, shards), str(version).encode())])
+        self._store.txn([owner], [Put(self._cut_key, str(version).encode())])
 
-    def announced(self, shards: int) -> int:
+    def announced(self) -> int:
         """The version that was announced last; 0 before the first."""
-        entry = self._store.get(contract.checkpoint_cut_key(self._job, shards))
+        entry = self._store.get(self._cut_key)
         return int(entry.value) if entry else 0
-
-    # --- After a change of the number of servers ---------------------------------------------------------------------
-    def retire_others(self, shards: int, owner: Compare) -> bool:
-        """Forget the records of other numbers of servers, if all servers of this number have theirs: then True."""
-        if shards not in self._generations():
-            return False
-        prefix, ours = contract.checkpoints_prefix(self._job), f"{shards}/"
-        keys = [entry.key for entry in self._store.list(prefix).entries]
-        old = [key for key in keys if not key.removeprefix(prefix).startswith(ours)]
-        return not old or not isinstance(self._store.txn([owner], [Delete(key) for key in old]), Conflict)
-
-    def _generations(self) -> dict[int, Generation]:
-        """The complete ones, by their number of servers."""
-        prefix = contract.checkpoints_prefix(self._job)
-        records: dict[int, dict[int, Meta]] = {}
-        for entry in self._store.list(prefix).entries:
-            shards, shard = map(int, entry.key.removeprefix(prefix).split("/"))
-            records.setdefault(shards, {})[shard] = Meta.from_bytes(entry.value)
-        return {
-            shards: tuple(found[shard] for shard in range(shards))
-            for shards, found in records.items()
-            if found.keys() >= set(range(shards))
-        }
-
-
-def _newest(generation: Generation) -> int:
-    return max(meta.current.incarnation for meta in generation)

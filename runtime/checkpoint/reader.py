@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import BinaryIO
 from runtime.checkpoint import format
 from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
-from runtime.checkpoint.meta import Entry, Generation
+from runtime.checkpoint.meta import Entry, Generation, Meta
 from runtime.pserver.slots import BLOCK_BYTES
 
 Key = tuple[int, int]  # array and block
@@ -39,7 +40,7 @@ def no_blocks(header: Header) -> Callable[[Key], bool]:
     return lambda key: False
 
 
-def load(files: Files, name: str, md5: str | None = None, wanted: Wanted = all_blocks) -> Checkpoint:
+def load(files: Files, name: str, md5: str = "", wanted: Wanted = all_blocks) -> Checkpoint:
     """Read and check a file and keep the wanted blocks; ``md5`` is what its record says.
 
     Raises Damaged with why, and OSError.
@@ -52,7 +53,7 @@ def load(files: Files, name: str, md5: str | None = None, wanted: Wanted = all_b
         length, written = TRAILER.unpack(checked.read(TRAILER.size, counts=False))
         if (length, written) != (checked.size, checked.md5.digest()) or file.read(1):
             raise Damaged("its checksum is wrong")
-    if md5 is not None and written.hex() != md5:
+    if md5 and written.hex() != md5:
         raise Damaged("it is not the file that was recorded")
     return Checkpoint(header, blocks, written.hex())
 
@@ -62,6 +63,22 @@ def head(files: Files, name: str) -> Header:
     with files.open(name) as file:
         checked = _Checked(file)
         return Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
+
+
+def found(files: Files) -> Generation:
+    """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
+    needed to tell which count. Empty where those of one server are missing."""
+    entries: dict[int, list[Entry]] = {}
+    shards = 0
+    for name in files.names():
+        with contextlib.suppress(Damaged, OSError):
+            header = head(files, name)
+            entry = Entry("", name, "", 0, header.version, header.incarnation, 0.0)
+            entries.setdefault(header.shard, []).append(entry)
+            shards = max(shards, header.shards)
+    newest = {shard: sorted(some, key=lambda entry: -entry.version) for shard, some in entries.items()}
+    metas = [Meta(*newest[shard][:2]) for shard in range(shards) if shard in newest]
+    return metas if len(metas) == shards else ()
 
 
 def _blocks(checked: _Checked, header: Header) -> Iterator[tuple[Key, memoryview]]:

@@ -24,18 +24,17 @@ _MARK = ".dck"
 
 
 def file_name(header: Header, unique: str) -> str:
-    return f"{header.shards}-{header.shard}-{header.incarnation}-{unique}{_MARK}"
+    return f"{header.shard}-{header.incarnation}-{unique}{_MARK}"
 
 
 def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
     """Write a checkpoint and make it count. Raises OSError, StoreUnavailable, and Lost where another process is
     this server now; what counted before then still counts."""
     entry = write(files, header, blocks, timestamp)
-    meta = book.record(header.shard, header.shards, entry, owner)
-    # The first server also clears up after another number of servers, once all have a checkpoint of this number.
-    alone = not header.shard and book.retire_others(header.shards, owner)
+    meta = book.record(header.shard, entry, owner)
+    counted = {other.file for other in meta.entries}
     for name in list(files.names()):
-        if _is_old(name, header, {counted.file for counted in meta.entries}, alone):
+        if name not in counted and _is_older(name, header):
             files.delete(name)
     return entry
 
@@ -106,14 +105,9 @@ class _Digest:
             self._last.result()
 
 
-def _is_old(name: str, header: Header, counted: set[str], alone: bool) -> bool:
-    """Whether a file counts no more: one of this server, also what a crash left, but none of a newer process.
-
-    ``alone``: no other number of servers has files that count.
-    """
+def _is_older(name: str, header: Header) -> bool:
+    """Whether a file is of this server, also what a crash has left, and not of a newer process."""
     if not name.endswith(_MARK):
         return False
-    shards, shard, incarnation = map(int, name.split("-")[:3])
-    if shards != header.shards:
-        return alone
-    return shard == header.shard and incarnation <= header.incarnation and name not in counted
+    shard, incarnation = map(int, name.split("-")[:2])
+    return shard == header.shard and incarnation <= header.incarnation

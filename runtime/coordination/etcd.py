@@ -144,7 +144,6 @@ class EtcdStore:
         with self._connecting:
             if self._connected and self._connected[0] == os.getpid():
                 self._connected[1].close()
-            self._connected = None
 
     @property
     def _connection(self) -> Connection:

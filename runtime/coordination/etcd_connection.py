@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -115,9 +116,12 @@ class _Server:
         """One keepalive over a stream of its own."""
         stream = self.lease.LeaseKeepAlive(iter([request]), **options)
         try:
-            return next(stream)
+            answer = next(stream, None)
         finally:
             stream.cancel()
+        if answer is None:
+            raise StoreUnavailable(f"etcd at {self.name} ended a keepalive without an answer; it is asked again.")
+        return answer
 
 
 class Connection:
@@ -130,12 +134,13 @@ class Connection:
         self._call_seconds = call_seconds
         self._token = ""
         self._signing_in = threading.Lock()
+        self._closed = False
 
     def call(self, method: Method, request: Any, seconds: float | None = None) -> Any:
         """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_SENTENCES`` tells."""
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
-        try:
+        with self._speaking_with(server):
             try:
                 return self._ask(server, method, request, give_up)
             except grpc.RpcError as error:
@@ -143,16 +148,12 @@ class Connection:
                     raise
             self._token = ""
             return self._ask(server, method, request, give_up)
-        except grpc.RpcError as error:
-            raise self.failed(server, error) from error
 
     def watch(self, create: Any, seconds: float) -> WatchStream:
         """Open a stream that ends by itself after ``seconds``."""
         server = self._servers[self._current]
-        try:
+        with self._speaking_with(server):
             return WatchStream(self, server, create, seconds, self._metadata(server, self._call_seconds))
-        except grpc.RpcError as error:
-            raise self.failed(server, error) from error
 
     def failed(self, server: _Server, error: grpc.RpcError) -> CoordinationError:
         """What to raise for it. The next call asks another server if this one is to blame."""
@@ -169,8 +170,21 @@ class Connection:
         )
 
     def close(self) -> None:
+        """What is asked from now on is answered with StoreUnavailable."""
+        self._closed = True
         for server in self._servers:
             server.channel.close()
+
+    @contextmanager
+    def _speaking_with(self, server: _Server) -> Iterator[None]:
+        try:
+            yield
+        except grpc.RpcError as error:
+            raise self.failed(server, error) from error
+        except ValueError as error:  # gRPC's way to say that a channel is closed
+            if not self._closed:
+                raise
+            raise StoreUnavailable("The connection to etcd has been closed here.") from error
 
     def _ask(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
         metadata = self._metadata(server, give_up - time.monotonic())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -46,8 +46,13 @@ class Chunk(NamedTuple):
 
 
 class HasChunks(Protocol):
+    """``ranges`` (first, end) say which of the chunks' records, counted from 0 through all of them; None: all."""
+
     @property
     def chunks(self) -> Sequence[Chunk]: ...
+
+    @property
+    def ranges(self) -> Sequence[tuple[int, int]] | None: ...
 
 
 @dataclass(frozen=True)
@@ -100,8 +105,24 @@ def read_chunk(chunk: Chunk) -> Iterator[Record]:
 
 
 def read_task(task: HasChunks) -> Iterator[Record]:
-    """The records of a task's chunks, in order."""
-    return (record for chunk in task.chunks for record in read_chunk(chunk))
+    """The records of a task, in order."""
+    return (record for _place, record in read_placed(task))
+
+
+def read_placed(task: HasChunks) -> Iterator[tuple[int, Record]]:
+    """The records of a task with their numbers in it, in order. A chunk of which none is due is not read."""
+    begin = 0
+    for chunk in task.chunks:
+        wanted = _wanted(task.ranges, begin, begin + chunk.records)
+        if wanted:
+            yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in wanted)
+        begin += chunk.records
+
+
+def _wanted(ranges: Sequence[tuple[int, int]] | None, begin: int, end: int) -> Collection[int]:
+    if ranges is None:
+        return range(begin, end)
+    return frozenset(place for first, last in ranges for place in range(max(first, begin), min(last, end)))
 
 
 def load(info: DatasetInfo, split: str) -> tuple[Features, npt.NDArray[np.generic]]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from runtime import contract, coordination
 from runtime.channel import Channel, Members
-from runtime.coordination.base import Compare, CoordinationStore
+from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
 from runtime.master.ledger import Ledger, lead
@@ -140,6 +140,7 @@ def plan(environment: contract.Environment) -> Plan:
         sync=environment.mode == "sync",
         trainers=environment.trainers,
         min_trainers=environment.min_trainers,
+        quarantine=True,
     )
 
 
@@ -156,7 +157,7 @@ def main() -> int:
         process = _Process(environment, Channel.from_environment(), store)
         signal.signal(signal.SIGTERM, lambda number, frame: process.stop())
         return process.run()
-    except Lost as error:
+    except (Lost, StoreUnavailable) as error:
         log.error(error)
         return contract.EXIT_RESTART
     except (RegattaError, LookupError, TimeoutError, ConnectionError) as error:

@@ -17,9 +17,9 @@ from typing import Any
 from runtime.coordination.base import Compare, Conflict, CoordinationStore, Operation, Put
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
-from runtime.master.queue import NO_TIMER, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
+from runtime.master.queue import NO_TIMER, Bad, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
 from runtime.master.runs import from_runs, to_runs
-from runtime.master.table import TaskTable
+from runtime.master.table import Span, TaskTable
 
 # The static table is written in transactions of this size before the first head.
 _PART_BYTES = 96 * 1024
@@ -52,10 +52,19 @@ class Ledger:
         self._revision = head.mod_revision
         self._last = _head_from_json(json.loads(head.value))
         self._check(table, [entry.value for key, entry in stored.items() if key.startswith(f"{self._prefix}table/")])
-        values = (stored.get(self._task_key(task)) for task in range(len(table.tasks)))
+        pieces = sum(key.startswith(f"{self._prefix}task/") for key in stored)  # at least as many as there were
+        values = [stored.get(self._task_key(task)) for task in range(len(table.tasks) + pieces)]
+        while len(values) > len(table.tasks) and values[-1] is None:
+            values.pop()
         entries = [_entry_from_json(json.loads(value.value)) if value else Entry() for value in values]
         deal = stored.get(f"{self._prefix}deal")
-        return Saved(self._last, entries, _deal_from_json(json.loads(deal.value)) if deal else Deal())
+        bad = stored.get(f"{self._prefix}quarantine")
+        return Saved(
+            self._last,
+            entries,
+            _deal_from_json(json.loads(deal.value)) if deal else Deal(),
+            tuple(Bad(*fields[:2]) for fields in json.loads(bad.value)["records"]) if bad else (),
+        )
 
     def commit(self, changes: Changes, entries: Sequence[Entry], table: TaskTable) -> None:
         """Write ``changes``, of whose tasks ``entries`` holds the state. Nothing is written when nothing changed.
@@ -72,6 +81,8 @@ class Ledger:
         operations += [Put(self._task_key(i), _entry_to_bytes(entries[i])) for i in changes.tasks]
         if changes.deal is not None:
             operations.append(Put(f"{self._prefix}deal", _bytes(_deal_to_json(changes.deal))))
+        if changes.quarantine is not None:
+            operations.append(Put(f"{self._prefix}quarantine", _bytes(_quarantine_to_json(changes.quarantine, table))))
         self._revision = self._write([Compare(self._head, mod_revision=self._revision)], operations)
         self._last = head
 
@@ -136,12 +147,20 @@ def _head_from_json(body: dict[str, Any]) -> Head:
 
 def _deal_to_json(deal: Deal) -> dict[str, Any]:
     hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in deal.hands]
-    return {"live": [_trainer_to_json(who) for who in deal.live], "free": to_runs(deal.free), "hands": hands}
+    live = [_trainer_to_json(who) for who in deal.live]
+    return {"live": live, "free": to_runs(deal.free), "hands": hands, "parts": deal.parts}
 
 
 def _deal_from_json(body: dict[str, Any]) -> Deal:
     hands = tuple((Trainer(index, incarnation), from_runs(runs)) for index, incarnation, runs in body["hands"])
-    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands)
+    parts = tuple(Span(*part) for part in body["parts"])
+    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands, parts)
+
+
+def _quarantine_to_json(quarantine: Sequence[Bad], table: TaskTable) -> dict[str, Any]:
+    """With each record's name for people."""
+    records = [[*bad, table.describe([Span(bad.task_id, bad.record, bad.record + 1)])] for bad in quarantine]
+    return {"dataset": table.dataset, "records": records}
 
 
 def _trainer_to_json(trainer: Trainer) -> list[int]:

@@ -28,12 +28,16 @@ def serving(members: Iterable[Member]) -> Member | None:
 
 
 class Task(NamedTuple):
-    """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes."""
+    """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
+
+    ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all.
+    """
 
     pass_id: int
     task_id: int
     epoch: int
     chunks: tuple[Chunk, ...]
+    ranges: tuple[tuple[int, int], ...] | None = None
 
 
 class Wait(NamedTuple):
@@ -64,6 +68,8 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
     fields = {name: value for name, value in body.items() if name != "answer"}
     if "chunks" in fields:
         fields["chunks"] = tuple(Chunk(*chunk) for chunk in fields["chunks"])
+        ranges = fields.get("ranges")
+        fields["ranges"] = None if ranges is None else tuple((first, end) for first, end in ranges)
     answer: Answer = _TYPES[body["answer"]](**fields)
     return answer
 

@@ -13,8 +13,12 @@ Rules, each with a named test:
   the head, without blame.
 - A task is discarded for this pass after more than ``failure_cap`` failures, and only if two different trainers failed
   on it or fewer than two live. After two failures of one trainer alone, others go first.
+- With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all:
+  its chunks become tasks, then pieces of a chunk, down to a single record, which is left out for the rest of the job
+  when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of the search.
 - ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
-  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer waits for the next deal.
+  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer in the middle of a pass gets
+  its share from the ends of the longest hands.
   The hand of a trainer that lives but has long said nothing is dealt to those who speak.
 - ``async`` mode: whoever asks gets the next task.
 """
@@ -25,11 +29,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 from runtime.master.durations import Durations
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
-from runtime.master.table import TaskTable
+from runtime.master.table import Span, TaskTable
 
 FAILURE_CAP = 3
 START_GRACE_SECONDS = 20.0
@@ -40,6 +45,10 @@ _FAILURES_BEFORE_OTHERS = 2
 _SILENCE = 5
 # A task may be extended up to this many times its timeout.
 _EXTENSIONS = 3
+# Into how many pieces a part of a chunk is cut: each step of the search costs a trainer, so few steps and many pieces.
+_PIECES = 8
+# A task that has cost so many failures in a pass is not searched further: not a record is bad, but all of it.
+_SEARCH_LIMIT = 64
 
 
 class Status(IntEnum):
@@ -47,6 +56,7 @@ class Status(IntEnum):
     PENDING = 1
     DONE = 2
     DISCARDED = 3
+    SPLIT = 4  # its pieces stand for it in this pass; or the number of a piece that is none now
 
 
 class Timer(NamedTuple):
@@ -112,8 +122,17 @@ class Saver(NamedTuple):
     deadline: float
 
 
+class Bad(NamedTuple):
+    """A record that is left out for the rest of the job, by its number within its task."""
+
+    task_id: int
+    record: int
+
+
 class Deal(NamedTuple):
     """Who lives, and whose turn each task is: ``hands`` of trainers, in order, and ``free`` for anybody.
+
+    ``parts`` are the pieces of tasks that stand for them in this pass; they are numbered after the tasks of the table.
 
     Read back later, those of its tasks count that are todo: taking a task from a hand does not change the rest.
     """
@@ -121,6 +140,7 @@ class Deal(NamedTuple):
     live: tuple[Trainer, ...] = ()
     free: Sequence[int] = ()
     hands: tuple[tuple[Trainer, Sequence[int]], ...] = ()
+    parts: tuple[Span, ...] = ()
 
 
 class Head(NamedTuple):
@@ -139,14 +159,16 @@ class Saved(NamedTuple):
     head: Head
     entries: Sequence[Entry]
     deal: Deal
+    quarantine: tuple[Bad, ...] = ()
 
 
 class Changes(NamedTuple):
-    """What has to be committed: the head, the tasks with these numbers, the deal unless it is None."""
+    """What has to be committed: the head, the tasks with these numbers, deal and quarantine unless they are None."""
 
     head: Head
     tasks: tuple[int, ...]
     deal: Deal | None
+    quarantine: tuple[Bad, ...] | None
     happenings: tuple[Happening, ...]
 
 
@@ -160,6 +182,7 @@ class Plan:
     min_trainers: int = 1
     failure_cap: int = FAILURE_CAP
     start_grace: float = START_GRACE_SECONDS
+    quarantine: bool = False
 
 
 @dataclass
@@ -179,6 +202,8 @@ class TaskQueue:
     entries: list[Entry] = field(default_factory=list)
     free: deque[int] = field(default_factory=deque)
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
+    parts: list[Span] = field(default_factory=list)
+    quarantine: tuple[Bad, ...] = ()
     pending: set[int] = field(default_factory=set)
     live: tuple[Trainer, ...] = ()
     heard: dict[Trainer, float] = field(default_factory=dict)
@@ -187,6 +212,7 @@ class TaskQueue:
     failed: str = ""
     changed: set[int] = field(default_factory=set)
     dealt: bool = False
+    condemned: bool = False
     happenings: list[Happening] = field(default_factory=list)
 
     @classmethod
@@ -208,6 +234,9 @@ class TaskQueue:
         head = saved.head
         queue = cls(plan, table, head.at + plan.start_grace, head.pass_id, head.at, failed=head.failed)
         queue.entries = [entry if entry.pass_id == head.pass_id else fresh(entry) for entry in saved.entries]
+        queue.quarantine = saved.quarantine
+        queue.parts = list(saved.deal.parts) if queue.open else []
+        queue._retire_parts()
         queue.saver = head.saver
         if head.usual is not None:
             queue.durations = queue.durations.add(head.usual)
@@ -226,15 +255,17 @@ class TaskQueue:
     def take(self, now: float) -> Changes:
         """What has changed since the last call."""
         deal = self.deal() if self.dealt else None
-        changes = Changes(self.head(now), tuple(sorted(self.changed)), deal, tuple(self.happenings))
-        self.changed, self.dealt, self.happenings = set(), False, []
+        quarantine = self.quarantine if self.condemned else None
+        changes = Changes(self.head(now), tuple(sorted(self.changed)), deal, quarantine, tuple(self.happenings))
+        self.changed, self.dealt, self.condemned, self.happenings = set(), False, False, []
         return changes
 
     def head(self, now: float) -> Head:
         return Head(now, self.pass_id, self.failed, self.saver, self.durations.usual)
 
     def deal(self) -> Deal:
-        return Deal(self.live, tuple(self.free), tuple((who, tuple(hand)) for who, hand in self.hands.items()))
+        hands = tuple((who, tuple(hand)) for who, hand in self.hands.items())
+        return Deal(self.live, tuple(self.free), hands, tuple(self.parts))
 
     # --- Reading -----------------------------------------------------------------------------------------------------
     @property
@@ -291,12 +322,12 @@ class TaskQueue:
         self._settle(now)
         return Verdict.OK
 
-    def fail(self, key: Key, why: str, now: float) -> Verdict:
-        """The trainer could not do the task, and says why."""
+    def fail(self, key: Key, why: str, now: float, place: tuple[int, int] | None = None) -> Verdict:
+        """The trainer could not do the task, and says why, and at which records (first, end) if it knows."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
-        self._blame(key.task_id, self._to_tail)
+        self._blame(key.task_id, self._to_tail, place)
         self._settle(now)
         return Verdict.OK
 
@@ -342,6 +373,8 @@ class TaskQueue:
         for trainer in left:
             self._tell("member", f"{trainer} left{self._tasks_of(trainer)}.", True)
         self._take_back(now)
+        for trainer in joined if self.open and self.plan.sync else ():
+            self._share_with(trainer)
 
     def tick(self, now: float) -> None:
         """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
@@ -365,7 +398,14 @@ class TaskQueue:
         return None
 
     def _task(self, task_id: int) -> Task:
-        return Task(self.pass_id, task_id, self.entries[task_id].epoch, self.table.tasks[task_id])
+        span = self._span(task_id)
+        return Task(
+            self.pass_id,
+            task_id,
+            self.entries[task_id].epoch,
+            self.table.tasks[span.task_id],
+            self._ranges(span) if self._is_part(task_id) or self.quarantine else None,
+        )
 
     def _take(self, trainer: Trainer) -> int | None:
         """Remove the next task for this trainer from the queue."""
@@ -397,7 +437,7 @@ class TaskQueue:
         entry = self.entries[task_id]
         return (
             entry.blamed == (trainer.index,)
-            and entry.failures >= _FAILURES_BEFORE_OTHERS
+            and entry.failures >= (1 if self._is_part(task_id) else _FAILURES_BEFORE_OTHERS)
             and any(other.index != trainer.index for other in self.live)
         )
 
@@ -410,7 +450,8 @@ class TaskQueue:
 
     def _is_finished(self, key: Key) -> bool:
         """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
-        return self._names(key, Status.DONE) or (self._names(key, Status.TODO) and key.pass_id < self.pass_id)
+        before = key.pass_id < self.pass_id and (self._names(key, Status.TODO) or self._names(key, Status.SPLIT))
+        return before or self._names(key, Status.DONE)
 
     def _names(self, key: Key, status: Status) -> bool:
         if not 0 <= key.task_id < len(self.entries):
@@ -435,7 +476,9 @@ class TaskQueue:
         place(task_id, holder)
         self.dealt = True
 
-    def _blame(self, task_id: int, place: Callable[[int, Trainer | None], None]) -> None:
+    def _blame(
+        self, task_id: int, place: Callable[[int, Trainer | None], None], where: tuple[int, int] | None = None
+    ) -> None:
         entry = self.entries[task_id]
         culprits = {entry.trainer.index} if entry.trainer else set()
         entry = entry._replace(
@@ -443,14 +486,35 @@ class TaskQueue:
             blamed=tuple(sorted(culprits.union(entry.blamed))),
             failures_ever=entry.failures_ever + 1,
         )
-        if entry.failures > self.plan.failure_cap and (len(entry.blamed) > 1 or len(self.live) < 2):
-            self._set(task_id, entry._replace(status=Status.DISCARDED))
-            named = self.table.describe([task_id])
-            self._tell(
-                "task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True
-            )
+        span = self._span(task_id)
+        suspect = self._suspect(span, where)
+        if self._may_search(task_id, span) and (suspect or self._is_part(task_id) or self._guilty(entry)):
+            self._split(task_id, entry, suspect)
+        elif self._guilty(entry, self._last_cap(task_id)):
+            self._discard(task_id, entry)
         else:
             self._put_back(task_id, entry, place)
+
+    def _guilty(self, entry: Entry, cap: int | None = None) -> bool:
+        """Whether it is the task's fault and not a trainer's."""
+        allowed = self.plan.failure_cap if cap is None else cap
+        return entry.failures > allowed and (len(entry.blamed) > 1 or len(self.live) < 2)
+
+    def _last_cap(self, task_id: int) -> int:
+        """The failures that are allowed before a task is left out: fewer for what is left of a search."""
+        return min(1, self.plan.failure_cap) if self._is_part(task_id) else self.plan.failure_cap
+
+    def _discard(self, task_id: int, entry: Entry) -> None:
+        span = self._span(task_id)
+        self._set(task_id, entry._replace(status=Status.DISCARDED))
+        named = self.table.describe([span])
+        if self.plan.quarantine and span.records == 1 and self._works():
+            self.quarantine = (*self.quarantine, Bad(span.task_id, span.first))
+            self.condemned = True
+            where = f"{named[0].upper()}{named[1:]} of {self.table.dataset}"
+            self._tell("quarantine", f"{where} is left out from now on: no trainer could do it.", True)
+            return
+        self._tell("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
 
     def _to_tail(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).append(task_id)
@@ -463,6 +527,72 @@ class TaskQueue:
         if holder is None or holder not in self.hands or self._barred(task_id, holder):
             return self.free
         return self.hands[holder]
+
+    # --- The search for a bad record ---------------------------------------------------------------------------------
+    def _is_part(self, task_id: int) -> bool:
+        return task_id >= len(self.table.tasks)
+
+    def _span(self, task_id: int) -> Span:
+        return self.parts[task_id - len(self.table.tasks)] if self._is_part(task_id) else self.table.span(task_id)
+
+    def _ranges(self, span: Span) -> tuple[tuple[int, int], ...]:
+        """The records of a span that are not in quarantine."""
+        bad = sorted(bad.record for bad in self.quarantine if bad.task_id == span.task_id)
+        edges = [span.first - 1, *(record for record in bad if span.first <= record < span.end), span.end]
+        return tuple((before + 1, after) for before, after in pairwise(edges) if before + 1 < after)
+
+    def _suspect(self, span: Span, where: tuple[int, int] | None) -> Span | None:
+        """What a trainer pointed at, if that is a part of the task."""
+        if where is None:
+            return None
+        suspect = Span(span.task_id, max(span.first, where[0]), min(span.end, where[1]))
+        return suspect if 0 < suspect.records < span.records else None
+
+    def _may_search(self, task_id: int, span: Span) -> bool:
+        """A script that can do nothing at all is no reason to search."""
+        return (
+            self.plan.quarantine
+            and span.records > 1
+            and self.entries[span.task_id].failures < _SEARCH_LIMIT
+            and self._works()
+        )
+
+    def _works(self) -> bool:
+        """Whether the job has done anything yet."""
+        return self.pass_id > 0 or any(entry.status is Status.DONE for entry in self.entries)
+
+    def _split(self, task_id: int, entry: Entry, suspect: Span | None) -> None:
+        """Put pieces of a task in its place, at the tail of the queue."""
+        span = self._span(task_id)
+        self._set(task_id, entry._replace(status=Status.SPLIT, trainer=None))
+        if self._is_part(task_id):
+            root = self.entries[span.task_id]
+            self.entries[span.task_id] = root._replace(failures=root.failures + 1)
+            self.changed.add(span.task_id)
+        if suspect is None:
+            pieces = self.table.pieces(span, _PIECES)
+        else:
+            cuts = (span.first, suspect.first, suspect.end, span.end)
+            pieces = [Span(span.task_id, *cut) for cut in pairwise(cuts)]
+        for piece in pieces:
+            if self._ranges(piece):
+                self._add_part(piece)
+        self._tell("task", f"Task {task_id} is searched for what is wrong in it: {self.table.describe([span])}.", True)
+
+    def _add_part(self, span: Span) -> None:
+        task_id = len(self.table.tasks) + len(self.parts)
+        self.parts.append(span)
+        if task_id == len(self.entries):
+            self.entries.append(Entry())
+        self.entries[task_id] = self.entries[task_id]._replace(status=Status.TODO, pass_id=self.pass_id)
+        self.changed.add(task_id)
+        self.free.append(task_id)
+        self.dealt = True
+
+    def _retire_parts(self) -> None:
+        """Numbers of pieces that are none in this pass."""
+        for task_id in range(len(self.table.tasks) + len(self.parts), len(self.entries)):
+            self.entries[task_id] = fresh(self.entries[task_id])._replace(status=Status.SPLIT)
 
     # --- Members, deals, passes --------------------------------------------------------------------------------------
     def _tasks_of(self, trainer: Trainer) -> str:
@@ -507,10 +637,12 @@ class TaskQueue:
     def _begin_pass(self, pass_id: int, now: float) -> None:
         self.pass_id, self.pass_begun = pass_id, now
         if self.finished:
-            self._tell("job", f"All {self.plan.passes} passes are done.", True)
+            self._tell("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
             return
         self.entries = [fresh(entry) for entry in self.entries]
-        self.free = deque(range(len(self.entries)))
+        self.parts = []
+        self._retire_parts()
+        self.free = deque(range(len(self.table.tasks)))
         self.hands = {}
         self.dealt = True
         self.heard = dict.fromkeys(self.live, now)
@@ -518,14 +650,21 @@ class TaskQueue:
     def _end_pass(self, now: float) -> None:
         discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]
         self._tell_pass(discarded, now - self.pass_begun)
-        if len(discarded) == len(self.entries):
+        if not any(entry.status is Status.DONE for entry in self.entries):
+            named = self.table.describe(self._span(i) for i in discarded)
             self.failed = (
                 f"Every task of pass {self.pass_id + 1} failed more than {self.plan.failure_cap} times: "
-                f"{self.table.describe(discarded)} of {self.table.dataset}. Look at the trainers' logs for the reason."
+                f"{named} of {self.table.dataset}. Look at the trainers' logs for the reason."
             )
             self._tell("failed", self.failed, True)
             return
         self._begin_pass(self.pass_id + 1, now)
+
+    def _left_out(self) -> str:
+        if not self.quarantine:
+            return ""
+        spans = (Span(bad.task_id, bad.record, bad.record + 1) for bad in self.quarantine)
+        return f", without what no trainer could do: {self.table.describe(spans)} of {self.table.dataset}"
 
     def _deal(self, now: float) -> None:
         """Give every free task to a live trainer, in turn; to none who should not try it now."""
@@ -550,6 +689,19 @@ class TaskQueue:
         )
         between = 0 < self.pass_id < self.plan.passes - 1
         self.happenings.append(Happening("pass", text, frequent=between and not discarded))
+
+    def _share_with(self, newcomer: Trainer) -> None:
+        """As many tasks as everybody has, so that nobody is waited for longer than need be."""
+        hand = self.hands.setdefault(newcomer, deque())
+        fair = sum(map(len, self.hands.values())) // len(self.live)
+        while len(hand) < fair:
+            longest = max(self.hands.values(), key=len)
+            task_id = next((i for i in reversed(longest) if not self._barred(i, newcomer)), None)
+            if longest is hand or task_id is None:
+                break
+            longest.remove(task_id)
+            hand.appendleft(task_id)
+        self.dealt = True
 
     def _tell(self, kind: str, text: str, notable: bool = False) -> None:
         self.happenings.append(Happening(kind, text, notable))

@@ -164,11 +164,13 @@ class Master:
                 return Wait(0.0)
             self._wait_for_news(seen, left)
 
-    def report(self, op: Op, key: Key, why: str, waiting: Callable[[], None]) -> Verdict:
-        """A trainer's word on a task that it has."""
+    def report(
+        self, op: Op, key: Key, why: str, waiting: Callable[[], None], place: tuple[int, int] | None = None
+    ) -> Verdict:
+        """A trainer's word on a task that it has. ``why`` and ``place`` (records first, end) go with a failure."""
         operations: Mapping[Op, Operation] = {
             Op.TASK_DONE: lambda queue, now: queue.done(key, now),
-            Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now),
+            Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, place),
             Op.TASK_RELEASE: lambda queue, now: queue.release(key, now),
             Op.TASK_EXTEND: lambda queue, now: queue.extend(key, now),
         }
@@ -340,7 +342,9 @@ def _report(
     master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
 ) -> dict[str, Any]:
     key = Key(int(body["pass_id"]), int(body["task_id"]), int(body["epoch"]), trainer)
-    return {"counted": master.report(op, key, str(body.get("why", "")), waiting) is Verdict.OK}
+    place = body.get("place")
+    where = (int(place[0]), int(place[1])) if place else None
+    return {"counted": master.report(op, key, str(body.get("why", "")), waiting, where) is Verdict.OK}
 
 
 def _save_request(

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.data.catalogue import Chunk
+
+
+class Span(NamedTuple):
+    """Records of one task, from ``first`` up to but without ``end``, counted from 0 within the task."""
+
+    task_id: int
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        return self.end - self.first
 
 
 @dataclass(frozen=True)
@@ -25,12 +37,34 @@ class TaskTable:
     def records_of(self, task_id: int) -> int:
         return sum(chunk.records for chunk in self.tasks[task_id])
 
-    def describe(self, task_ids: Iterable[int]) -> str:
-        """Name tasks by their records, numbered through the data set from 0."""
-        ends = list(accumulate(map(self.records_of, range(len(self.tasks))), initial=0))
-        return "; ".join(
-            f"records {ends[task]}-{ends[task + 1] - 1} ({Path(self.tasks[task][0].path).name})" for task in task_ids
-        )
+    def span(self, task_id: int) -> Span:
+        """All records of a task."""
+        return Span(task_id, 0, self.records_of(task_id))
+
+    def describe(self, spans: Iterable[Span]) -> str:
+        """Name records by their numbers through the data set, from 0, and their files."""
+        begins = list(accumulate(map(self.records_of, range(len(self.tasks))), initial=0))
+        return "; ".join(self._name(span, begins[span.task_id]) for span in spans)
+
+    def _name(self, span: Span, begin: int) -> str:
+        numbers = f"record {begin + span.first}"
+        if span.records > 1:
+            numbers = f"records {begin + span.first}-{begin + span.end - 1}"
+        return f"{numbers} ({Path(self._chunk_of(span).path).name})"
+
+    def _chunk_of(self, span: Span) -> Chunk:
+        task = self.tasks[span.task_id]
+        ends = accumulate(chunk.records for chunk in task)
+        return next(chunk for chunk, end in zip(task, ends, strict=True) if span.first < end)
+
+    def pieces(self, span: Span, most: int) -> list[Span]:
+        """Cut a span of several records: into its chunks, or a part of one chunk into up to ``most`` equal pieces."""
+        ends = accumulate(chunk.records for chunk in self.tasks[span.task_id])
+        cuts = [end for end in ends if span.first < end < span.end]
+        if not cuts:
+            size = -(-span.records // most)
+            cuts = list(range(span.first + size, span.end, size))
+        return [Span(span.task_id, *piece) for piece in pairwise([span.first, *cuts, span.end])]
 
     def to_json(self) -> dict[str, Any]:
         """Paths once each: a chunk is the number of its file, and where it is."""

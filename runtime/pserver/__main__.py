@@ -7,11 +7,12 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from runtime import contract, coordination
 from runtime.channel import Channel
+from runtime.checkpoint import reader
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.meta import Book
 from runtime.contract import PSERVER, Environment
@@ -19,6 +20,7 @@ from runtime.coordination.base import Compare
 from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
 from runtime.pserver import keeper
+from runtime.pserver.declaration import SYNC, Mode
 from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
@@ -36,19 +38,30 @@ class _Checkpoints:
         self._environment = environment
         self._channel = channel
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
-        self._files = LocalFiles(Path(environment.checkpoint_dir))
-        self._book = Book(coordination.connect(environment.coordination), environment.job_id)
+        root = Path(environment.checkpoint_dir)
+        self._files = LocalFiles(root / str(environment.attempt))
+        # The last attempt first.
+        self._earlier = [LocalFiles(root / str(number)) for number in range(environment.attempt - 1, 0, -1)]
+        store = coordination.connect(environment.coordination)
+        self._book = Book(store, environment.job_id, environment.attempt, environment.pservers)
 
     def restore(self, shard: Shard) -> None:
-        keeper.restore(
-            shard, self._identity, self._files, self._book, self._environment.mode, self._tell, time.monotonic()
-        )
+        mode = self._environment.mode
+        keeper.restore(shard, self._identity, self._sources(), mode, self._tell, time.monotonic())
+
+    def _sources(self) -> Iterator[keeper.Source]:
+        yield self._files, self._book.generation()
+        if Mode.parse(self._environment.mode).kind != SYNC:
+            # The data begins anew with the attempt, and a synchronous job is to have the same bits on every run.
+            yield from ((files, reader.found(files)) for files in self._earlier)
 
     def keep(self, server: ShardServer, on_lost: Callable[[str], object]) -> Keeper:
         """Begin to write, once this process is registered. Raises TimeoutError, ConnectionError."""
         owner = self._registration()
         seconds = self._environment.checkpoint_seconds
-        kept = Keeper(server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost)
+        kept = Keeper(
+            server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost, self._earlier
+        )
         kept.start()
         return kept
 

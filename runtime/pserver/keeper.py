@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import Header
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.meta import Book, Generation
 from runtime.checkpoint.reader import Checkpoint, Key
 from runtime.coordination.base import Compare, StoreUnavailable
 from runtime.errors import Lost
@@ -32,6 +32,8 @@ LOOK_SECONDS = 0.5
 # The version to cut at is announced so long before it comes that every server hears of it.
 NOTICE_SECONDS = 2.0
 
+# A directory of checkpoints and what it has for every server
+Source = tuple[Files, Generation]
 # kind and text of an event on the job's timeline
 Tell = Callable[[str, str], object]
 log = logging.getLogger("pserver")
@@ -46,14 +48,25 @@ class Identity:
     shards: int
 
 
-def restore(shard: Shard, identity: Identity, files: Files, book: Book, mode: str, tell: Tell, now: float) -> bool:
-    """Bring a fresh shard back from the newest checkpoints that are whole; False where there are none.
+def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, tell: Tell, now: float) -> bool:
+    """Bring a fresh shard back from the first source whose checkpoints are whole; False where there is none.
 
     The checkpoints may be those of another number of servers.
     """
-    generation = book.generation()
-    if not generation:
-        return False
+    attempts = 0
+    for files, generation in sources:
+        if generation:
+            attempts += 1
+            if _restore_from(shard, identity, files, generation, mode, tell, now):
+                return True
+    if attempts:
+        tell("checkpoint", "No checkpoint could be used; the parameters begin anew.")
+    return False
+
+
+def _restore_from(
+    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, tell: Tell, now: float
+) -> bool:
 
     def unusable(why: str) -> None:
         tell("checkpoint", why)
@@ -63,7 +76,6 @@ def restore(shard: Shard, identity: Identity, files: Files, book: Book, mode: st
 
     found = reader.restore(files, generation, Mode.parse(mode).synchronous, wanted, unusable)
     if not found:
-        tell("checkpoint", "No checkpoint could be used; the parameters begin anew.")
         return False
     _fill(shard, identity, found, now)
     servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
@@ -99,7 +111,7 @@ class Keeper:
     """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
 
     A checkpoint that fails is told and tried again the next time. ``on_lost`` hears that another process is this
-    server.
+    server. ``earlier``: the directories of attempts that are over.
     """
 
     def __init__(
@@ -112,6 +124,7 @@ class Keeper:
         seconds: float,
         tell: Tell,
         on_lost: Callable[[str], object],
+        earlier: Sequence[Files] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._server = server
@@ -123,6 +136,7 @@ class Keeper:
         self._seconds = seconds
         self._tell = tell
         self._on_lost = on_lost
+        self._earlier = earlier
         self._clock = clock
         self._due = clock() + seconds
         self._seen = (self._shard.version, clock())
@@ -162,7 +176,7 @@ class Keeper:
         """Decide at which version to cut, or hear it from the first server."""
         together = self._identity.shards > 1 and self._shard.synchronous
         if together and self._identity.shard:
-            version = self._book.announced(self._identity.shards)
+            version = self._book.announced()
             if version > self._heard:
                 self._heard = version
                 self._shard.cut_at = version
@@ -180,7 +194,7 @@ class Keeper:
         rate = (present - before) / max(now - at, LOOK_SECONDS)
         version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
         self._seen = (present, now)
-        self._book.announce(self._identity.shards, version, self._owner)
+        self._book.announce(version, self._owner)
         self._shard.cut_at = version
 
     # --- Writing -----------------------------------------------------------------------------------------------------
@@ -204,7 +218,16 @@ class Keeper:
         header = self._header(snapshot)
         entry = writer.save(self._files, self._book, header, self._blocks(snapshot), self._owner, time.time())
         self._kept = snapshot.version
+        if self._earlier and self._book.generation():
+            self._forget_earlier()
         log.info("checkpoint of version %d: %s bytes, %.1f s", entry.version, f"{entry.size:,}", self._clock() - began)
+
+    def _forget_earlier(self) -> None:
+        """All servers have a checkpoint of this attempt: those of earlier ones are not needed any more."""
+        for files in self._earlier:
+            for name in list(files.names()):
+                files.delete(name)
+        self._earlier = ()
 
     def _header(self, snapshot: Snapshot) -> Header:
         declaration = self._shard.declaration

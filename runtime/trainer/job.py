@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,7 +21,7 @@ from runtime.pserver.optimisers import SGD, Optimiser
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.loop import Loop
 from runtime.trainer.params import RAISE, Arrays, Params
-from runtime.trainer.reader import Decode, Reader
+from runtime.trainer.reader import FAIL_TASK, ON_BAD_RECORD, Decode, Reader
 from runtime.trainer.reports import Reports
 from runtime.trainer.surroundings import Surroundings, end_for_restart, guard
 from runtime.trainer.tasks import TaskSource
@@ -27,6 +29,7 @@ from runtime.trainer.tasks import TaskSource
 # The elected trainer has this long to write the model before another may be elected.
 SAVE_SECONDS = 60.0
 
+ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 Writer = Callable[[Path], object]
 
 
@@ -41,6 +44,7 @@ class Job:
         self._source: TaskSource | None = None
         self._loop: Loop | None = None
         self._guard = guard(self._end)
+        sys.excepthook = self._crashing(sys.excepthook)
         self._reports = Reports(surroundings.sink, self._version)
 
     @property
@@ -55,17 +59,27 @@ class Job:
 
     # --- Data --------------------------------------------------------------------------------------------------------
     def reader(
-        self, name: str | None = None, batch: int | None = None, shuffle: int = 0, decode: Decode | None = None
+        self,
+        name: str | None = None,
+        batch: int | None = None,
+        shuffle: int = 0,
+        decode: Decode | None = None,
+        on_bad_record: str = FAIL_TASK,
     ) -> Reader:
         """Training records of a data set by name (default: the job's). Raises UsageError for an unknown name.
 
         A record is ``(features, label)``; with ``batch`` it comes as arrays ``(x, y)`` of that many records, fewer at
         the end of a task. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run
         with the same seed. ``decode`` is applied to each record first.
+
+        ``on_bad_record`` says what becomes of a record at which ``decode`` fails: ``fail-task`` (the master is told
+        and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``.
         """
+        if on_bad_record not in ON_BAD_RECORD:
+            raise UsageError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}.")
         if batch is not None and batch < 1:
             raise UsageError(f"A batch has at least one record, not {batch}.")
-        return Reader(self._find(name).name, batch, shuffle, decode, one_pass=self._one_pass)
+        return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, self._one_pass)
 
     def load(self, name: str | None = None, split: str = "test") -> tuple[Features, NDArray[np.generic]]:
         """A whole split as arrays: features (n, ...) float32 and labels (n,), int64 or float32."""
@@ -197,6 +211,16 @@ class Job:
         arrays: Mapping[str, Any] = dict(self._parameters or {})
         with path.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
+
+    def _crashing(self, hook: ExceptHook) -> ExceptHook:
+        """What happens when user code raises: the master is told where, then all goes its usual way."""
+
+        def told(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
+            if self._loop is not None and not isinstance(error, KeyboardInterrupt):
+                self._loop.crash(error)
+            return hook(kind, error, where)
+
+        return told
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _end(self, why: str) -> NoReturn:

@@ -5,31 +5,33 @@ A task is reported done when the next batch is asked for after its last one: wha
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from runtime.data.catalogue import read_task
-from runtime.data.records import Record
+from runtime.data.catalogue import read_placed
 from runtime.errors import RegattaError
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.params import Params
-from runtime.trainer.reader import Reader
+from runtime.trainer.reader import RAISE, BadRecord, Placed, Reader
 from runtime.trainer.reports import Reports
-from runtime.trainer.tasks import Answer, JobDone, PassEnd, Task, TaskSource, Wait
+from runtime.trainer.tasks import Answer, JobDone, PassEnd, Place, Task, TaskSource, Wait
 
 # A task that takes long is asked to be kept this often.
 EXTEND_SECONDS = 20.0
+# So soon after the loop was left, an error that nobody caught has ended the script.
+LEAVING_SECONDS = 0.25
 
 
 class _Unreadable(RegattaError):
     """The records of a task cannot be read."""
 
 
-def _records(task: Task) -> Iterator[Record]:
+def _records(task: Task) -> Iterator[Placed]:
     try:
-        yield from read_task(task)
+        yield from read_placed(task)
     except (RegattaError, OSError) as error:
         raise _Unreadable(str(error)) from error
 
@@ -70,11 +72,14 @@ class Loop:
         self._told = -1  # the last pass whose beginning was told
         self._batch = 0
         self._abandoned = False
+        self._letting_go = threading.Lock()
         self.task: Task | None = None  # the task in hand
+        self._place: Place | None = None  # where the batch in hand was read
         self._finished: Task | None = None  # the task that is done and not reported
 
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
+        left = False
         try:
             while not isinstance(answer := self._ask(), JobDone):
                 if isinstance(answer, Task):
@@ -86,9 +91,12 @@ class Loop:
                 else:
                     self._wait(answer)
             self._stays = False
+        except GeneratorExit:
+            left = True
+            raise
         finally:
             if not self._abandoned:
-                self.release()
+                self._release_soon() if left else self.release()
                 self._leave()
 
     def abandon(self) -> None:
@@ -98,17 +106,31 @@ class Loop:
 
     def release(self) -> None:
         """Hand the task in hand back; another trainer takes it over at once."""
-        if self.task is not None:
-            task, self.task = self.task, None
+        if (task := self._let_go()) is not None:
             with suppress(RegattaError):
                 self._source.release(task)
 
-    def fail(self, why: str) -> None:
-        """Say that the task in hand cannot be done."""
+    def _release_soon(self) -> None:
+        """User code left the loop in the middle of a task: by ``break``, or by an error that ``crash`` will tell of."""
         if self.task is not None:
-            task, self.task = self.task, None
+            threading.Timer(LEAVING_SECONDS, self.release).start()
+
+    def crash(self, error: BaseException) -> None:
+        """User code raised at the batch in hand, and this process ends: say where, so that others look there."""
+        self._abandoned = True
+        self.fail(f"the script raised {type(error).__name__}: {error}", self._place)
+
+    def fail(self, why: str, place: Place | None = None) -> None:
+        """Say that the task in hand cannot be done."""
+        if (task := self._let_go()) is not None:
             with suppress(RegattaError):
-                self._source.fail(task, why)
+                self._source.fail(task, why, place)
+
+    def _let_go(self) -> Task | None:
+        """The task in hand, for the one who reports on it."""
+        with self._letting_go:
+            task, self.task = self.task, None
+        return task
 
     def _ask(self) -> Answer:
         finished, self._finished = self._finished, None
@@ -123,13 +145,18 @@ class Loop:
         except _Unreadable as error:
             self.fail(str(error))
             return
+        except BadRecord as error:
+            self.fail(str(error), (error.place, error.place + 1))
+            if self._reader.on_bad_record == RAISE and error.__cause__:
+                raise error.__cause__ from None
+            return
         if (params := self._params()) is not None:
             params.settle()
         self.task, self._finished = None, task
 
-    def _told_of(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _told_of(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
         """The batches, each between its two events."""
-        for batch in batches:
+        for self._place, batch in batches:
             number, self._batch = self._batch, self._batch + 1
             pass_id = self._told
             self._listeners.tell(BeginIteration(pass_id, number))

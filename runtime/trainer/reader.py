@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,8 +11,23 @@ from typing import Any
 import numpy as np
 
 from runtime.data.records import Record
+from runtime.errors import RegattaError
+from runtime.trainer.tasks import Place
 
 Decode = Callable[[Record], Any]
+# A record and its number within its task.
+Placed = tuple[int, Record]
+
+FAIL_TASK, SKIP, RAISE = "fail-task", "skip", "raise"
+ON_BAD_RECORD = (FAIL_TASK, SKIP, RAISE)
+
+
+class BadRecord(RegattaError):
+    """User code cannot decode a record, for its ``__cause__``; ``place`` is its number within its task."""
+
+    def __init__(self, why: str, place: int) -> None:
+        super().__init__(why)
+        self.place = place
 
 
 @dataclass(frozen=True)
@@ -19,30 +35,47 @@ class Reader:
     """Records of the data set ``name``. Called, it iterates over one pass (of what this trainer is given to do).
 
     ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
-    this many. ``decode`` turns a record ``(features, label)`` into what user code wants.
+    this many. ``decode`` turns a record ``(features, label)`` into what user code wants. ``on_bad_record`` says what
+    becomes of a record at which that fails: ``fail-task`` (the master is told and looks for it with other trainers),
+    ``skip`` (it is left out and the log says so) or ``raise``.
     """
 
     name: str
     batch: int | None = None
     shuffle: int = 0
     decode: Decode | None = None
+    on_bad_record: str = FAIL_TASK
     one_pass: Callable[[Reader], Iterator[Any]] = field(repr=False, default=lambda reader: iter(()))
 
     def __call__(self) -> Iterator[Any]:
         return self.one_pass(self)
 
-    def batches(self, records: Iterable[Record], seed: Sequence[int]) -> Iterator[Any]:
-        """The batches of one task. ``seed`` fixes the order; batches never cross the task's end."""
+    def batches(self, records: Iterable[Placed], seed: Sequence[int]) -> Iterator[tuple[Place, Any]]:
+        """The batches of one task, with the places of their records. ``seed`` fixes the order; batches never cross the
+        task's end. Raises BadRecord where ``decode`` fails."""
         mixed = _mix(records, self.shuffle, seed) if self.shuffle > 1 else iter(records)
-        decoded = map(self.decode, mixed) if self.decode else mixed
+        decoded = self._decoded(mixed)
         if self.batch is None:
-            yield from decoded
+            yield from (((place, place + 1), value) for place, value in decoded)
             return
         while rows := list(islice(decoded, self.batch)):
-            yield _stack(rows)
+            places = [place for place, _value in rows]
+            yield (min(places), max(places) + 1), _stack([value for _place, value in rows])
+
+    def _decoded(self, records: Iterable[Placed]) -> Iterator[tuple[int, Any]]:
+        for place, record in records:
+            try:
+                value = self.decode(record) if self.decode else record
+            except Exception as error:
+                why = f"record {place} of the task cannot be decoded ({type(error).__name__}: {error})"
+                if self.on_bad_record != SKIP:
+                    raise BadRecord(why, place) from error
+                print(f"Left out: {why}.", file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
+            else:
+                yield place, value
 
 
-def _mix(records: Iterable[Record], window: int, seed: Sequence[int]) -> Iterator[Record]:
+def _mix(records: Iterable[Placed], window: int, seed: Sequence[int]) -> Iterator[Placed]:
     rng = np.random.default_rng(list(seed))
     rest = iter(records)
     while rows := list(islice(rest, window)):

@@ -32,6 +32,10 @@ _LOOK_SECONDS = 0.5
 _TRY_AGAIN = ("not_owner", "store_unavailable")
 
 
+# Records of a task, (first, end), counted as in ``Task.ranges``.
+Place = tuple[int, int]
+
+
 class JobFailed(RegattaError):
     """The master has given the job up. The sentence names the records that nobody could train on."""
 
@@ -45,7 +49,7 @@ class TaskSource(Protocol):
 
     def done(self, task: Task) -> bool: ...
 
-    def fail(self, task: Task, why: str) -> bool: ...
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool: ...
 
     def release(self, task: Task) -> bool: ...
 
@@ -84,7 +88,7 @@ class _Outdated(RegattaError):
 
 
 class TaskClient:
-    """Asks the master at ``address``, whose incarnation is ``master``. Not for two threads at once, except ``move``.
+    """Asks the master at ``address``, whose incarnation is ``master``. Any thread may call; one call at a time.
 
     A call whose master is gone is asked again, with the same number, so that it gets the same task; of the master that
     ``move`` names, if there is a new one. Answers of an older master than that do not count. A call raises
@@ -109,6 +113,7 @@ class TaskClient:
         self._position = _Position()
         self._patience = patience
         self._leaving = leaving
+        self._calling = threading.Lock()
         self._moving = threading.Condition()
         self._home = self._asked = _Home(address, master)
         self._open: Callable[[_Home], Client] = lambda home: Client(
@@ -140,8 +145,8 @@ class TaskClient:
     def done(self, task: Task) -> bool:
         return self._report(Op.TASK_DONE, task)
 
-    def fail(self, task: Task, why: str) -> bool:
-        return self._report(Op.TASK_FAIL, task, why=why)
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
+        return self._report(Op.TASK_FAIL, task, why=why, place=place)
 
     def release(self, task: Task) -> bool:
         return self._report(Op.TASK_RELEASE, task)
@@ -155,16 +160,20 @@ class TaskClient:
     def close(self) -> None:
         self._client.close()
 
-    def _report(self, op: Op, task: Task, **more: str) -> bool:
+    def _report(self, op: Op, task: Task, **more: object) -> bool:
         key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
         return bool(self._call(op, {**key, **more})["counted"])
 
     def _call(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
+        with self._calling:
+            return self._insist(op, {"trainer": self._trainer, **body})
+
+    def _insist(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
         give_up = time.monotonic() + self._patience
         while True:
             self._follow()
             try:
-                return self._ask(op, {"trainer": self._trainer, **body})
+                return self._ask(op, body)
             except Refused as refused:
                 if refused.code == JOB_FAILED:
                     raise JobFailed(refused.why) from refused
@@ -209,7 +218,7 @@ class LocalTasks:
         self._clock = clock
         self._me = Trainer(0, 1)
         self._position = _Position()
-        self._queue = TaskQueue.begin(Plan(passes), table, clock())
+        self._queue = TaskQueue.begin(Plan(passes, quarantine=True), table, clock())
         self._queue.members([self._me], clock())
 
     def next_task(self, done: Task | None = None) -> Answer:
@@ -223,8 +232,8 @@ class LocalTasks:
     def done(self, task: Task) -> bool:
         return self._queue.done(self._key(task), self._clock()) is Verdict.OK
 
-    def fail(self, task: Task, why: str) -> bool:
-        return self._queue.fail(self._key(task), why, self._clock()) is Verdict.OK
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
+        return self._queue.fail(self._key(task), why, self._clock(), place) is Verdict.OK
 
     def release(self, task: Task) -> bool:
         return self._queue.release(self._key(task), self._clock()) is Verdict.OK

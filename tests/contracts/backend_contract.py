@@ -104,6 +104,20 @@ class BackendContract:
     def test_stopping_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
         backend.stop(AttemptRef("job", "never", 1), GRACE)
 
+    def test_a_killed_replica_is_seen_with_its_signal(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.DEAF)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, all_running)
+        backend.kill(attempt.ref, "trainer-1")
+        view = wait_until(backend, attempt.ref, lambda view: len(_in(view, Phase.EXITED)) == 1)
+        assert [(one.name, one.signal) for one in _in(view, Phase.EXITED)] == [("trainer-1", 9)]
+        backend.kill(attempt.ref, "trainer-1")
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+
+    def test_killing_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+        backend.kill(AttemptRef("job", "never", 1), "trainer-0")
+
     # --- Scaling ---------------------------------------------------------------------------------------------------
     def test_scaling_adds_replicas_and_takes_the_highest_away(
         self, backend: ClusterBackend, plan: Any, reopen: Callable[[], ClusterBackend]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
 from client import Client, Job
@@ -33,3 +34,18 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(house: House, portal
     assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)") for text in told)
     lines = list(portal.logs(job.id))
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
+
+
+def test_a_job_survives_its_rehearsal(portal: Client, http: httpx.Client) -> None:
+    job = portal.submit(code.slow("rehearsed", passes=30, pause=0.03))
+    until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
+    path = f"/api/v1/jobs/{job.id}/rehearse"
+    assert http.post(path, json={"kill": "trainer", "every": "2s"}).status_code == 202
+    again = "started again (as it was rehearsed)"
+    until("two have been killed", lambda: sum(again in text for text in story(portal, job)) >= 2, END_SECONDS)
+    assert http.delete(path).json()["rehearsal"] is None
+    ended = portal.wait(job.id, END_SECONDS)
+    told = story(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+    assert "trainer-1 is killed: admin rehearses failure (1 of 20)." in told
+    assert "admin ends the rehearsal." in told

@@ -11,6 +11,8 @@ from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan
 class ObedientBackend:
     """Starts what it is told, and stops it at once. A test moves replicas on by ``becomes``."""
 
+    rehearses = True
+
     def __init__(self) -> None:
         self.plans: dict[str, LaunchPlan] = {}
         self.views: dict[str, dict[str, ReplicaView]] = {}
@@ -40,6 +42,9 @@ class ObedientBackend:
     def restart(self, ref: AttemptRef, name: str, life: int) -> None:
         self.calls.append(f"restart {name} as {life}")
         self.becomes(ref.attempt_id, name, Phase.STARTING, life=life)
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        self.calls.append(f"kill {name}")
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
 JOBS = "/api/v1/namespaces/team/jobs"
 READING = ("", "/events", "/artifacts", "/files")
-CHANGING = ("/cancel", "/retry", "/scale")
+CHANGING = ("/cancel", "/retry", "/scale", "/rehearse")
 
 
 def post(client: Client, path: str, body: object = None, **headers: str) -> HttpResponse:
@@ -70,6 +70,16 @@ def test_a_wish_that_cannot_be_is_a_problem_with_its_field(personas: Personas, s
     answer = post(personas.client("developer"), f"/api/v1/jobs/{submit().pk}/scale", {"trainer": 9})
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert "allows 1 to 2 trainers" in answer.json()["errors"]["trainer"][0]
+
+
+REHEARSING = {**CANCELLING, "admin": 403, "owner": 403}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_only_who_owns_a_job_may_rehearse_its_failure(who: str, personas: Personas, submit: Submit) -> None:
+    client, path = personas.client(who), f"/api/v1/jobs/{submit().pk}/rehearse"
+    assert post(client, path, {"kill": "trainer", "every": "10s"}).status_code == REHEARSING[who]
+    assert client.delete(path).status_code == REHEARSING[who]
 
 
 @pytest.mark.parametrize("who", EVERYBODY)

@@ -387,3 +387,34 @@ def test_the_next_attempt_begins_with_the_trainers_of_the_wish(
     assert Replica.objects.filter(attempt__number=2, role="trainer").count() == 3
     [held] = Reservation.objects.filter(released=None)
     assert held.amounts["cpu"] == 0.5 + 1 + 3
+
+
+# --- Rehearsing failure ----------------------------------------------------------------------------------------------
+def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = running(submit)
+    services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "master", "every": "1s"})
+    assert reconciler.reconcile(job.pk, clock=lambda: now() + timedelta(seconds=2)) is JobState.RUNNING
+    assert backend.calls[-1] == "kill master-0"
+    backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
+    reconciler.reconcile(job.pk)
+    ended_before(job, "master-0", 1)
+    reconciler.reconcile(job.pk)
+    row = Replica.objects.get(name="master-0")
+    assert (row.life, row.restarts, row.rehearsed) == (2, 0, False)
+    told = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted"))
+    assert list(told.values_list("text", flat=True)) == [
+        "developer rehearses failure: every 1 second a master is killed.",
+        "master-0 is killed: developer rehearses failure (1 of 20).",
+        "master-0 was ended by SIGKILL; started again (as it was rehearsed).",
+    ]
+
+
+def test_a_rehearsal_kills_once_an_interval(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = running(submit)
+    services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "trainer", "every": "5s"})
+    for seconds in (1, 4, 6, 7, 10):
+        reconciler.reconcile(job.pk, clock=lambda seconds=seconds: now() + timedelta(seconds=seconds))
+    assert [call for call in backend.calls if call.startswith("kill")] == ["kill trainer-1"]
+    services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": None})
+    reconciler.reconcile(job.pk, clock=lambda: now() + timedelta(seconds=60))
+    assert len([call for call in backend.calls if call.startswith("kill")]) == 1

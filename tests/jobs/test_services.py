@@ -285,3 +285,55 @@ def test_a_job_that_has_ended_is_not_scaled(submit: Submit, personas: Personas) 
     reconciler.reconcile(job.pk)
     with pytest.raises(Conflict, match="Only a job that waits or runs can be scaled; this one is CANCELLED"):
         services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+
+
+# --- Rehearsing failure ----------------------------------------------------------------------------------------------
+KILL_TRAINERS = {"kill": "trainer", "every": "10s"}
+
+
+def test_a_rehearsal_is_kept_told_and_ended(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+    kept = selectors.job_json(job)["rehearsal"]
+    assert {**kept, "last": ""} == {"kill": "trainer", "every": "10s", "by": "developer", "last": "", "done": 0}
+    for _ in range(2):
+        job = services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": None})
+    assert selectors.job_json(job)["rehearsal"] is None
+    assert list(JobEvent.objects.filter(job=job).values_list("text", flat=True)) == [
+        "developer rehearses failure: every 10 seconds a trainer is killed.",
+        "developer ends the rehearsal.",
+    ]
+    assert AuditEntry.objects.filter(action="job.rehearse", actor=personas.developer).count() == 2
+
+
+@pytest.mark.parametrize("wish", [None, {}, {"every": "10s"}])
+def test_a_rehearsal_says_what_it_kills(submit: Submit, personas: Personas, wish: object) -> None:
+    with pytest.raises(ValidationFailed):
+        services.rehearse(actor=personas.developer, job_id=submit().pk, wish=wish)
+
+
+def test_what_cannot_be_made_good_is_not_rehearsed(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    wish = {"kill": "pserver", "every": "10s"}
+    with pytest.raises(ValidationFailed) as refused:
+        services.rehearse(actor=personas.developer, job_id=submit().pk, wish=wish)
+    assert refused.value.errors["kill"] == [
+        "A pserver that is lost costs an attempt, and this job has no other (its retries are 0)."
+    ]
+    services.rehearse(actor=personas.developer, job_id=submit(retries=1).pk, wish=wish)
+
+
+def test_another_kind_of_backend_rehearses_nothing(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    backend.rehearses = False
+    with pytest.raises(Conflict, match="where jobs run as processes of one machine"):
+        services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+
+
+def test_a_job_that_has_ended_rehearses_nothing(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = submit()
+    services.cancel_job(actor=personas.developer, job_id=job.pk)
+    reconciler.reconcile(job.pk)
+    with pytest.raises(Conflict, match="this one is CANCELLED"):
+        services.rehearse(actor=personas.developer, job_id=job.pk, wish=KILL_TRAINERS)

@@ -293,3 +293,16 @@ def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: obje
 
 def test_variables_that_no_process_could_be_given_are_refused() -> None:
     assert only_error(env={f"V{number}": "x" * 30_000 for number in range(3)})[0] == "env"
+
+
+@pytest.mark.parametrize("given", [["sh", "train.sh", "two words"], "sh train.sh 'two words'"])
+def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) -> None:
+    spec = read(framework="command", entrypoint=given)
+    assert spec.entrypoint == "sh train.sh 'two words'"
+    assert read(framework="command", entrypoint=spec.entrypoint) == spec
+
+
+@pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
+def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
+    path, sentence = only_error(framework="command", entrypoint=given)
+    assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")

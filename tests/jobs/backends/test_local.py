@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -232,6 +233,18 @@ def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
     wait_until(backend, attempt.ref, all_exited)
     assert [path.name for path in (directory(attempts) / "work").iterdir()] == ["train.py"]
     assert list((directory(attempts, "master-0") / "work").iterdir()) == []
+
+
+def test_parameter_servers_alone_are_told_where_to_keep_checkpoints(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan("")
+    say = (sys.executable, "-c", f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))")
+    told = [replace(attempt.replicas[0], name=f"{role}-0", role=role, command=say) for role in ("trainer", "pserver")]
+    backend.launch(replace(attempt, replicas=tuple(told)))
+    wait_until(backend, attempt.ref, all_exited)
+    heard = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in told}
+    assert heard == {"trainer-0": "", "pserver-0": str(attempts / "attempt" / "checkpoints")}
 
 
 def test_replicas_can_import_the_runtime_and_nothing_else_of_the_project(

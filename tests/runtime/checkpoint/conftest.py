@@ -39,4 +39,4 @@ def store(tmp_path):
 
 @pytest.fixture
 def book(store):
-    return Book(store, "job")
+    return Book(store, "job", 1, 1)

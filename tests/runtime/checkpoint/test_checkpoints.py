@@ -108,20 +108,35 @@ def test_when_both_are_lost_there_is_nothing_and_it_is_told(store, book):
     assert "No such file" in told[0]
 
 
-def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store, book):
-    disk = CrashingDisk()
+def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
+    disk, both = CrashingDisk(), Book(store, "job", 1, 2)
     first, second = Writer(store, 0, 2), Writer(store, 1, 2)
     for who, version in ((first, 4), (second, 4), (first, 8)):
+        save(disk, both, who, version)
+    assert restored(disk, both, same_version=True)[0] == [4, 4]
+    assert restored(disk, both, same_version=False)[0] == [8, 4]
+
+
+def test_servers_without_a_common_version_have_none(store):
+    disk, both = CrashingDisk(), Book(store, "job", 1, 2)
+    save(disk, both, Writer(store, 0, 2), 4)
+    save(disk, both, Writer(store, 1, 2), 5)
+    assert restored(disk, both, same_version=True)[0] == []
+
+
+def test_while_one_server_has_none_there_is_nothing(store):
+    disk, both = CrashingDisk(), Book(store, "job", 1, 2)
+    save(disk, both, Writer(store, 0, 2), 4)
+    assert restored(disk, both)[0] == []
+    assert reader.found(disk) == ()
+
+
+def test_files_without_records_are_found_the_newest_first(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    for version in (1, 2):
         save(disk, book, who, version)
-    assert restored(disk, book, same_version=True)[0] == [4, 4]
-    assert restored(disk, book, same_version=False)[0] == [8, 4]
-
-
-def test_servers_without_a_common_version_have_none(store, book):
-    disk = CrashingDisk()
-    save(disk, book, Writer(store, 0, 2), 4)
-    save(disk, book, Writer(store, 1, 2), 5)
-    assert restored(disk, book, same_version=True)[0] == []
+    (meta,) = reader.found(disk)
+    assert [entry.version for entry in meta.entries] == [2, 1]
 
 
 def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
@@ -135,20 +150,6 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
     with pytest.raises(Lost, match="newer process"):
         save(disk, book, zombie, 4)
     assert restored(disk, book)[0] == [3]
-
-
-def test_the_old_servers_files_stay_until_every_new_server_has_one(store, book):
-    disk = CrashingDisk()
-    old = Writer(store, 0, 1)
-    save(disk, book, old, 1)
-    first, second = Writer(store, 0, 2), Writer(store, 1, 2)
-    save(disk, book, first, 2)
-    save(disk, book, first, 3)
-    assert restored(disk, book)[0] == [1]
-    save(disk, book, second, 2)
-    assert restored(disk, book)[0] == [3, 2]
-    save(disk, book, first, 4)
-    assert {name[:2] for name in disk.names()} == {"2-"}
 
 
 def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
@@ -182,8 +183,8 @@ def test_a_lost_answer_is_found_to_have_been_written(store):
             return answer
 
     disk, who = CrashingDisk(), Writer(store)
-    entry = save(disk, Book(OnceSilentStore(), "job"), who, 1)
-    (meta,) = Book(store, "job").generation()
+    entry = save(disk, Book(OnceSilentStore(), "job", 1, 1), who, 1)
+    (meta,) = Book(store, "job", 1, 1).generation()
     assert (meta.current, meta.previous) == (entry, None)
 
 
@@ -200,7 +201,7 @@ def crash_points():
 @pytest.mark.parametrize(("number", "what"), list(enumerate(crash_points())))
 def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number, what, power):
     disk, who = CrashingDisk(), Writer(store)
-    book = Book(ForgetfulStore(store, disk), "job")
+    book = Book(ForgetfulStore(store, disk), "job", 1, 1)
     for version in (1, 2):
         save(disk, book, who, version)
     disk.steps, disk.crash_at = [], number
@@ -210,19 +211,19 @@ def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number,
         disk.power_cut()
     disk.steps, disk.crash_at = [], None
     counted = number > crash_points().index("txn is not sent")
-    assert restored(disk, Book(store, "job")) == ([3] if counted else [2], [])
-    for meta in Book(store, "job").generation():
+    assert restored(disk, Book(store, "job", 1, 1)) == ([3] if counted else [2], [])
+    for meta in Book(store, "job", 1, 1).generation():
         for entry in meta.entries:
             reader.load(disk, entry.file, entry.md5)
     successor = Writer(store)
-    save(disk, Book(store, "job"), successor, 4)
+    save(disk, Book(store, "job", 1, 1), successor, 4)
     assert len(disk.names()) == 2  # what the crash left is gone
-    assert restored(disk, Book(store, "job")) == ([4], [])
+    assert restored(disk, Book(store, "job", 1, 1)) == ([4], [])
 
 
 def test_those_are_all_the_steps(store):
     disk, who = CrashingDisk(), Writer(store)
-    book = Book(ForgetfulStore(store, disk), "job")
+    book = Book(ForgetfulStore(store, disk), "job", 1, 1)
     for version in (1, 2):
         save(disk, book, who, version)
     disk.steps = []

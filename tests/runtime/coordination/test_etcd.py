@@ -102,6 +102,8 @@ def test_closing_the_store_ends_its_watches(etcd, open_store):
     threading.Thread(target=lambda: (list(watch), ended.set()), daemon=True).start()
     store.close()
     assert ended.wait(DEADLINE)
+    with pytest.raises(StoreUnavailable, match="closed here"):
+        store.get("/a")
 
 
 def test_a_lease_that_an_operator_revokes_is_lost_with_the_next_keepalive(etcd, open_store):

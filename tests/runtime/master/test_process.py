@@ -207,9 +207,9 @@ def test_without_its_lease_it_stops_and_asks_to_be_started_again(start):
     assert (code, "The lease is lost." in output) == (contract.EXIT_RESTART, True)
 
 
-def test_a_store_that_cannot_be_opened_is_a_sentence_and_exit_1():
+def test_a_store_that_cannot_be_opened_is_a_sentence_and_a_wish_to_be_started_again():
     environment = {"PATH": os.environ["PATH"], contract.COORDINATION: "sqlite:////nowhere/at/all.db"}
     ended = subprocess.run(
         [sys.executable, "-m", "runtime.master"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, "cannot be opened" in ended.stdout) == (contract.EXIT_ERROR, True)
+    assert (ended.returncode, "cannot be opened" in ended.stdout) == (contract.EXIT_RESTART, True)

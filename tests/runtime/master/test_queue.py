@@ -335,13 +335,39 @@ class TestSync:
         z.done(second)
         assert x.get() == PassEnd(0)  # it was in the pass again
 
-    def test_a_newcomer_takes_part_from_the_next_pass_on(self):
-        queue = queue_of(4, X, sync=True)
+    def test_a_newcomer_gets_its_share_of_the_pass_that_goes_on(self):
+        queue = queue_of(9, X, Y, sync=True)
+        Asker(queue, X).get()
+        queue.members([X, Y, Z], 1.0)
+        assert [list(queue.hands[trainer]) for trainer in (X, Y, Z)] == [[2, 4, 6], [1, 3, 5], [7, 8]]
+        assert Asker(queue, Z).get().task_id == 7
+
+    def test_a_newcomer_for_whom_nothing_is_left_takes_part_from_the_next_pass_on(self):
+        queue = queue_of(1, X, sync=True)
         queue.members([X, Y], 1.0)
         x, y = Asker(queue, X), Asker(queue, Y)
         assert y.get() == PassEnd(0)
-        assert [x.done(x.get()) for _ in range(4)] == [Verdict.OK] * 4
-        assert y.get().pass_id == 1
+        assert isinstance(y.get(), Wait)
+        x.done(x.get())
+        assert y.get() == PassEnd(1)
+        assert x.get() == PassEnd(0)
+        assert x.get().pass_id == 1
+
+    def test_trainers_that_come_and_go_do_every_task_of_every_pass(self):
+        everybody = [Trainer(index, 50 + index) for index in range(8)]
+        queue = queue_of(40, everybody[0], sync=True, passes=3)
+        askers = {trainer: Asker(queue, trainer) for trainer in everybody}
+        done: list[tuple[int, int]] = []
+        for turn in range(1000):
+            live = everybody[: (1, 8, 2, 5)[turn // 7 % 4]]
+            queue.members(live, 0.0)
+            for trainer in live:
+                task = askers[trainer].get()
+                if isinstance(task, Task):
+                    assert askers[trainer].done(task) is Verdict.OK
+                    done.append((task.pass_id, task.task_id))
+        assert queue.finished
+        assert sorted(done) == [(pass_id, task) for pass_id in range(3) for task in range(40)]
 
     def test_a_newcomer_takes_tasks_without_owner_at_once(self):
         queue = queue_of(4, X, sync=True)

@@ -43,10 +43,10 @@ class MemoryStore:
 class QueueMachine(RuleBasedStateMachine):
     """Trainers come, go, work, fail and report late; the master crashes after or before a commit."""
 
-    @initialize(tasks=st.integers(1, 5), sync=st.booleans(), cap=st.integers(0, 3))
-    def begin(self, tasks: int, sync: bool, cap: int) -> None:
+    @initialize(tasks=st.integers(1, 5), sync=st.booleans(), cap=st.integers(0, 3), quarantine=st.booleans())
+    def begin(self, tasks: int, sync: bool, cap: int, quarantine: bool) -> None:
         self.now = 0.0
-        self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap)
+        self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap, quarantine=quarantine)
         self.table = table_of(tasks)
         self.store = MemoryStore()
         self.ledger = Ledger(self.store, "/j/")
@@ -128,14 +128,19 @@ class QueueMachine(RuleBasedStateMachine):
         self.given.append(Key(*name, trainer))
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), verb=st.sampled_from(["done", "done", "done", "fail", "release", "extend"]))
-    def report(self, data: st.DataObject, verb: str) -> None:
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from(["done", "done", "done", "fail", "release", "extend"]),
+        place=st.none() | st.tuples(st.integers(0, 9), st.integers(1, 10)),
+    )
+    def report(self, data: st.DataObject, verb: str, place: tuple[int, int] | None) -> None:
         """Of any dispatch ever made: in time, late or twice."""
         key = data.draw(st.sampled_from(self.given[-6:]))
-        more = ("it raised",) if verb == "fail" else ()
         before = list(self.queue.entries)
         with self.change() as queue:
-            verdict = getattr(queue, verb)(key, *more, self.now)
+            verdict = (
+                queue.fail(key, "it raised", self.now, place) if verb == "fail" else getattr(queue, verb)(key, self.now)
+            )
         if verb == "done" and verdict is Verdict.OK:
             self.acknowledged.add((key.pass_id, key.task_id))
         if verdict is Verdict.STALE:
@@ -184,6 +189,17 @@ class QueueMachine(RuleBasedStateMachine):
         assert all(queue.entries[i].trainer in queue.live for i in pending)
 
     @invariant()
+    def pieces_and_tasks_cover_every_record_once(self) -> None:
+        queue = self.queue
+        if not queue.open:
+            return
+        whole = [i for i, entry in enumerate(queue.entries) if entry.status is not Status.SPLIT]
+        records = [(span.task_id, record) for i in whole for span in [queue._span(i)] for record in range(*span[1:])]
+        every = {(i, record) for i in range(len(self.table.tasks)) for record in range(10)}
+        assert len(records) == len(set(records))
+        assert every - set(records) <= set(queue.quarantine)
+
+    @invariant()
     def what_was_acknowledged_is_done(self) -> None:
         done = {(self.queue.pass_id, i) for i, e in enumerate(self.queue.entries) if e.status is Status.DONE}
         if self.queue.open:
@@ -198,7 +214,7 @@ class QueueMachine(RuleBasedStateMachine):
         if self.queue.failed:  # the crash of the others was the last failure that the tasks were allowed
             return
         ended: int | None = None
-        for request in range(1, 200):
+        for request in range(1, 2000):
             answer = self.queue.get(worker, request, ended, self.now)
             if isinstance(answer, JobDone):
                 return

@@ -169,6 +169,17 @@ def test_a_released_task_is_had_again(start):
     assert client.next_task() == task._replace(epoch=2)
 
 
+def test_m9_an_extended_task_has_its_full_time_again(start):
+    running = start(1, X)
+    client = running.client(X)
+    task = client.next_task()
+    before = running.master.change(lambda queue, now: queue.entries[0].timer)
+    assert client.extend(task)
+    after = running.master.change(lambda queue, now: queue.entries[0].timer)
+    assert (after.begun, after.deadline > before.deadline) == (before.begun, True)
+    assert not client.extend(task._replace(epoch=7))
+
+
 def test_a_failed_job_is_told_to_its_trainers(start):
     running = start(1, X, failure_cap=0)
     client = running.client(X)

@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
+from runtime.checkpoint import reader
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.meta import Book
 from runtime.contract import Member
@@ -28,11 +29,16 @@ class Place:
     """What outlives the servers of a job: a disk and a coordination store."""
 
     def __init__(self, path):
-        self.files = LocalFiles(path / "checkpoints")
+        self.path = path
         self.store = EmbeddedStore(path / "coordination.db")
-        self.book = Book(self.store, "job")
         self.told = []
         self.lost = []
+
+    def files(self, attempt=1):
+        return LocalFiles(self.path / str(attempt))
+
+    def book(self, servers=1, attempt=1):
+        return Book(self.store, "job", attempt, servers)
 
     def owner(self, index):
         self.store.delete(f"/members/{index}")
@@ -46,25 +52,28 @@ class Place:
 class Servers:
     """``count`` servers of a job with one trainer, restored where there is something, and their keepers."""
 
-    def __init__(self, place, count, mode="sync", files=None):
+    def __init__(self, place, count, mode="sync", files=None, attempt=1):
         self.place, self.count = place, count
         self.trainer = Who(0, next(INCARNATIONS))
         self.declaration = Declaration(DECLARATION.tensors, DECLARATION.optimiser, mode)
         self.shards = [Shard(index, even_table(count), 1) for index in range(count)]
         for index, shard in enumerate(self.shards):
-            keeper.restore(shard, Identity("job", index, count), place.files, place.book, mode, place.tell, 0.0)
+            sources = [(place.files(attempt), place.book(count, attempt).generation())]
+            sources += [(place.files(number), reader.found(place.files(number))) for number in range(1, attempt)]
+            keeper.restore(shard, Identity("job", index, count), sources, mode, place.tell, 0.0)
         self.servers = [ShardServer(shard) for shard in self.shards]
         self.now = 0.0
         self.keepers = [
             Keeper(
                 server,
                 Identity("job", index, count),
-                files or place.files,
-                place.book,
+                files or place.files(attempt),
+                place.book(count, attempt),
                 place.owner(index),
                 10.0,
                 place.tell,
                 place.lost.append,
+                [place.files(number) for number in range(1, attempt)],
                 lambda: self.now,
             )
             for index, server in enumerate(self.servers)
@@ -137,12 +146,14 @@ def test_training_goes_on_bit_for_bit_with_as_many_servers_or_others(place, unin
     for step in range(4):
         first.push(step)
     first.close()
-    second = Servers(place, after)
+    second = Servers(place, after, attempt=1 if before == after else 2)
     assert second.versions == {4}
     assert second.values == first.values
     for step in (4, 5):
         second.push(step)
     assert second.values == uninterrupted
+    second.close()
+    assert bool(list(place.files(1).names())) == (before == after)
     assert place.told[0].startswith("Parameter server 0 goes on from version 4")
 
 
@@ -150,9 +161,9 @@ def test_a_checkpoint_is_written_when_its_time_has_come(place):
     servers = Servers(place, 1)
     servers.push(0)
     servers.look(9.0)
-    assert place.book.generation() == ()
+    assert place.book().generation() == ()
     servers.look(1.0)
-    assert place.book.generation()[0].current.version == 1
+    assert place.book().generation()[0].current.version == 1
 
 
 def test_nothing_is_written_twice(place):
@@ -160,7 +171,7 @@ def test_nothing_is_written_twice(place):
     servers.push(0)
     for _ in range(3):
         servers.look(10.0)
-    assert place.book.generation()[0].previous is None
+    assert place.book().generation()[0].previous is None
 
 
 def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
@@ -176,7 +187,7 @@ def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
             servers.push(1)
             return draft
 
-    servers.keepers[0]._files = SlowFiles(place.files.directory)
+    servers.keepers[0]._files = SlowFiles(place.files().directory)
     servers.look(10.0)
     assert servers.versions == {2}
     again = Servers(place, 1)
@@ -187,13 +198,13 @@ def test_synchronous_servers_cut_at_the_version_that_the_first_announces(place):
     servers = Servers(place, 3)
     servers.push(0)
     servers.look(10.0)
-    version = place.book.announced(3)
+    version = place.book(3).announced()
     assert version > 1
-    assert place.book.generation() == ()
+    assert place.book(3).generation() == ()
     for step in range(1, version + 3):
         servers.push(step)
     servers.look()
-    assert {meta.current.version for meta in place.book.generation()} == {version}
+    assert {meta.current.version for meta in place.book(3).generation()} == {version}
     assert Servers(place, 3).versions == {version}
 
 
@@ -201,7 +212,7 @@ def test_asynchronous_servers_cut_each_for_itself(place):
     servers = Servers(place, 2, mode="async")
     servers.push(0)
     servers.look(10.0)
-    assert len(place.book.generation()) == 2
+    assert len(place.book(2).generation()) == 2
 
 
 def test_a_disk_that_fails_is_told_and_training_goes_on(place):
@@ -209,14 +220,14 @@ def test_a_disk_that_fails_is_told_and_training_goes_on(place):
         def create(self, name):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    servers = Servers(place, 1, files=FullFiles(place.files.directory))
+    servers = Servers(place, 1, files=FullFiles(place.files().directory))
     servers.push(0)
     servers.look(10.0)
     servers.push(1)
     assert place.told == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
-    servers.keepers[0]._files = place.files
+    servers.keepers[0]._files = place.files()
     servers.look(10.0)
-    assert place.book.generation()[0].current.version == 2
+    assert place.book().generation()[0].current.version == 2
 
 
 def test_a_server_that_has_been_replaced_is_told_to_end(place):
@@ -225,7 +236,7 @@ def test_a_server_that_has_been_replaced_is_told_to_end(place):
     place.owner(0)
     servers.look(10.0)
     assert "has to end" in place.lost[0]
-    assert place.book.generation() == ()
+    assert place.book().generation() == ()
 
 
 def test_a_request_that_a_checkpoint_contains_is_not_applied_again(place):
@@ -233,7 +244,8 @@ def test_a_request_that_a_checkpoint_contains_is_not_applied_again(place):
     servers.push(0)
     servers.close()
     shard = Shard(0, even_table(1), 1)
-    keeper.restore(shard, Identity("job", 0, 1), place.files, place.book, "sync", place.tell, 0.0)
+    sources = [(place.files(), place.book().generation())]
+    keeper.restore(shard, Identity("job", 0, 1), sources, "sync", place.tell, 0.0)
     shard.change_members({0: servers.trainer.incarnation})
     gradients = [np.ones(part.size, "f4") for part in shard.parameters]
     (release,) = shard.push("again", servers.trainer, Step(servers.seq, 1, 0, gradients))
@@ -245,7 +257,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):
     for step in range(2):
         servers.push(step)
         servers.look(10.0)
-    last = place.files.directory / place.book.generation()[0].current.file
+    last = place.files().directory / place.book().generation()[0].current.file
     last.write_bytes(last.read_bytes()[:-100])
     assert Servers(place, 1).versions == {1}
     assert "version 2 of parameter server 0 cannot be used: it is cut off" in place.told[0]
@@ -256,7 +268,7 @@ def test_without_a_usable_checkpoint_training_begins_anew(place):
     servers = Servers(place, 1)
     servers.push(0)
     servers.close()
-    for name in place.files.names():
-        place.files.delete(name)
+    for name in place.files().names():
+        place.files().delete(name)
     assert Servers(place, 1).versions == {0}
     assert place.told[-1] == "No checkpoint could be used; the parameters begin anew."

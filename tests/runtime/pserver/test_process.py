@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from runtime.checkpoint.files import LocalFiles
 from tests.runtime.trainer.attempt import ROOT, Attempt
 
 DIGITS = ROOT / "jobs" / "examples" / "recognise_digits" / "train.py"
@@ -15,19 +14,18 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_parameter_server_goes_on_from_its_checkpoint(tmp_path, number):
-    files = LocalFiles(tmp_path / "checkpoints")
     one = Attempt(
         tmp_path / "one",
         DIGITS,
         REGATTA_PASSES="20",
         REGATTA_DATASET="public/digits",
-        REGATTA_CHECKPOINT_DIR=str(files.directory),
+        REGATTA_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
         REGATTA_CHECKPOINT_SECONDS="0.1",
     )
     try:
         for role in ("master", "pserver", "trainer"):
             one.start(role, 0)
-        until(lambda: files.names())
+        until(lambda: "checkpoint of version" in one.log("pserver-0"))
         one.replicas["pserver-0"].process.send_signal(number)
         one.wait("pserver-0", 20)
         assert one.wait("trainer-0", 20) == 75

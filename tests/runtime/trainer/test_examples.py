@@ -83,6 +83,13 @@ def test_asynchronous_training_reaches_the_accuracy(attempt):
     assert accuracy(one.log("trainer-0") + one.log("trainer-1")) >= 0.95
 
 
+@pytest.mark.parametrize("mode", ["ssp(2)", "outer(5)"])
+def test_two_trainers_learn_within_a_bound_and_in_rounds(attempt, mode):
+    one = attempt(mode=mode)
+    one.run(trainers=2, pservers=2)
+    assert accuracy(one.log("trainer-0") + one.log("trainer-1")) >= 0.75
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
     one = attempt(passes=20)

@@ -1,0 +1,10 @@
+"""R: the runtime. The rows of a letter come from several files; each says what it measures."""
+
+from __future__ import annotations
+
+from bench import alone, dispatch, steps
+from bench.report import Row
+
+
+def measure() -> list[Row]:
+    return [*steps.measure(), *alone.measure(), *dispatch.measure()]

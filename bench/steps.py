@@ -1,0 +1,173 @@
+"""R1, R2, R5, R10: a synchronous step of trainers and two parameter servers, each a process of its own.
+
+R1   push gradients, SGD, pull over TCP loopback, against gloo's all_reduce and SGD with as many workers
+R2   the same with the memory that trainers and servers of one host share
+R5   records a second of two trainers over one, where the model's own work dominates
+R10  parameters after the same steps in two runs, bit for bit
+
+The peer's Python is named by REGATTA_BENCH_TORCH (an interpreter with torch); without it our own is tried.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from bench.report import Row
+
+MILLION = 10**6
+SIZES = (1 * MILLION, 10 * MILLION, 50 * MILLION)
+TRAINERS = (2, 4)
+SERVERS = 2
+ROUNDS = 5
+GOALS = {"socket": ("R1", "TCP", 1.3), "shared": ("R2", "same host", 5.0)}
+PEER = Path(__file__).with_name("gloo_peer.py")
+PEER_MISSING = "peer missing: name a Python with torch in REGATTA_BENCH_TORCH"
+
+_WORK = 60  # matrix products in a step of R5
+_WORK_ELEMENTS = 100_000
+
+
+def measure() -> list[Row]:
+    rows = [row for trainers in TRAINERS for size in SIZES for row in _against_gloo(size, trainers)]
+    return [*rows, _scaling(), *(_exact(trainers) for trainers in (1, 2, 4))]
+
+
+# --- Rows ------------------------------------------------------------------------------------------------------------
+def _against_gloo(elements: int, trainers: int) -> list[Row]:
+    """R1 and R2 of one cell, in alternating rounds with the peer."""
+    with ExitStack() as stack:
+        groups = {wire: stack.enter_context(_ours(elements, trainers, wire)) for wire in GOALS}
+        peer = _peer_python()
+        if peer:
+            groups["gloo"] = stack.enter_context(_gloo(peer, elements, trainers))
+        seconds = _alternate(groups, steps=max(1, 20 * MILLION // elements))
+    return [_against(wire, elements, trainers, seconds) for wire in GOALS]
+
+
+def _against(wire: str, elements: int, trainers: int, seconds: Mapping[str, float]) -> Row:
+    name, how, goal = GOALS[wire]
+    case = f"{how}, {trainers} trainers, {elements // MILLION}M float32: steps a second"
+    value = 1 / seconds[wire]
+    if "gloo" not in seconds:
+        return Row(name, f"{case} ({PEER_MISSING})", round(value, 2), f">= {goal:g} x gloo", met=False)
+    ratio = seconds["gloo"] / seconds[wire]
+    peer = round(1 / seconds["gloo"], 2)
+    return Row(name, case, round(value, 2), f">= {goal:g} x gloo", ratio >= goal, peer, round(ratio, 2))
+
+
+def _scaling() -> Row:
+    """R5. Each trainer's step is on as many records, so the ratio of the times says it all."""
+    with _ours(_WORK_ELEMENTS, 1, "shared", _WORK) as one, _ours(_WORK_ELEMENTS, 2, "shared", _WORK) as two:
+        seconds = _alternate({"one": one, "two": two}, steps=20)
+    ratio = round(2 * seconds["one"] / seconds["two"], 2)
+    return Row("R5", "records a second, 2 trainers over 1, compute-bound", ratio, ">= 1.8", ratio >= 1.8, 2.0)
+
+
+def _exact(trainers: int) -> Row:
+    """R10. The digest is of the bytes of all parameters, after ten steps."""
+    digests = set()
+    for _run in range(2):
+        with _ours(MILLION, trainers, "shared") as group:
+            digests |= {digest for _seconds, digest in _round(group, 10)}
+    equal = len(digests) == 1
+    return Row("R10", f"{trainers} trainers: runs whose bits differ from the first", 0 if equal else 1, "0", equal)
+
+
+# --- Processes -------------------------------------------------------------------------------------------------------
+Group = Sequence["subprocess.Popen[str]"]
+
+
+def _alternate(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
+    """Median seconds of a step of each group; the groups take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in groups}
+    for number in range(ROUNDS + 1):
+        for name, group in groups.items():
+            seconds = max(float(spent) for spent, _digest in _round(group, steps if number else 1))
+            if number:  # the first round warms up
+                taken[name].append(seconds)
+    return {name: median(values) for name, values in taken.items()}
+
+
+def _round(group: Group, steps: int) -> list[tuple[str, str]]:
+    for process in group:
+        assert process.stdin is not None
+        process.stdin.write(f"{steps}\n")
+        process.stdin.flush()
+    answers = [_line(process).split() for process in group]
+    return [(seconds, digest) for seconds, digest in answers]
+
+
+@contextmanager
+def _ours(elements: int, trainers: int, wire: str, work: int = 0) -> Iterator[Group]:
+    command = [sys.executable, "-m", "bench.step_process"]
+    # Hashes of bytes are salted by default; the digests of two runs are compared.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(_process([*command, "server", str(index), str(SERVERS), str(trainers)], environment))
+            for index in range(SERVERS)
+        ]
+        addresses = [_line(server) for server in servers]
+        tail = [str(elements), wire, str(work), *addresses]
+        yield _ready(
+            stack.enter_context(_process([*command, "trainer", str(index), *tail], environment))
+            for index in range(trainers)
+        )
+
+
+@contextmanager
+def _gloo(python: str, elements: int, workers: int) -> Iterator[Group]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    shared = {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
+    with ExitStack() as stack:
+        yield _ready(
+            stack.enter_context(
+                _process([python, str(PEER), str(elements)], {**os.environ, **shared, "RANK": str(rank)})
+            )
+            for rank in range(workers)
+        )
+
+
+def _peer_python() -> str:
+    """An interpreter that has torch; empty where there is none."""
+    python = os.environ.get("REGATTA_BENCH_TORCH", sys.executable)
+    found = subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, check=False)
+    return python if found.returncode == 0 else ""
+
+
+def _ready(processes: Iterator[subprocess.Popen[str]]) -> Group:
+    group = list(processes)
+    for process in group:
+        if (told := _line(process)) != "ready":
+            raise RuntimeError(f"A process of the benchmark said {told!r} instead of being ready.")
+    return group
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line: str = process.stdout.readline()
+    return line.strip()
+
+
+@contextmanager
+def _process(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that ends when its standard input does."""
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

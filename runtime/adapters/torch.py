@@ -1,0 +1,84 @@
+"""PyTorch modules as parameters of a job: ``from runtime.adapters import torch as dist_torch``.
+
+    job = dist.init()
+    model = torch.nn.Linear(64, 10)
+    shared = dist_torch.attach(job, model, opt=dist.Adam(1e-3))
+    for x, y in job.steps(job.reader("public/digits", batch=64), passes=5):
+        loss = torch.nn.functional.cross_entropy(model(torch.from_numpy(x)), torch.from_numpy(y))
+        loss.backward()
+        shared.step(n=len(y))
+        job.report(cost=loss.item())
+
+The tensors' memory is what is pushed and pulled, without a copy. Buffers, such as the running mean of a batch norm,
+stay each trainer's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from runtime.errors import UsageError
+from runtime.pserver.optimisers import Optimiser
+from runtime.trainer.job import Job
+from runtime.trainer.params import Params
+
+
+class Shared:
+    """A module whose parameters live in a job. Made by ``attach``."""
+
+    def __init__(self, params: Params, tensors: dict[str, Any]) -> None:
+        self.params = params
+        self._tensors = tensors
+        self._zeros: dict[str, NDArray[Any]] = {}
+
+    def step(self, n: int = 1) -> int:
+        """Push the gradients of ``backward``, means over ``n`` samples, and pull; gives the version.
+
+        Takes the place of ``optimizer.step()`` and ``zero_grad()``. A parameter that had no part in the loss counts
+        with a gradient of zero. Raises UsageError.
+        """
+        version = self.params.push_pull({name: self._gradient(name) for name in self._tensors}, n)
+        for tensor in self._tensors.values():
+            tensor.grad = None
+        return version
+
+    def _gradient(self, name: str) -> NDArray[Any]:
+        gradient = self._tensors[name].grad
+        if gradient is not None:
+            array: NDArray[Any] = gradient.detach().numpy()
+            return array
+        if name not in self._zeros:
+            self._zeros[name] = np.zeros_like(self.params[name])
+        return self._zeros[name]
+
+
+def attach(
+    job: Job,
+    model: torch.nn.Module,
+    opt: Optimiser | None = None,
+    mode: str | None = None,
+    wire: str | None = None,
+) -> Shared:
+    """Share the parameters of ``model`` that are trained; the arguments are those of ``job.params``.
+
+    Afterwards all trainers have the same values. Raises UsageError for a model that is not on the CPU.
+    """
+    tensors = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
+    if elsewhere := [name for name, tensor in tensors.items() if tensor.device.type != "cpu"]:
+        where = tensors[elsewhere[0]].device
+        raise UsageError(f"The parameter {elsewhere[0]!r} is on {where}; call model.cpu() before it is attached.")
+    arrays = {name: _array(tensor) for name, tensor in tensors.items()}
+    return Shared(job.params(arrays, opt, mode, wire=wire), tensors)
+
+
+def _array(tensor: Any) -> NDArray[Any]:
+    """The memory of a parameter; laid out row by row first, as pulls write into it."""
+    tensor.data = tensor.data.contiguous()
+    if tensor.dtype not in (torch.float32, torch.float64):
+        raise UsageError(f"A parameter is {tensor.dtype}; call model.float() before it is attached.")
+    array: NDArray[Any] = tensor.detach().numpy()
+    return array

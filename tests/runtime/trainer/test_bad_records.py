@@ -1,0 +1,108 @@
+"""Records that scripts cannot do: with real processes, and as ``on_bad_record`` says where decoding fails."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from runtime import contract, coordination, dist
+from runtime.errors import UsageError
+from tests.runtime.trainer.attempt import Attempt
+
+BAD = 100
+SCRIPT = """
+import os, signal
+from runtime import dist
+
+job = dist.init()
+bad = job.load(split="train")[0][{bad}]
+for x, y in job.steps(job.reader()):
+    if (x == bad).all():
+        {die}
+"""
+DEATHS = {
+    "kill": "os.kill(os.getpid(), signal.SIGKILL)",
+    "raise": "raise ValueError('this one is too much')",
+}
+
+
+def keep_alive(attempt: Attempt, trainers: int, seconds: float) -> int:
+    """Start trainers that died again until the master has ended; how often."""
+    give_up, restarts = time.monotonic() + seconds, 0
+    while attempt.replicas["master-0"].process.poll() is None:
+        assert time.monotonic() < give_up
+        for index in range(trainers):
+            if attempt.replicas[f"trainer-{index}"].process.poll():
+                attempt.start(contract.TRAINER, index)
+                restarts += 1
+        time.sleep(0.02)
+    return restarts
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("death", "most"), [("kill", 9), ("raise", 4)])
+def test_a_record_that_ends_every_trainer_is_left_out_and_the_job_goes_on(tmp_path: Path, death: str, most: int):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(bad=BAD, die=DEATHS[death]))
+    variables = {contract.DATASET: "public/diabetes", contract.PASSES: "2", contract.TRAINERS: "2"}
+    attempt = Attempt(tmp_path / "attempt", script, **{contract.MODE: "async", contract.PSERVERS: "0", **variables})
+    try:
+        attempt.start(contract.MASTER, 0)
+        for index in range(2):
+            attempt.start(contract.TRAINER, index)
+        assert 2 <= keep_alive(attempt, 2, 60.0) <= most
+        assert attempt.wait("master-0", 0.0) == contract.EXIT_OK
+        assert f"without what no trainer could do: record {BAD} (train" in attempt.log("master-0")
+        store = coordination.connect(f"sqlite:///{tmp_path}/attempt/coordination.db")
+        assert f"record {BAD} ".encode() in store.get("/regatta/job/1/master/quarantine").value
+        store.close()
+    finally:
+        attempt.close()
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
+    monkeypatch.setattr(dist, "_job", None)
+    monkeypatch.setattr("sys.excepthook", lambda *error: None)
+    monkeypatch.delenv("REGATTA_AGENT_FD", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return dist.init()
+
+
+class Picky:
+    """Decodes labels, but for one record."""
+
+    def __init__(self, job: dist.Job) -> None:
+        self.labels = [float(label) for label in job.load("public/diabetes", "train")[1]]
+        self.bad = job.load("public/diabetes", "train")[0][BAD]
+
+    def __call__(self, record: tuple) -> float:
+        if (record[0] == self.bad).all():
+            raise ValueError("this one is too much")
+        return float(record[1])
+
+
+def test_a_record_that_cannot_be_decoded_is_left_out_after_a_search(job):
+    picky = Picky(job)
+    seen = list(job.steps(job.reader("public/diabetes", decode=picky), passes=2))
+    good = sorted(picky.labels[:BAD] + picky.labels[BAD + 1 :])
+    assert sorted(seen[-len(good) :]) == good
+
+
+def test_a_record_that_cannot_be_decoded_is_skipped_where_the_script_says_so(job, capfd):
+    picky = Picky(job)
+    seen = list(job.steps(job.reader("public/diabetes", decode=picky, on_bad_record="skip"), passes=1))
+    assert sorted(seen) == sorted(picky.labels[:BAD] + picky.labels[BAD + 1 :])
+    assert "cannot be decoded (ValueError: this one is too much)" in capfd.readouterr().err
+
+
+def test_a_record_that_cannot_be_decoded_raises_where_the_script_says_so(job):
+    with pytest.raises(ValueError, match="too much"):
+        list(job.steps(job.reader("public/diabetes", decode=Picky(job), on_bad_record="raise"), passes=1))
+
+
+def test_an_unknown_way_with_bad_records_is_refused(job):
+    with pytest.raises(UsageError, match="on_bad_record is one of fail-task, skip, raise, not 'ignore'"):
+        job.reader("public/diabetes", on_bad_record="ignore")
