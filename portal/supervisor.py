@@ -31,6 +31,7 @@ STOP_SECONDS = 2 * GRACE_SECONDS + INTERRUPT_SECONDS
 _PROBE_SECONDS = 0.05
 # One Ctrl-C may come twice: from the terminal, and passed on by `make`.
 _SAME_WISH_SECONDS = 0.5
+_NO_MORE_PATIENCE = b"Not waiting any longer. Trainings that still run go on; the next start looks after them.\n"
 _LONGEST_LINE = 64 * 1024
 _PR_SET_PDEATHSIG = 1
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -101,6 +102,8 @@ class Supervisor:
             self._asked_to_stop = self._clock()
         elif self._clock() - self._asked_to_stop >= _SAME_WISH_SECONDS:  # asked twice: no more patience
             self._kill_all()
+            with contextlib.suppress(OSError):  # past the buffer, which may be just in use
+                os.write(sys.stdout.fileno(), _NO_MORE_PATIENCE)
             os._exit(128 + number)
 
     def _keep_alive(self) -> None:

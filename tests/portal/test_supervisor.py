@@ -105,6 +105,7 @@ def test_a_second_wish_to_stop_kills_at_once(run: Callable[..., Running]) -> Non
     running.wait_for_text("worker | bye")
     time.sleep(0.6)  # sooner, it would count as the same Ctrl-C
     running.process.send_signal(signal.SIGINT)
+    running.wait_for_text("Trainings that still run go on; the next start looks after them.")
     assert running.process.wait(timeout=2) == 128 + signal.SIGINT
     running.wait_for(lambda: not any(alive(pid) for pid in pids))
 
