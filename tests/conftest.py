@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from django.core.cache import cache
+from django.utils import translation
 
 from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
@@ -97,6 +98,13 @@ def _fresh_cache() -> Iterator[None]:
     """Counters of failed sign-ins and the like do not pass from one test to the next."""
     yield
     cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def _own_language() -> Iterator[None]:
+    """What a request or a socket of one test chose is not the next one's language."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture

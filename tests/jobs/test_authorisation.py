@@ -73,6 +73,11 @@ TABLE = {
     f"POST {NS}/jobs": "422 422 422 403 404 401",
     f"GET {JOB}": MEMBERS,
     f"POST {JOB}/cancel": "202 202 202 403 404 401",
+    # Without a body: who may do it at all is told what is missing.
+    f"POST {JOB}/scale": "422 422 422 403 404 401",
+    # For the one who submitted the job alone.
+    f"POST {JOB}/rehearse": "403 403 422 403 404 401",
+    f"DELETE {JOB}/rehearse": "403 403 202 403 404 401",
     f"POST {JOB}/retry": "409 409 409 403 404 401",
     f"POST {JOB}/clone": MEMBERS,
     f"GET {JOB}/events": MEMBERS,
