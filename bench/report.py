@@ -32,11 +32,11 @@ def write(letter: str, rows: Sequence[Row]) -> Path:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'row':<5}{'case':<58}{'value':>10}{'peer':>10}{'ratio':>7}  {'goal':<13}"]
+    lines = [f"{'row':<5}{'case':<58}{'value':>10}{'peer':>10}{'ratio':>7}  {'goal':<14}"]
     return "\n".join([*lines, *map(_line, rows)])
 
 
 def _line(row: Row) -> str:
     peer, ratio = (f"{number:.2f}" if number is not None else "" for number in (row.peer, row.ratio))
     verdict = "" if row.met else "MISSED"
-    return f"{row.row:<5}{row.case:<58}{row.value:>10.2f}{peer:>10}{ratio:>7}  {row.goal:<13}{verdict}"
+    return f"{row.row:<5}{row.case:<58}{row.value:>10.2f}{peer:>10}{ratio:>7}  {row.goal:<14}{verdict}"
