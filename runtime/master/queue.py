@@ -680,7 +680,7 @@ class TaskQueue:
         self.free = kept
 
     def _tell_pass(self, discarded: Sequence[int], seconds: float) -> None:
-        records = self.table.records - sum(self.table.records_of(task_id) for task_id in discarded)
+        records = self.table.records - sum(self._span(i).records for i in discarded)
         pace = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
         without = f", without {_counted(len(discarded), 'task')}" if discarded else ""
         text = (
