@@ -25,7 +25,7 @@ run: environment
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm
