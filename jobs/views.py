@@ -16,7 +16,6 @@ from datasets import selectors as datasets
 from datasets.storage.base import StorageError
 from jobs import examples, listing, selectors, snapshots
 from jobs.models import Job
-from jobs.spec import MODES
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
 from portal.common.sentences import told_job
@@ -88,7 +87,6 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
         "namespace": namespace,
         "examples": shown,
         "datasets": datasets.catalogue(_user(request), namespace.name),
-        "modes": MODES,
         "page_data": page_data,
     }
     return render(request, "jobs/new.html", context)

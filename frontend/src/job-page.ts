@@ -3,8 +3,10 @@ import { embedded, h } from "./core/dom";
 import { ApiError, getJson, postJson } from "./core/http";
 import { fill, gettext } from "./core/i18n";
 import { dateOf, isTerminal, stateLabel, type Job, type JobEvent } from "./core/job";
+import { happeningLabel, happeningsOf, type Happening } from "./core/happenings";
 import { bytes } from "./core/numbers";
 import { absolute } from "./core/time";
+import { followTimeline } from "./core/timeline";
 
 interface ArtifactRow {
   name: string;
@@ -29,7 +31,6 @@ function choose(name: string): void {
     panel(tab.dataset["tab"] ?? "").hidden = !chosen;
   }
   if (name === "code") void showCode();
-  if (name === "events") void showEvents();
   if (name === "artifacts") void showArtifacts();
 }
 
@@ -64,23 +65,22 @@ async function showCode(): Promise<void> {
   if (code) (editor as import("./elements/code-editor").CodeEditor).load(code.files, code.entrypoint);
 }
 
-async function showEvents(): Promise<void> {
-  const answer = await getJson<{ events?: JobEvent[]; results?: JobEvent[] }>(`${api}/events`).catch(() => null);
-  const events = answer?.events ?? answer?.results ?? [];
+function showEvents(events: JobEvent[]): void {
+  const happenings = happeningsOf(events);
+  const rows = events.map((event, i) => eventRow(event, happenings[i] ?? null));
   panel("events").replaceChildren(
-    events.length ? h("ol", { class: "timeline" }, ...events.map(eventRow)) : h("p", { class: "quiet" }, gettext("Nothing has happened yet.")),
+    rows.length ? h("ol", { class: "timeline" }, ...rows) : h("p", { class: "quiet" }, gettext("Nothing has happened yet.")),
   );
   document.dispatchEvent(new CustomEvent("regatta:rendered"));
 }
 
-function eventRow(event: JobEvent): HTMLElement {
+function eventRow(event: JobEvent, happening: Happening | null): HTMLElement {
   const date = dateOf(event.time);
-  const kind = event.kind === "state" ? stateLabel(event.state) : event.kind;
   return h(
     "li",
-    { "data-kind": event.state || event.kind },
+    { "data-kind": event.state || event.kind, ...(happening ? { "data-happening": happening } : {}) },
     h("time", { datetime: date.toISOString(), title: absolute(date), class: "quiet" }, date.toLocaleTimeString()),
-    h("strong", {}, event.replica || kind),
+    h("strong", {}, event.kind === "state" ? stateLabel(event.state) : happening ? happeningLabel(happening) : event.replica || event.kind),
     h("span", {}, event.text, event.actor && h("em", { class: "quiet" }, ` ${fill(gettext("by {name}"), { name: event.actor })}`)),
   );
 }
@@ -146,8 +146,8 @@ document.addEventListener("regatta:job", (event) => {
   // The wish to cancel has been granted, or came too late.
   if (isTerminal(state)) document.querySelector("[data-action-note]")?.replaceChildren();
   const chosen = document.querySelector<HTMLElement>("[data-tab][aria-selected=true]")?.dataset["tab"];
-  if (chosen === "events") void showEvents();
   if (chosen === "artifacts") void showArtifacts();
 });
 startTabs();
 startActions();
+followTimeline(showEvents);

@@ -4,6 +4,7 @@ import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
 import { at, fieldOf, fieldValue, fileOf, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
 import { CodeEditor, type Fault } from "./elements/code-editor";
+import { ModeField } from "./mode-field";
 
 interface Example {
   name: string;
@@ -33,6 +34,7 @@ const DRAFT_MS = 400;
 class NewJob {
   private readonly data = embedded<PageData>("new-job-data") as PageData;
   private readonly form = document.querySelector("form#new-job") as HTMLFormElement;
+  private readonly mode = new ModeField();
   private readonly editor = document.querySelector("code-editor") as CodeEditor;
   private readonly yaml = document.querySelector("textarea#yaml") as HTMLTextAreaElement;
   private readonly verdict = document.querySelector("[data-verdict]") as HTMLElement;
@@ -78,14 +80,17 @@ class NewJob {
   }
 
   private showFields(): void {
-    for (const field of this.fields()) {
-      const value = at(this.spec, field.dataset["path"] ?? "");
-      field.value = value === undefined || value === null ? "" : String(value);
-      this.growSelect(field, String(value ?? ""));
-    }
+    this.mode.show(String(at(this.spec, "mode") ?? ""));
+    for (const field of this.fields()) if (!this.mode.owns(field)) this.showField(field);
   }
 
-  /** A value that no choice of a select has (m_of_n(3) of a clone) becomes one. */
+  private showField(field: Field): void {
+    const value = String(at(this.spec, field.dataset["path"] ?? "") ?? "");
+    field.value = value;
+    this.growSelect(field, value);
+  }
+
+  /** A value that no choice of a select has (of a clone) becomes one. */
   private growSelect(field: Field, value: string): void {
     if (!(field instanceof HTMLSelectElement) || field.value === value || value === "") return;
     field.append(h("option", { value }, value));
@@ -95,7 +100,11 @@ class NewJob {
   private fieldChanged(target: HTMLElement): void {
     const path = target.dataset["path"];
     if (!path) return;
-    this.spec = withBounds(withValue(this.spec, path, fieldValue((target as Field).value, target.hasAttribute("data-number"))));
+    const value = this.mode.owns(target) ? this.mode.value : fieldValue((target as Field).value, target.hasAttribute("data-number"));
+    const changed = withValue(this.spec, path, value);
+    // Only a number of trainers moves the bounds: a bound that does not fit it is the server's to refuse.
+    this.spec = path === "roles.trainer.replicas" ? withBounds(changed) : changed;
+    if (this.spec !== changed) this.showField(this.form.querySelector('[data-path="roles.trainer.max"]') as Field);
     this.clearError(path);
     void this.showYaml();
     this.changed();

@@ -24,8 +24,9 @@ test("a complaint about a file is told from one about a field", () => {
   assert.deepEqual([fileOf("files.src/train.py"), fileOf("files"), fileOf("name")], ["src/train.py", "", ""]);
 });
 
-test("the bounds of the replicas are complained of where the replicas are", () => {
-  assert.equal(fieldOf("roles.trainer.max"), "roles.trainer.replicas");
+test("the lower bound of the replicas is complained of where the replicas are", () => {
+  assert.equal(fieldOf("roles.trainer.min"), "roles.trainer.replicas");
+  assert.equal(fieldOf("roles.trainer.max"), "roles.trainer.max");
   assert.equal(fieldOf("roles.trainer.memory"), "roles.trainer.memory");
 });
 

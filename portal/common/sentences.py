@@ -39,6 +39,10 @@ SENTENCES: tuple[str, ...] = (
     _("{count} trainers"),
     _("{count} parameter server"),
     _("{count} parameter servers"),
+    _("Training with {left} of {all} trainers; {endings}."),
+    _("Training with {left} of {all} trainer; {endings}."),
+    _("Training goes on with {left} of {all} trainer; {endings}."),
+    _("Scaled from {before} to {trainers} by {name}."),
     # Why a job ends
     _("Training is complete."),
     _("The job was cancelled."),
@@ -64,6 +68,7 @@ SENTENCES: tuple[str, ...] = (
     _("The portal was stopped while the job ran."),
     _("The portal was stopped."),
     _("The script ended without an error, but it never called dist.init(): the platform trained nothing."),
+    _("The coordination store cannot be used."),
     # How a process ends; these stand within the sentences above
     _("{replica} exited with code {code}, before training was complete."),
     _("{replica} exited with code {code}: {error}, before training was complete."),
@@ -109,6 +114,17 @@ SENTENCES: tuple[str, ...] = (
     _("minutes"),
     _("second"),
     _("seconds"),
+    _("{first} and is started again; {rest}"),
+    _("{ending} and is started again"),
+    _("{endings}; {replicas} is joining"),
+    _("{endings}; {replicas} are joining"),
+    _("{replicas} is joining"),
+    _("{replicas} are joining"),
+    _("trainer-{others} and trainer-{last}"),
+    _("{ending}; started again ({number} of {most})."),
+    _("it was dismissed before it was started"),
+    _("the backend knows nothing of it any more"),
+    _("signal {number}"),
     # What the master tells of the trainers
     _("{trainer} joined."),
     _("{trainer} left."),
@@ -116,6 +132,25 @@ SENTENCES: tuple[str, ...] = (
     _("Task {task} failed on {trainer}: {why}"),
     _("Task {task} is overdue on {trainer} and goes to the end of the queue."),
     _("{trainer} has not asked for its tasks for long; others take them over."),
+    _("{trainer} left, its task {task} goes back."),
+    _("{trainer} left, its tasks {tasks} go back."),
+    _("Task {task} is left out of this pass after {count} failures: {records}."),
+    _("The data set {dataset} has no records: there is nothing to train."),
+    _("Every task of pass {number} failed more than {most} times: {records} of {dataset}."),
+    _("Look at the trainers' logs for the reason."),
+    _("No checkpoint could be used; the parameters begin anew."),
+    _("Parameter server {server} goes on from version {version}."),
+    _("Parameter server {server} goes on from version {version} of {count} servers."),
+    _("The checkpoint of version {version} failed: {why}."),
+    _("Training goes on."),
+    _("The checkpoint of version {version} of parameter server {server} cannot be used: {why}."),
+    _("Pass {number} of {passes} done in {seconds} s: {records} records, {pace} records/s, {trainers}."),
+    _(
+        "Pass {number} of {passes} done in {seconds} s: {records} records, {pace} records/s, {trainers}, "
+        "without {tasks}."
+    ),
+    _("{count} task"),
+    _("{count} tasks"),
     # Quota
     _("It fits and would start at once."),
     _("Needs {needed}; {free} of {limit} are free in `{namespace}`: {held} are held by running jobs."),
@@ -141,8 +176,6 @@ SENTENCES: tuple[str, ...] = (
         "{value} cannot be a name. Write up to 63 small letters, digits and hyphens, "
         "with a letter or digit at both ends, such as {proposal}."
     ),
-    _("{value} is no mode. This installation has {names}."),
-    _("This installation does not have the mode {mode}; it has {names}."),
     _("Write a time between {least} and {most}."),
     _("{least} is more than the {count} replicas that the job starts with."),
     _("{most} is less than the {count} replicas that the job starts with."),
@@ -167,6 +200,10 @@ SENTENCES: tuple[str, ...] = (
     _("{name} would hide the platform's own module runtime; choose another name."),
     _("Write one requirement of at most 300 characters on one line."),
     _("It is no YAML: {problem}"),
+    _("There is no mode {value}; take sync, async, m_of_n(2), ssp(3) or outer(100)."),
+    _("The number of {mode} is at least {least}, not {number}."),
+    _("{value} is no framework. This installation runs {names}."),
+    _("This installation does not run {framework} jobs; it runs {names}."),
     # What the portal refuses
     _("The input was refused."),
     _("There is nothing here that you may see. Check the address."),
@@ -185,6 +222,10 @@ SENTENCES: tuple[str, ...] = (
     _("The job left no file {name}."),
     _("This is not a regular expression: {problem}."),
     _("This pattern has {count} characters; the limit is {most}."),
+    _("Only a job that waits or runs can be scaled; this one is {state}."),
+    _('Say how many trainers there shall be, as in {"trainer": 4}.'),
+    _("Write a whole number."),
+    _("The specification of this job allows {bounds} trainers (its min and max), not {count}."),
 )
 
 _PLACE = re.compile(r"\{(\w+)\}")

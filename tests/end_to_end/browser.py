@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,8 @@ class Person:
 
     def real_complaints(self) -> list[str]:
         """Without the browser's own note of a refused question, which no page can keep back."""
-        return [text for text in self.complaints if "status of 422" not in text]
+        refused = re.compile("status of (409|422)")
+        return [text for text in self.complaints if not refused.search(text)]
 
     def photograph(self, name: str) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -50,7 +50,7 @@ def test_from_sign_in_to_a_trained_model(person: Callable[[], Person]) -> None:
     page.get_by_role("link", name="New job").first.click()
     page.get_by_role("button", name="Recognise digits").click()
     expect(page.locator("code-editor .cm-content")).to_contain_text("from runtime import dist")
-    page.get_by_label("Trainers").fill("2")
+    page.get_by_label("Trainers", exact=True).fill("2")
     ada.photograph("new-job")
     page.locator("code-editor .cm-content").click()
     page.keyboard.press("Control+Enter")
@@ -107,6 +107,50 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
     ada.page.get_by_role("button", name="Cancel", exact=True).click()
     ada.page.get_by_role("button", name="Cancel the job").click()
     assert ada.wait_for_state("CANCELLED", "FAILED", "SUCCEEDED") == "CANCELLED"
+
+
+def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
+    spec = code.slow("to-scale", passes=200, trainers=2)
+    spec["roles"]["trainer"]["max"] = 3
+    spec["files"]["train.py"] = spec["files"]["train.py"].replace(
+        "cost=float(cost)", "cost=cost, records_per_second=640"
+    )
+    job = portal.submit(spec)
+    ada = person()
+    page = ada.page
+    ada.watch(job.namespace, job.id)
+    ada.wait_for_state("RUNNING")
+    ada.shows_line("step 3")
+    page.get_by_role("button", name="One trainer more").click()
+    expect(page.locator("live-status").get_by_role("rowheader", name="trainer-2")).to_be_visible()
+    expect(page.get_by_role("button", name="One trainer more")).to_be_disabled()
+    expect(page.locator("log-view .chips").get_by_role("button", name="trainer-2")).to_be_visible()
+    for axis in ("step", "elapsed", "wall"):
+        page.get_by_label("Horizontal axis").select_option(axis)
+        expect(page.locator("metric-chart .annotation-text", has_text="Scaled from 2 to 3 trainers")).to_be_visible()
+    expect(page.locator("metric-chart .xy2 .js-line").last).to_be_attached()
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator("[data-happening=scaled]")).to_contain_text("Scaled from 2 to 3 trainers by admin.")
+    ada.photograph("scaled")
+    portal.cancel(job.id)
+    ada.wait_for_state("CANCELLED")
+    expect(page.get_by_role("button", name="One trainer more")).to_be_hidden()
+
+
+def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[[], Person], portal: Client) -> None:
+    spec = code.slow("too-many", passes=200, trainers=1)
+    spec["roles"]["trainer"]["max"] = 30
+    job = portal.submit(spec)
+    ada = person()
+    stepper = ada.page.locator(".trainer-stepper")
+    ada.watch(job.namespace, job.id)
+    ada.wait_for_state("RUNNING")
+    stepper.get_by_role("button", name="One trainer more").evaluate(
+        "(more) => { for (let n = 0; n < 29; n++) more.click(); }"
+    )
+    expect(stepper).to_contain_text("Needs 31.5 cpu;")
+    expect(stepper.locator("output")).to_have_text("1")
+    portal.cancel(job.id)
 
 
 def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client) -> None:

@@ -47,7 +47,8 @@ def longest_part(piece: str) -> str:
 
 
 def test_in_english_nothing_changes() -> None:
-    assert told("Training with 2 trainers.") == "Training with 2 trainers."
+    with translation.override("en"):
+        assert told("Training with 2 trainers.") == "Training with 2 trainers."
 
 
 @pytest.mark.usefixtures("chinese")
@@ -65,7 +66,27 @@ def test_in_english_nothing_changes() -> None:
             "trainer-0 已退出，退出码 1：NameError: in a.py line 3。将作为第 2 次尝试重新运行；此后还可再试 1 次。",
         ),
         ("After 30 seconds trainer-1 had not registered.", "过了 30 秒，trainer-1 仍未注册。"),
-        ('name: "A b" is no mode. This installation has sync.', 'name: "A b" 不是可用的模式。本系统支持 sync。'),
+        (
+            'name: "A b" is no framework. This installation runs native.',
+            'name: "A b" 不是可用的框架。本系统可运行 native。',
+        ),
+        (
+            "Training goes on with 1 of 2 trainers; master-0 was ended by SIGKILL and is started again; x is joining.",
+            "2 个训练器中还有 1 个在继续训练；master-0 被 SIGKILL 终止，正在重新启动；x 正在加入。",
+        ),
+        (
+            "Training with 1 of 3 trainers; trainer-1 and trainer-2 are joining.",
+            "3 个训练器中有 1 个在训练；trainer-1 和 trainer-2 正在加入。",
+        ),
+        ("Scaled from 1 to 3 trainers by ada.", "ada 将训练器由 1 个调整为 3 个训练器。"),
+        (
+            "trainer-1 was ended by signal 9; started again (1 of 3).",
+            "trainer-1 被 信号 9 终止；已重新启动（第 1 次，最多 3 次）。",
+        ),
+        (
+            "The checkpoint of version 7 failed: no space left on device. Training goes on.",
+            "版本 7 的检查点未能写入：no space left on device。训练继续进行。",
+        ),
         ("Nobody wrote this sentence.", "Nobody wrote this sentence."),
         ("", ""),
     ],

@@ -5,6 +5,8 @@ export interface Replica {
   name: string;
   role: string;
   index: number;
+  /** How often it was started in this attempt. */
+  life: number;
   state: string;
   why: string;
 }
@@ -22,7 +24,10 @@ export interface Job {
   changed?: string;
   started: string | null;
   finished: string | null;
+  /** How many trainers were last wished for; null: as many as the specification says. */
+  trainers: number | null;
   replicas: Replica[];
+  spec: { roles: { trainer: { replicas: number; min: number; max: number } } };
 }
 
 export interface LogLine {
@@ -53,6 +58,12 @@ export interface JobEvent {
   replica: string;
   text: string;
   actor: string;
+}
+
+/** How many trainers there shall be, and between which bounds a person may choose. */
+export function trainersOf({ trainers, spec }: Job): { wanted: number; min: number; max: number } {
+  const { replicas, min, max } = spec.roles.trainer;
+  return { wanted: trainers ?? replicas, min, max };
 }
 
 const TERMINAL = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);

@@ -1,4 +1,5 @@
 /** Numbers for people. */
+import { language } from "./i18n";
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
 
@@ -17,4 +18,12 @@ export function bytes(value: number): string {
 export function short(value: number | null | undefined): string {
   if (value == null) return "–";
   return Number.isFinite(value) ? String(Number(value.toPrecision(4))) : String(value);
+}
+
+const ORDINAL_ENDINGS: Partial<Record<Intl.LDMLPluralRule, string>> = { one: "st", two: "nd", few: "rd" };
+
+/** "2nd" in English; the bare number in languages that say it with other words. */
+export function ordinal(value: number, locale = language()): string {
+  if (!locale.startsWith("en")) return String(value);
+  return `${value}${ORDINAL_ENDINGS[new Intl.PluralRules("en", { type: "ordinal" }).select(value)] ?? "th"}`;
 }

@@ -55,7 +55,7 @@ export function fileOf(path: string): string {
   return /^files\.(.+)$/.exec(path)?.[1] ?? "";
 }
 
-/** The field of the form that shows the complaints of a path: the bounds of the replicas have no field of their own. */
+/** The field of the form that shows the complaints of a path: the lower bound of the replicas has no field of its own. */
 export function fieldOf(path: string): string {
-  return path.replace(/^(roles\.\w+)\.(min|max)$/, "$1.replicas");
+  return path.replace(/^(roles\.\w+)\.min$/, "$1.replicas");
 }

@@ -5,15 +5,21 @@ import { getJson } from "../core/http";
 import { fill, gettext } from "../core/i18n";
 import { dateOf, isTerminal, stateLabel, type Job, type Replica } from "../core/job";
 import { theLive, type Connection } from "../core/live";
+import { ordinal } from "../core/numbers";
 import { absolute } from "../core/time";
+import { TrainerStepper } from "./trainer-stepper";
 
 export class LiveStatus extends HTMLElement {
   private stop: (() => void) | undefined;
-  private job: Job | null = null;
+  /** What others show by the job, as one text: they are told when it changes. */
+  private told = "";
+  private readonly stepper = new TrainerStepper();
+  private readonly replicas = h("div");
   private readonly onConnection = (event: Event): void => this.showConnection((event as CustomEvent<Connection>).detail);
 
   connectedCallback(): void {
     const job = embedded<Job>("job-data");
+    this.replaceChildren(...(this.hasAttribute("may-scale") ? [this.stepper.element] : []), this.replicas);
     if (job) this.show(job);
     document.addEventListener("regatta:connection", this.onConnection);
     const id = this.getAttribute("job") ?? "";
@@ -33,8 +39,6 @@ export class LiveStatus extends HTMLElement {
   }
 
   private show(job: Job): void {
-    const before = this.job;
-    this.job = job;
     const chip = document.querySelector<HTMLElement>("[data-state-chip]");
     if (chip) paintChip(chip, job.state);
     const why = document.querySelector<HTMLElement>("[data-why]");
@@ -43,9 +47,13 @@ export class LiveStatus extends HTMLElement {
     for (const element of document.querySelectorAll<HTMLElement>("[data-when]")) {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
     }
-    this.replaceChildren(replicasTable(job));
+    this.stepper.show(job);
+    this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
-    if (!before || before.state !== job.state || before.attempt !== job.attempt) this.announce(job);
+    document.dispatchEvent(new CustomEvent("regatta:heard"));
+    const telling = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
+    if (telling !== this.told) this.announce(job);
+    this.told = telling;
   }
 
   private announce(job: Job): void {
@@ -85,7 +93,17 @@ function replicasTable(job: Job): HTMLElement {
 
 function replicaRow(replica: Replica): HTMLElement {
   const chip = h("span", { class: "dot-label", "data-replica-state": replica.state }, stateLabel(replica.state));
-  return h("tr", {}, h("th", { scope: "row" }, replica.name), h("td", {}, chip), h("td", { class: "quiet" }, replica.why));
+  return h(
+    "tr",
+    {},
+    h("th", { scope: "row" }, replica.name),
+    h("td", {}, chip),
+    h("td", { class: "quiet" }, replica.why, replica.life > 1 && h("div", {}, lifeInWords(replica.life))),
+  );
+}
+
+function lifeInWords(life: number): string {
+  return fill(gettext("started again ({nth} time)"), { nth: ordinal(life) });
 }
 
 customElements.define("live-status", LiveStatus);

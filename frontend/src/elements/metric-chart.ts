@@ -10,7 +10,9 @@ import { getJson } from "../core/http";
 import { fill, gettext, language } from "../core/i18n";
 import { dateOf, isTerminal, type Job, type JobEvent, type MetricPoint } from "../core/job";
 import { theLive } from "../core/live";
+import { stepAfter } from "../core/marks";
 import { short } from "../core/numbers";
+import { followTimeline } from "../core/timeline";
 
 type Axis = "step" | "elapsed" | "wall";
 
@@ -24,10 +26,23 @@ interface MetricsAnswer {
 /** Attempt -> key -> series. */
 type History = Map<number, Map<string, LiveSeries>>;
 
+/** Something that happened, at its place on the axis; `loud` is what changes the curve and is told on the chart itself. */
+interface Mark {
+  x: number | string;
+  text: string;
+  loud: boolean;
+}
+
 const DRAW_MS = 600;
 const BUCKETS = 1000;
 const ATTEMPTS_SHOWN = 3;
+const PLACING_BUCKETS = 5000;
 const TABLE_ROWS = 20;
+/** Drawn below the chosen curve where it is reported: what a change of the trainers is good for. */
+const SPEED = "records_per_second";
+const LOUD = new Set(["scaled"]);
+// Words beside each other stand on different lines.
+const LINES_OF_WORDS = 3;
 // Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008).
 const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"],
@@ -50,6 +65,9 @@ export class MetricChart extends HTMLElement {
   /** Where the axis of elapsed time begins: the time of the first point. */
   private base = 0;
   private events: JobEvent[] = [];
+  /** The steps of loud events, by their time. */
+  private steps = new Map<string, number>();
+  private placing = false;
   private dirty = true;
   private stop: (() => void) | undefined;
   private timer: ReturnType<typeof setInterval> | undefined;
@@ -71,7 +89,10 @@ export class MetricChart extends HTMLElement {
     this.dark.addEventListener("change", this.onTheme);
     this.timer = setInterval(() => this.drawIfNeeded(), DRAW_MS);
     void this.load();
-    void this.loadEvents();
+    followTimeline((events) => {
+      this.events = events;
+      this.dirty = true;
+    });
   }
 
   disconnectedCallback(): void {
@@ -181,13 +202,38 @@ export class MetricChart extends HTMLElement {
     const ended = isTerminal(job.state) && !isTerminal(this.job?.state ?? "");
     this.job = job;
     if (another || ended) await this.load();
-    await this.loadEvents();
   }
 
-  private async loadEvents(): Promise<void> {
-    const answer = await getJson<{ events?: JobEvent[]; results?: JobEvent[] }>(`/api/v1/jobs/${this.jobId}/events`).catch(() => null);
-    this.events = answer?.events ?? answer?.results ?? [];
+  /** Loud events stand on the axis of steps too: where, the points tell that came before and after them. */
+  private async place(): Promise<void> {
+    const key = orderedKeys(this.history)[0];
+    const homeless = this.loudEvents().filter((event) => !this.steps.has(event.time) && this.history.has(event.attempt));
+    if (this.axis !== "step" || this.placing || !key || homeless.length === 0) return;
+    this.placing = true;
+    try {
+      for (const attempt of new Set(homeless.map((event) => event.attempt))) {
+        await this.placeIn(attempt, key, homeless.filter((event) => event.attempt === attempt));
+      }
+    } catch {
+      // The next points ask again.
+    }
+    this.placing = false;
+  }
+
+  private async placeIn(attempt: number, key: string, events: JobEvent[]): Promise<void> {
+    const ask = { keys: key, attempt: String(attempt), buckets: String(PLACING_BUCKETS) };
+    const of = (x: string): Promise<MetricsAnswer> =>
+      getJson(`/api/v1/jobs/${this.jobId}/metrics?${new URLSearchParams({ ...ask, x })}`);
+    const [byTime, bySteps] = (await Promise.all([of("wall"), of("step")])).map((answer) => answer.series[key] ?? emptySeries());
+    for (const event of events) {
+      const step = stepAfter(dateOf(event.time).getTime() / 1000, byTime as Series, bySteps as Series);
+      if (step !== null) this.steps.set(event.time, step);
+    }
     this.dirty = true;
+  }
+
+  private loudEvents(): JobEvent[] {
+    return this.events.filter((event) => LOUD.has(event.kind));
   }
 
   private readonly refine = debounce(() => {
@@ -298,7 +344,9 @@ export class MetricChart extends HTMLElement {
   // --- Drawing ------------------------------------------------------------------------------------------------------
 
   private drawIfNeeded(): void {
-    if (this.dirty && !document.hidden) this.draw();
+    if (!this.dirty || document.hidden) return;
+    this.draw();
+    void this.place();
   }
 
   private draw(): void {
@@ -353,19 +401,26 @@ export class MetricChart extends HTMLElement {
     const newest = Math.max(...shown.keys());
     const traces: Plotly.Trace[] = [];
     for (const [attempt, series] of shown) {
-      const data = series.get(this.key);
-      if (data?.length) traces.push(...this.tracesOf(data.shown(), attempt, attempt === newest));
+      for (const [key, yaxis] of this.hasSpeed() ? ([[this.key, "y"], [SPEED, "y2"]] as const) : ([[this.key, "y"]] as const)) {
+        const data = series.get(key);
+        if (data?.length) traces.push(...this.tracesOf(key, yaxis, data.shown(), attempt, attempt === newest));
+      }
     }
     return traces;
   }
 
-  private tracesOf(data: Series, attempt: number, newest: boolean): Plotly.Trace[] {
+  /** Whether the speed has a chart of its own, below the chosen curve. */
+  private hasSpeed(): boolean {
+    return this.key !== SPEED && orderedKeys(this.history).includes(SPEED);
+  }
+
+  private tracesOf(key: string, yaxis: "y" | "y2", data: Series, attempt: number, newest: boolean): Plotly.Trace[] {
     const x = data.x.map((at) => this.onAxis(at));
-    const index = orderedKeys(this.history).indexOf(this.key);
+    const index = orderedKeys(this.history).indexOf(key);
     const colours = COLOURS[this.isDark() ? "dark" : "light"];
     const colour = colours[(newest ? index : index + attempt) % colours.length] as string;
-    const name = this.history.size > 1 ? fill(gettext("{key}, attempt {n}"), { key: this.key, n: attempt }) : this.key;
-    const faint = { x, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false, line: { width: 0, color: colour } };
+    const name = this.history.size > 1 ? fill(gettext("{key}, attempt {n}"), { key, n: attempt }) : key;
+    const faint = { x, yaxis, mode: "lines", type: "scatter", hoverinfo: "skip", showlegend: false, line: { width: 0, color: colour } };
     const traces: Plotly.Trace[] = [];
     if (newest && data.count.some((count) => count > 1)) {
       traces.push({ ...faint, y: data.min }, { ...faint, y: data.max, fill: "tonexty", fillcolor: `${colour}2a` });
@@ -374,6 +429,7 @@ export class MetricChart extends HTMLElement {
     const alone = data.x.length === 1;
     traces.push({
       x,
+      yaxis,
       y: smooth(data.last, data.count, this.smoothing),
       name,
       type: "scatter",
@@ -394,6 +450,9 @@ export class MetricChart extends HTMLElement {
     const style = getComputedStyle(this);
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const line = colour("--line");
+    const speed = this.hasSpeed();
+    const marks = this.marks();
+    this.classList.toggle("with-speed", speed);
     const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
     return {
       // The reader's zoom outlives live updates, and ends with another curve or axis.
@@ -408,9 +467,10 @@ export class MetricChart extends HTMLElement {
       dragmode: "zoom",
       showlegend: this.history.size > 1,
       legend: { orientation: "h", y: 1.12, x: 0 },
-      xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear" },
-      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power" },
-      shapes: this.marks().map((mark) => ({
+      xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear", anchor: speed ? "y2" : "y" },
+      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power", domain: speed ? [0.34, 1] : [0, 1] },
+      ...(speed ? { yaxis2: { ...axis, domain: [0, 0.22], rangemode: "tozero", nticks: 4 } } : {}),
+      shapes: marks.map((mark) => ({
         type: "line",
         xref: "x",
         yref: "paper",
@@ -418,20 +478,25 @@ export class MetricChart extends HTMLElement {
         x1: mark.x,
         y0: 0,
         y1: 1,
-        line: { color: colour("--quiet"), width: 1, dash: "dot" },
+        line: { color: colour(mark.loud ? "--accent" : "--quiet"), width: mark.loud ? 1.5 : 1, dash: mark.loud ? "dash" : "dot" },
       })),
-      annotations: this.marks().map((mark) => ({
-        x: mark.x,
-        y: 1,
-        xref: "x",
-        yref: "paper",
-        text: "◆",
-        hovertext: mark.text,
-        showarrow: false,
-        font: { size: 10 },
-      })),
-      ...(this.history.size === 0 || this.key === "" ? { annotations: [this.emptyNote()] } : {}),
+      annotations: this.key === "" ? [this.emptyNote()] : [...this.words(marks, colour), ...(speed ? [this.speedTitle()] : [])],
     };
+  }
+
+  /** The loud marks in words, side by side on a few lines; the others as signs that tell when one points at them. */
+  private words(marks: Mark[], colour: (name: string) => string): Record<string, unknown>[] {
+    let line = 0;
+    return marks.map((mark) => {
+      const place = { x: mark.x, xref: "x", yref: "paper", showarrow: false };
+      if (!mark.loud) return { ...place, y: 1, text: "◆", hovertext: mark.text, font: { size: 10 } };
+      const y = 1 - 0.075 * (line++ % LINES_OF_WORDS);
+      return { ...place, y, yanchor: "top", xanchor: "auto", text: escaped(mark.text), font: { size: 11.5, color: colour("--text") }, bgcolor: colour("--surface") };
+    });
+  }
+
+  private speedTitle(): Record<string, unknown> {
+    return { text: gettext("records per second"), xref: "paper", yref: "paper", x: 0, y: 0.29, xanchor: "left", showarrow: false };
   }
 
   private emptyNote(): Record<string, unknown> {
@@ -441,13 +506,13 @@ export class MetricChart extends HTMLElement {
     return { text, xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, font: { size: 14 } };
   }
 
-  /** Things that happened to replicas, where time is the axis: on the axis of steps they have no place. */
-  private marks(): { x: number | string; text: string }[] {
-    if (this.axis === "step") return [];
-    return this.events
-      .filter((event) => event.replica)
-      .slice(-50)
-      .map((event) => ({ x: this.onAxis(dateOf(event.time).getTime() / 1000), text: event.text }));
+  /** What happened to the trainers as a whole; and to single replicas, where time is the axis: steps they have none. */
+  private marks(): Mark[] {
+    const quiet = this.axis === "step" ? [] : this.events.filter((event) => event.replica && !LOUD.has(event.kind)).slice(-50);
+    return [...quiet, ...this.loudEvents()].flatMap((event) => {
+      const at = this.axis === "step" ? this.steps.get(event.time) : dateOf(event.time).getTime() / 1000;
+      return at === undefined ? [] : [{ x: this.onAxis(at), text: event.text, loud: LOUD.has(event.kind) }];
+    });
   }
 
   private axisTitle(): string {
@@ -534,6 +599,11 @@ function lowest(values: (number | null)[]): number {
     if (value !== null && (found < 0 || value < (values[found] as number))) found = i;
   });
   return found;
+}
+
+/** As text of an annotation, which would take some tags for markup. */
+function escaped(text: string): string {
+  return text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 }
 
 /** Local wall-clock time as Plotly takes it: "2026-01-31 14:05:09.120". */

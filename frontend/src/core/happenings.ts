@@ -1,0 +1,47 @@
+/** What kind of thing an event of the timeline is: each kind has a word, a sign and a colour. */
+import { gettext } from "./i18n";
+import type { JobEvent } from "./job";
+
+export type Happening = "joined" | "left" | "killed" | "scaled" | "restarted" | "rehearsal" | "checkpoint" | "task" | "warning";
+
+const KINDS: Record<string, Happening> = {
+  registered: "joined",
+  exited: "left",
+  lost: "killed",
+  scaled: "scaled",
+  restarted: "restarted",
+  rehearsal: "rehearsal",
+  checkpoint: "checkpoint",
+  task: "task",
+  quarantine: "warning",
+  warning: "warning",
+  failed: "warning",
+};
+
+const LABELS: Record<Happening, () => string> = {
+  joined: () => gettext("Joined"),
+  left: () => gettext("Left"),
+  killed: () => gettext("Killed"),
+  scaled: () => gettext("Scaled"),
+  restarted: () => gettext("Restarted"),
+  rehearsal: () => gettext("Rehearsal"),
+  checkpoint: () => gettext("Checkpoint"),
+  task: () => gettext("Task"),
+  warning: () => gettext("Warning"),
+};
+
+/** In order; null for a change of the job's state, and for what has no kind that is known here. */
+export function happeningsOf(events: JobEvent[]): (Happening | null)[] {
+  return events.map((event, i) => (isKilled(event, events.slice(i + 1)) ? "killed" : (KINDS[event.kind] ?? null)));
+}
+
+/** Who is started again in its place did not leave by itself. */
+function isKilled({ kind, replica, attempt }: JobEvent, later: JobEvent[]): boolean {
+  if (kind === "rehearsal") return replica !== "";
+  const next = later.find((event) => event.replica === replica && event.attempt === attempt && event.kind !== "rehearsal");
+  return kind === "exited" && next?.kind === "restarted";
+}
+
+export function happeningLabel(happening: Happening): string {
+  return LABELS[happening]();
+}

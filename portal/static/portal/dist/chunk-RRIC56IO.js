@@ -1,1 +1,0 @@
-var r=["B","KiB","MiB","GiB","TiB"];function e(n){let t=n,i=0;for(;t>=1024&&i<r.length-1;)t/=1024,i+=1;return`${i===0||t>=100?Math.round(t):Number(t.toFixed(1))} ${r[i]}`}function u(n){return n==null?"–":Number.isFinite(n)?String(Number(n.toPrecision(4))):String(n)}export{e as a,u as b};
