@@ -44,6 +44,8 @@ ROLE_DELETE: Method = attrgetter("auth.RoleDelete")
 ROLE_GRANT_PERMISSION: Method = attrgetter("auth.RoleGrantPermission")
 
 _OPTIONS = (
+    # A forked child would else find its parent's connection in the pool that all channels of a process share.
+    ("grpc.use_local_subchannel_pool", 1),
     # A server that vanished without a word is noticed within 15 s, also on a stream where nothing happens.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
