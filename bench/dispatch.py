@@ -22,8 +22,8 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.data.catalogue import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer
-from runtime.master.queue import Key, Plan
 from runtime.master.server import Master, MasterSession
+from runtime.master.state import Key, Plan
 from runtime.master.table import TaskTable
 from runtime.protocol.server import Server
 from runtime.trainer.tasks import TaskClient

@@ -22,8 +22,8 @@ from runtime.errors import Lost, RegattaError
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import Trainer, serving
 from runtime.master.pace import Pace
-from runtime.master.queue import Happening, Plan
 from runtime.master.server import Master, MasterSession
+from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable, partition
 from runtime.protocol.frames import job_crc
 from runtime.protocol.server import Server

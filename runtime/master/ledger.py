@@ -17,8 +17,8 @@ from typing import Any
 from runtime.coordination.base import Compare, Conflict, CoordinationStore, Operation, Put
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
-from runtime.master.queue import NO_TIMER, Bad, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
 from runtime.master.runs import from_runs, to_runs
+from runtime.master.state import NO_TIMER, Bad, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
 from runtime.master.table import Span, TaskTable
 
 # The static table is written in transactions of this size before the first head.

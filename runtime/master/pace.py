@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from runtime.master.queue import Happening
+from runtime.master.state import Happening
 
 FREQUENT_SECONDS = 1.0
 

@@ -17,7 +17,8 @@ from runtime.coordination.base import Clock, StoreUnavailable
 from runtime.errors import Lost, Refused, RegattaError
 from runtime.master.ledger import Behind, Ledger
 from runtime.master.messages import Answer, Trainer, Wait, answer_to_json
-from runtime.master.queue import Changes, Happening, Key, Plan, TaskQueue, Verdict
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Changes, Happening, Key, Plan, Verdict
 from runtime.master.table import TaskTable
 from runtime.protocol.connection import Closed, Message, refuse_blocks
 from runtime.protocol.frames import Header, Op

@@ -17,7 +17,8 @@ from typing import NamedTuple, Protocol
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait, answer_from_json
-from runtime.master.queue import Key, Plan, TaskQueue, Verdict
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Key, Plan, Verdict
 from runtime.master.table import TaskTable
 from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.frames import Op

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from runtime.coordination.base import Committed, Compare, Conflict, Put
 from runtime.master.ledger import Ledger
 from runtime.master.messages import Trainer
-from runtime.master.queue import Plan, TaskQueue
+from runtime.master.queue import TaskQueue
 from runtime.master.runs import from_runs, to_runs
+from runtime.master.state import Plan
 from runtime.master.table import TaskTable
 from tests.runtime.master.test_queue import Asker, table_of
 from tests.runtime.master.test_queue_machine import MemoryStore

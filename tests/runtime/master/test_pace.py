@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from runtime.master.pace import Pace
-from runtime.master.queue import Happening
+from runtime.master.state import Happening
 
 
 def told(pace: Pace, now: float, *, frequent: bool = True, kind: str = "pass") -> bool:

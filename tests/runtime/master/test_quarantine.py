@@ -7,7 +7,8 @@ import pytest
 from runtime.data.catalogue import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.queue import Bad, Plan, Status, TaskQueue
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Bad, Plan, Status
 from runtime.master.table import TaskTable
 from tests.runtime.master.test_queue import Asker, said
 from tests.runtime.master.test_queue_machine import MemoryStore

@@ -6,7 +6,8 @@ import pytest
 
 from runtime.data.catalogue import Chunk
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
-from runtime.master.queue import Key, Plan, Saved, Status, TaskQueue, Verdict
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Key, Plan, Saved, Status, Verdict
 from runtime.master.table import TaskTable
 
 X, Y, Z = Trainer(0, 11), Trainer(1, 12), Trainer(2, 13)
@@ -222,7 +223,7 @@ class TestTransitions:
         queue = queue_of(2, trainers=1)
         for now in range(0, 3600, 60):
             queue.tick(float(now))
-        assert (queue.pass_id, queue.changed) == (-1, set())
+        assert (queue.pass_id, queue.board.changed) == (-1, set())
         assert queue.next_deadline(3600.0) is None
         queue.members([X], 3600.0)
         assert Asker(queue, X).work() == [(0, 0), (0, 1), (1, 0), (1, 1)]

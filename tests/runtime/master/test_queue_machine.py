@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
-from runtime.master.queue import Key, Plan, Status, TaskQueue, Verdict
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Key, Plan, Status, Verdict
 from tests.runtime.master.test_queue import table_of
 
 INDICES = st.integers(0, 2)
@@ -194,7 +195,9 @@ class QueueMachine(RuleBasedStateMachine):
         if not queue.open:
             return
         whole = [i for i, entry in enumerate(queue.entries) if entry.status is not Status.SPLIT]
-        records = [(span.task_id, record) for i in whole for span in [queue._span(i)] for record in range(*span[1:])]
+        records = [
+            (span.task_id, record) for i in whole for span in [queue.board.span(i)] for record in range(*span[1:])
+        ]
         every = {(i, record) for i in range(len(self.table.tasks)) for record in range(10)}
         assert len(records) == len(set(records))
         assert every - set(records) <= set(queue.quarantine)

@@ -15,8 +15,8 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.queue import Happening, Key, Plan, Status
 from runtime.master.server import Master, MasterSession
+from runtime.master.state import Happening, Key, Plan, Status
 from runtime.protocol.frames import Op
 from runtime.protocol.server import Server
 from runtime.trainer.tasks import JobFailed, TaskClient, TaskSource

@@ -1,0 +1,148 @@
+"""Where every task of a pass stands: todo, pending, done, discarded, or split into pieces. Pure.
+
+Pieces of tasks that are searched for a bad record stand for them in this pass; they are numbered after the tasks of the
+table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from runtime.master.messages import Task, Trainer
+from runtime.master.state import NO_TIMER, Bad, Entry, Key, Plan, Status, Timer, fresh
+from runtime.master.table import Span, TaskTable
+
+
+@dataclass
+class Board:
+    """``changed`` are the tasks whose entries are to be committed, ``condemned`` says that the quarantine is."""
+
+    plan: Plan
+    table: TaskTable
+    pass_id: int = -1
+    entries: list[Entry] = field(default_factory=list)
+    parts: list[Span] = field(default_factory=list)
+    pending: set[int] = field(default_factory=set)
+    quarantine: tuple[Bad, ...] = ()
+    changed: set[int] = field(default_factory=set)
+    condemned: bool = False
+
+    def restore(self, pass_id: int, entries: Sequence[Entry], parts: Sequence[Span]) -> None:
+        """Take over what was committed; entries of an earlier pass count as todo."""
+        self.pass_id = pass_id
+        self.entries = [entry if entry.pass_id == pass_id else fresh(entry) for entry in entries]
+        self.parts = list(parts)
+        self._retire_parts()
+
+    def begin_pass(self, pass_id: int) -> None:
+        """Everything is todo, and nothing is searched."""
+        self.pass_id = pass_id
+        self.entries = [fresh(entry) for entry in self.entries]
+        self.parts = []
+        self._retire_parts()
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+    def is_part(self, task_id: int) -> bool:
+        return task_id >= len(self.table.tasks)
+
+    def span(self, task_id: int) -> Span:
+        return self.parts[task_id - len(self.table.tasks)] if self.is_part(task_id) else self.table.span(task_id)
+
+    def ranges(self, span: Span) -> tuple[tuple[int, int], ...]:
+        """The records of a span that are not in quarantine."""
+        bad = sorted(bad.record for bad in self.quarantine if bad.task_id == span.task_id)
+        edges = [span.first - 1, *(record for record in bad if span.first <= record < span.end), span.end]
+        return tuple((before + 1, after) for before, after in pairwise(edges) if before + 1 < after)
+
+    def task(self, task_id: int) -> Task:
+        """The task as its trainer gets it."""
+        span = self.span(task_id)
+        return Task(
+            self.pass_id,
+            task_id,
+            self.entries[task_id].epoch,
+            self.table.tasks[span.task_id],
+            self.ranges(span) if self.is_part(task_id) or self.quarantine else None,
+        )
+
+    def count(self, status: Status) -> int:
+        return sum(entry.status is status for entry in self.entries)
+
+    def has(self, status: Status) -> bool:
+        return any(entry.status is status for entry in self.entries)
+
+    def names(self, key: Key, status: Status) -> bool:
+        """Whether the key names the last dispatch of a task that stands so."""
+        if not 0 <= key.task_id < len(self.entries):
+            return False
+        entry = self.entries[key.task_id]
+        return (entry.status, entry.pass_id, entry.epoch, entry.trainer) == (
+            status,
+            key.pass_id,
+            key.epoch,
+            key.trainer,
+        )
+
+    def is_finished(self, key: Key) -> bool:
+        """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
+        before = key.pass_id < self.pass_id and (self.names(key, Status.TODO) or self.names(key, Status.SPLIT))
+        return before or self.names(key, Status.DONE)
+
+    def answered(self, trainer: Trainer, request: int) -> Task | None:
+        """The task with which this request was answered before, if it is still pending."""
+        for task_id in self.pending:
+            entry = self.entries[task_id]
+            if entry.request == request and entry.trainer == trainer:
+                return self.task(task_id)
+        return None
+
+    def held_by(self, trainer: Trainer) -> list[int]:
+        return [task_id for task_id in sorted(self.pending) if self.entries[task_id].trainer == trainer]
+
+    # --- Changing ----------------------------------------------------------------------------------------------------
+    def write(self, task_id: int, entry: Entry) -> None:
+        self.entries[task_id] = entry
+        self.changed.add(task_id)
+
+    def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
+        """Give a task that is todo to a trainer."""
+        entry = self.entries[task_id]
+        self.write(
+            task_id,
+            entry._replace(
+                status=Status.PENDING,
+                pass_id=self.pass_id,
+                epoch=entry.epoch + 1,
+                trainer=trainer,
+                request=request,
+                timer=timer,
+            ),
+        )
+        self.pending.add(task_id)
+        return self.task(task_id)
+
+    def settle(self, task_id: int, entry: Entry) -> None:
+        """Give a task that was pending its new state."""
+        self.pending.remove(task_id)
+        self.write(task_id, entry._replace(timer=NO_TIMER))
+
+    def condemn(self, span: Span) -> None:
+        """Leave one record out for the rest of the job."""
+        self.quarantine = (*self.quarantine, Bad(span.task_id, span.first))
+        self.condemned = True
+
+    def add_part(self, span: Span) -> int:
+        """A new task of a part of a task; its number."""
+        task_id = len(self.table.tasks) + len(self.parts)
+        self.parts.append(span)
+        if task_id == len(self.entries):
+            self.entries.append(Entry())
+        self.write(task_id, self.entries[task_id]._replace(status=Status.TODO, pass_id=self.pass_id))
+        return task_id
+
+    def _retire_parts(self) -> None:
+        """Numbers of pieces that are none in this pass."""
+        for task_id in range(len(self.table.tasks) + len(self.parts), len(self.entries)):
+            self.entries[task_id] = fresh(self.entries[task_id])._replace(status=Status.SPLIT)
