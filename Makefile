@@ -24,7 +24,7 @@ run: environment
 
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl
+	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 check: environment-dev

@@ -78,7 +78,7 @@ def metric_batch(body: Mapping[str, Any]) -> Batch[PointRow]:
 
 def event_batch(body: Mapping[str, Any]) -> Batch[EventRow]:
     """Rows of (unix time, kind, text)."""
-    return _batch(body, "events", (_time, _text(KIND_LIMIT), _text(WHY_LIMIT)))
+    return _batch(body, "events", (_time, _kept(_text(KIND_LIMIT)), _kept(_text(WHY_LIMIT))))
 
 
 def report(body: Mapping[str, Any]) -> Report:
@@ -223,6 +223,11 @@ def _text(limit: int) -> Cleaner:
     return clean
 
 
+def _kept(cleaner: Cleaner) -> Cleaner:
+    """For texts that become columns: PostgreSQL keeps no NUL."""
+    return lambda column: [text.replace("\0", "\ufffd") for text in cleaner(column)]
+
+
 def _storable(text: str) -> str:
     """Half a surrogate pair can stand in JSON, but in no UTF-8."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
@@ -251,7 +256,7 @@ def _sentence(body: Mapping[str, Any], field: str) -> str:
         return ""
     if not isinstance(value, str):
         _refuse(field, "Must be a text.")
-    return _storable(value[:WHY_LIMIT])
+    return _storable(value[:WHY_LIMIT]).replace("\0", "\ufffd")
 
 
 def _refuse(field: str, why: str) -> NoReturn:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -66,6 +68,35 @@ def etcd_address(name: str) -> str:
         return EtcdAddress.parse(url).url if url else ""
     except CoordinationError as error:
         raise ImproperlyConfigured(f"{name} is wrong. {error}") from None
+
+
+def database(name: str) -> dict[str, Any] | None:
+    """A PostgreSQL database as Django takes it, from ``postgresql://user:password@host:port/name?sslmode=require``.
+
+    What stands after the question mark goes to the driver. None where the variable is empty. Raises
+    ImproperlyConfigured.
+    """
+    url = os.environ.get(name, "")
+    if not url:
+        return None
+    form = "write postgresql://USER:PASSWORD@HOST:PORT/NAME, or leave it empty for the embedded database."
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} cannot be read; {form}") from None
+    database_name = unquote(parts.path.strip("/"))
+    if parts.scheme not in ("postgresql", "postgres") or not database_name or "/" in database_name:
+        raise ImproperlyConfigured(f"{name} names no PostgreSQL database; {form}")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": database_name,
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": unquote(parts.hostname or ""),
+        "PORT": str(port or ""),
+        "OPTIONS": dict(parse_qsl(parts.query)),
+    }
 
 
 def words(name: str, default: list[str]) -> list[str]:

@@ -80,18 +80,18 @@ TEMPLATES = [
 ]
 
 # --- Database --------------------------------------------------------------------------------------------------------
+# PostgreSQL where the environment names one, else a file.
 # Deferred SQLite transactions upgrade their lock in the middle and then fail under concurrency; IMMEDIATE ones queue.
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": DATA_DIR / "regatta.sqlite3",
-        "OPTIONS": {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;",
-        },
+_EMBEDDED_DATABASE: dict[str, Any] = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": DATA_DIR / "regatta.sqlite3",
+    "OPTIONS": {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;",
     },
 }
+DATABASES: dict[str, dict[str, Any]] = {"default": env.database("REGATTA_DATABASE_URL") or _EMBEDDED_DATABASE}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------

@@ -63,13 +63,32 @@ class ApiToken(models.Model):
     revoked = models.DateTimeField(null=True, blank=True)
 
 
+class Outcome(models.TextChoices):
+    """What became of a deed that the trail tells of."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
 class AuditEntry(models.Model):
-    """Who did what to which thing, when, from where. Written in the transaction of the deed; never changed."""
+    """Who did what to which thing, when, from where, why, and what came of it. Written in the transaction of the deed;
+    never changed: the database refuses to (``rbac.append_only``)."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
+    # Empty for the platform itself, and for callers who are not signed in.
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    namespace = models.ForeignKey(Namespace, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    action = models.CharField(max_length=64)
+    # The admin who acted as ``actor``.
+    impersonator = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    # By name: the trail outlives the namespace, and nothing may touch its rows when that is deleted.
+    namespace = models.CharField(max_length=63, blank=True, db_index=True)
+    action = models.CharField(max_length=64, db_index=True)
     target = models.CharField(max_length=200)
     detail = models.JSONField(default=dict)
+    # What was changed, by name; null where nothing was.
+    before = models.JSONField(null=True, blank=True)
+    after = models.JSONField(null=True, blank=True)
+    outcome = models.CharField(max_length=16, choices=Outcome.choices, default=Outcome.DONE)
+    # The actor's own words.
+    reason = models.CharField(max_length=500, blank=True)
     address = models.GenericIPAddressField(null=True, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)

@@ -10,8 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from django.core.cache import cache
+from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import translation
 
+from rbac import append_only
+from tests import postgres_server
 from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
 
@@ -34,6 +37,10 @@ def _why_no_etcd() -> str:
     return f"there is no {missing[0]} (Debian: apt-get install etcd-server etcd-client openssl)" if missing else ""
 
 
+def _why_no_postgres() -> str:
+    return "" if postgres_server.programs() else "there is no PostgreSQL (Debian: apt-get install postgresql)"
+
+
 def _why_no_torch() -> str:
     return "" if importlib.util.find_spec("torch") else "torch is not installed (pip install torch==2.13.0)"
 
@@ -42,6 +49,7 @@ def _why_no_torch() -> str:
 _GROUPS: Mapping[str, Callable[[], str]] = {
     "browser": _why_no_browser,
     "etcd": _why_no_etcd,
+    "postgres": _why_no_postgres,
     "processes": _why_no_processes,
     "torch": _why_no_torch,
 }
@@ -91,6 +99,30 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
     server.switch_authentication_on()
     yield server
     server.kill()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address (REGATTA_DATABASE_URL) of a PostgreSQL of this test run's own."""
+    server = postgres_server.PostgresServer()
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_trail_that_tests_may_empty() -> Iterator[None]:
+    """Between tests that commit, Django empties all tables; the guard of the audit trail is lifted for that moment."""
+    empty = BaseDatabaseOperations.execute_sql_flush
+
+    def empty_unguarded(operations: BaseDatabaseOperations, statements: list[str]) -> None:
+        append_only.lift(operations.connection)
+        empty(operations, statements)
+        append_only.guard(operations.connection)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BaseDatabaseOperations, "execute_sql_flush", empty_unguarded)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,4 +15,5 @@ from portal.settings import *  # noqa: F403
 from portal.settings import DATA_DIR, DATABASES
 
 # A file, not memory: threads and child processes of a test see the same database, with the locks of the real one.
-DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}

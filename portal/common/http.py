@@ -19,6 +19,7 @@ from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
+from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils.translation import gettext
@@ -33,6 +34,7 @@ PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _log = logging.getLogger(__name__)
+_NOT_KEPT = "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
 _TOO_LARGE = "The request is larger than the portal takes. Send less at once."
 
 # The stable code of each of the framework's own errors; those not named here keep the framework's word.
@@ -93,6 +95,8 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
         return problem_of(NotFound("There is nothing here that you may see. Check the address."))
     if isinstance(error, RequestDataTooBig):
         return problem_of(TooLarge(_TOO_LARGE))
+    if isinstance(error, DataError):
+        return problem("malformed", 400, _NOT_KEPT)
     if isinstance(error, PermissionDenied):
         return problem("forbidden", 403, "Your account may not do this.")
     if isinstance(error, drf.ValidationError):
@@ -221,6 +225,8 @@ class SecurityHeadersMiddleware:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Errors that plain Django views raise; those of the REST framework never come here."""
+        if isinstance(error, DataError):
+            return _answer(request, problem("malformed", 400, _NOT_KEPT))
         return answer_to(request, error) if isinstance(error, RegattaError) else None
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:

@@ -11,11 +11,12 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypedDict, TypeVar
 
 from django.core.exceptions import FieldDoesNotExist
 from django.core.exceptions import ValidationError as FieldError
+from django.db import DataError
 from django.db.models import Model, Q, QuerySet
 
 from portal.common.errors import ValidationFailed
@@ -60,7 +61,7 @@ def _rows(rows: QuerySet[Row], cursor: str | None, order: Sequence[str], count: 
         return list(rows[:count])
     try:
         return list(_after(rows, order, _values_of(cursor, len(order)))[:count])
-    except (ValueError, TypeError, OverflowError, FieldError, FieldDoesNotExist):
+    except (ValueError, TypeError, OverflowError, DataError, FieldError, FieldDoesNotExist):
         raise ValidationFailed({"cursor": [_BAD_CURSOR]}) from None
 
 
@@ -98,4 +99,16 @@ def _values_of(cursor: str, wanted: int) -> list[Any]:
         values = None
     if not isinstance(values, list) or len(values) != wanted or any(isinstance(v, dict | list) for v in values):
         raise ValidationFailed({"cursor": [_BAD_CURSOR]})
+    for value in values:
+        _reach(value)
     return values
+
+
+def _reach(value: Any) -> None:
+    """Raises OverflowError for a moment that the calendar has in its own zone and not in ours."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return
+    if at is not None and at.tzinfo is not None:
+        at.astimezone(UTC)

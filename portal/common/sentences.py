@@ -210,6 +210,7 @@ SENTENCES: tuple[str, ...] = (
     _("Your account may not do this."),
     _("Too many requests. Wait a little, then try again."),
     _("Sign in first."),
+    _("The request holds a character or a number that cannot be kept. Take out what is not text, and try again."),
     _("There is no such job that you may see."),
     _("There is no such job."),
     _("There is no such job in {namespace}."),

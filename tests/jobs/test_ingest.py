@@ -126,6 +126,11 @@ def test_any_text_is_kept_as_it_is(attempt: Attempt) -> None:
     assert store.read_logs(attempt.job_id).lines[0].text == text
 
 
+def test_a_nul_in_an_event_is_replaced_for_no_database_keeps_it_as_text(attempt: Attempt) -> None:
+    post(attempt, "events", {"replica": "trainer-0", "first": 1, "events": [[1e9, "note", "a\0b"]]})
+    assert JobEvent.objects.get(kind="note").text == "a\ufffdb"
+
+
 WRONG_BODIES = [
     ("logs", {"replica": "trainer-0", "first": 0, "lines": []}, "first"),
     ("logs", {"replica": "trainer-0", "first": True, "lines": []}, "first"),

@@ -23,3 +23,35 @@ def test_what_is_no_address_of_an_etcd_stops_the_start_with_a_sentence(monkeypat
     monkeypatch.setenv(NAME, written)
     with pytest.raises(ImproperlyConfigured, match=f"{NAME} is wrong. The address of etcd cannot be read"):
         env.etcd_address(NAME)
+
+
+def test_a_database_is_read_from_an_address(monkeypatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgresql://re%40gatta:p%2Fw@db.example:6432/portal?sslmode=require")
+    assert env.database("DATABASE") == {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": "portal",
+        "USER": "re@gatta",
+        "PASSWORD": "p/w",
+        "HOST": "db.example",
+        "PORT": "6432",
+        "OPTIONS": {"sslmode": "require"},
+    }
+
+
+def test_a_database_may_be_reached_by_a_socket(monkeypatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgresql://postgres@%2Frun%2Fpg/portal")
+    found = env.database("DATABASE")
+    assert found is not None
+    assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("/run/pg", "", {})
+
+
+def test_without_an_address_there_is_the_embedded_database(monkeypatch) -> None:
+    monkeypatch.setenv("DATABASE", "")
+    assert env.database("DATABASE") is None
+
+
+@pytest.mark.parametrize("url", ["mysql://a/b", "postgresql://host", "postgresql://host:port/b", "postgresql://a/b/c"])
+def test_what_is_no_database_is_refused_with_what_to_write(monkeypatch, url: str) -> None:
+    monkeypatch.setenv("DATABASE", url)
+    with pytest.raises(ImproperlyConfigured, match=r"DATABASE .* write postgresql://"):
+        env.database("DATABASE")

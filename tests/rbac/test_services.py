@@ -140,7 +140,7 @@ def test_deeds_leave_a_row_in_the_trail(personas: Personas) -> None:
     assert (row.actor, row.target, row.namespace, row.address) == (
         personas.owner,
         "stranger",
-        personas.namespace,
+        "team",
         "10.0.0.9",
     )
 

@@ -1,0 +1,30 @@
+"""The Django side keeps its promises on PostgreSQL too: what tries it on the embedded database is run there again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Those that lean most on locks, JSON, raw SQL and ordering.
+AGAIN = (
+    "tests/rbac/test_audit.py",
+    "tests/quota",
+    "tests/jobs/test_services.py",
+    "tests/jobs/streams/test_store.py",
+    "tests/portal/test_paging.py",
+)
+
+
+@pytest.mark.postgres
+def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "REGATTA_DATABASE_URL": postgres, "REGATTA_DATA_DIR": str(tmp_path)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    left_out = "not (postgres or browser or processes or etcd)"
+    command = [sys.executable, "-m", "pytest", "-m", left_out, "-p", "no:cacheprovider", *AGAIN]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout[-6000:]

@@ -1,0 +1,63 @@
+"""A private PostgreSQL for tests: its data in a directory of its own, reached by a socket in there and nothing else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import quote
+
+_DEBIAN = Path("/usr/lib/postgresql")
+_USER = "postgres"
+# Nothing of this has to survive the machine.
+_QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
+
+
+def programs() -> Path | None:
+    """The directory of the server's programs; the newest, where there are several. None: there is no server."""
+    versions = [path for path in _DEBIAN.glob("*/bin") if _is_whole(path)]
+    on_path = [Path(path) for path in os.get_exec_path() if _is_whole(Path(path))]
+    return max(versions, key=lambda path: float(path.parent.name), default=next(iter(on_path), None))
+
+
+def _is_whole(directory: Path) -> bool:
+    return all((directory / program).exists() for program in ("initdb", "pg_ctl", "createdb"))
+
+
+class PostgresServer:
+    """One server with an empty database ``regatta``. PostgreSQL refuses to run as root: it is ``postgres`` then."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
+        self._user = _USER if os.geteuid() == 0 else None
+        if self._user:
+            account = pwd.getpwnam(self._user)
+            os.chown(self._directory, account.pw_uid, account.pw_gid)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://{_USER}@{quote(str(self._directory), safe='')}/regatta"
+
+    def start(self) -> None:
+        data = self._directory / "data"
+        self._run("initdb", "--pgdata", data, "--username", _USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8")
+        settings = (f"unix_socket_directories={self._directory}", "listen_addresses=", *_QUICK)
+        options = " ".join(f"-c {setting}" for setting in settings)
+        self._run("pg_ctl", "--pgdata", data, "--log", self._directory / "log", "--wait", "--options", options, "start")
+        self._run("createdb", "--host", self._directory, "--username", _USER, "regatta")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "--pgdata", self._directory / "data", "--mode", "immediate", "--wait", "stop")
+        shutil.rmtree(self._directory)
+
+    def _run(self, program: str, *arguments: str | Path) -> None:
+        bin_directory = programs()
+        assert bin_directory is not None
+        command = [str(bin_directory / program), *map(str, arguments)]
+        done = subprocess.run(
+            command, user=self._user, cwd=self._directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60
+        )
+        assert done.returncode == 0, f"{program}: {done.stderr.decode(errors='replace')}"
