@@ -263,7 +263,7 @@ class ScaleView(APIView):
         """Wish for another number of trainers. They join and leave while the job runs on."""
         actor = signed_in(request.user)
         job = services.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
-        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class RehearseView(APIView):
@@ -280,7 +280,7 @@ class RehearseView(APIView):
     def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
         actor = signed_in(request.user)
         job = services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
-        return Response(selectors.job_json(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class CloneView(_JobView):

@@ -320,6 +320,20 @@ def _manner(replica: ReplicaFact) -> str:
     return f"exited with code {replica.code}"
 
 
+# Kinds of events that tell of a replica's loss and of its next life.
+LOSSES = ("rehearsal", "exited", "restarted")
+
+
+def arrival(name: str, losses: Sequence[tuple[datetime, str]], now: datetime) -> str:
+    """That a replica has registered; of one that was started again, after how long. ``losses``: time and kind of its
+    events since it was there before."""
+    kinds = [kind for _, kind in losses]
+    if "restarted" not in kinds:
+        return f"{name} has registered."
+    away = f"back after {(now - losses[0][0]).total_seconds():.1f} s."
+    return f"{name} was killed for the rehearsal; {away}" if "rehearsal" in kinds else f"{name} is {away}"
+
+
 def signal_name(number: int) -> str:
     """``SIGKILL`` for 9."""
     try:

@@ -10,7 +10,8 @@ from uuid import UUID
 from django.db.models import F, Prefetch, QuerySet
 
 from datasets.storage import default_storage
-from jobs import snapshots
+from jobs import rehearsal, snapshots
+from jobs.backends import registry
 from jobs.models import Artifact, Attempt, Job, JobEvent, Transition
 from jobs.states import ACTIVE, JobState
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
@@ -144,6 +145,16 @@ def namespace_documents(namespace: str, limit: int) -> list[dict[str, Any]]:
     """``job_json`` of the newest jobs of a namespace, for a reader who was authorised before."""
     newest = Job.objects.filter(namespace__name=namespace).order_by("-created", "-id")
     return [job_json(job) for job in _whole(newest)[:limit]]
+
+
+def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
+    """What the actor may rehearse with the job: the ``roles`` to choose from and the ``most`` kills, or ``why`` there
+    is nothing to choose. None for those whose job it is not."""
+    if job.owner_id != actor.pk or not may(actor, Scope.JOB_WRITE, job.namespace):
+        return None
+    here = registry.current().rehearses
+    roles = rehearsal.survivable(job.spec["retries"]) if here else ()
+    return {"roles": list(roles), "most": rehearsal.MOST_KILLS, "why": "" if here else rehearsal.NOT_HERE}
 
 
 # --- What belongs to a job -------------------------------------------------------------------------------------------

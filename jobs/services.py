@@ -24,7 +24,7 @@ from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
-from jobs.rehearsal import Rehearsal, problems
+from jobs.rehearsal import NOT_HERE, Rehearsal, problems, survivable
 from jobs.selectors import job_for
 from jobs.spec import JobSpec
 from jobs.states import ENDED, ReplicaState
@@ -293,8 +293,8 @@ def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
     if job.state not in SCALABLE:
         raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
     if not registry.current().rehearses:
-        raise Conflict("Failure can be rehearsed where jobs run as processes of one machine, and not here.")
-    if not facts.RESTARTS[wish["kill"]] and not job.spec["retries"]:
+        raise Conflict(NOT_HERE)
+    if wish["kill"] not in survivable(job.spec["retries"]):
         why = f"A {wish['kill']} that is lost costs an attempt, and this job has no other (its retries are 0)."
         raise ValidationFailed({"kill": [why]})
     return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
@@ -350,7 +350,15 @@ def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
     if row.state not in ENDED:
         row.state = ReplicaState.REGISTERED
     before, row.registered = row.registered, row.registered or now
-    return "" if before else f"{row.name} has registered."
+    return "" if before else facts.arrival(row.name, _losses(row), now)
+
+
+def _losses(row: Replica) -> list[tuple[datetime, str]]:
+    """When and how the replica ended (kinds of events) since it last registered."""
+    happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
+    told = list(happened.filter(kind__in=("registered", *facts.LOSSES)).order_by("id").values_list("at", "kind"))
+    arrivals = [number for number, (_, kind) in enumerate(told, 1) if kind == "registered"]
+    return told[max(arrivals, default=0) :]
 
 
 def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:

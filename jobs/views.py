@@ -18,7 +18,7 @@ from jobs import examples, listing, selectors, snapshots
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
-from portal.common.sentences import told_job
+from portal.common.sentences import told, told_job
 from rbac.access import may, namespace_for
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
@@ -130,6 +130,11 @@ def _files(job: Job) -> dict[str, str]:
         return {}
 
 
+def _offer(user: User, job: Job) -> dict[str, Any] | None:
+    offer = selectors.rehearsal_offer(user, job)
+    return offer and {**offer, "why": told(offer["why"])}
+
+
 @require_safe
 @login_required
 def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
@@ -144,6 +149,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "spec": job.spec,
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
+        "rehearsal": _offer(_user(request), job),
         "job_data": told_job(selectors.job_json(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }

@@ -153,6 +153,32 @@ def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[
     portal.cancel(job.id)
 
 
+def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Person], portal: Client) -> None:
+    job = portal.submit(code.slow("to-rehearse", passes=200))
+    ada = person()
+    page, panel = ada.page, ada.page.locator(".rehearsal")
+    ada.watch(job.namespace, job.id)
+    ada.shows_line("step 3")
+    panel.locator("summary").press("Enter")
+    panel.get_by_label("every").fill("soon")
+    panel.get_by_label("every").press("Enter")
+    expect(panel.get_by_role("alert")).to_contain_text('"soon" is no length of time')
+    panel.get_by_label("every").fill("2s")
+    panel.get_by_label("every").press("Enter")
+    expect(panel.get_by_role("status")).to_contain_text("Every 2s a trainer is killed")
+    survived = panel.locator("[data-back]").first
+    expect(survived).to_contain_text("was killed for the rehearsal; back after", timeout=30_000)
+    ada.photograph("rehearsed")
+    expect(panel.get_by_role("button", name="End the rehearsal")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(panel.get_by_role("button", name="Start")).to_be_visible()
+    page.get_by_role("tab", name="Events").click()
+    expect(page.locator("[data-happening=rehearsal]").last).to_contain_text("admin ends the rehearsal.")
+    portal.cancel(job.id)
+    ada.wait_for_state("CANCELLED")
+    expect(panel).to_be_hidden()
+
+
 def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client) -> None:
     job = portal.submit(code.slow("watched", passes=12))
     ada, grace = person(), person()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.facts import Facts, Policy, ReplicaFact, events_from, merge, recovering, verdict
+from jobs.facts import Facts, Policy, ReplicaFact, arrival, events_from, merge, recovering, verdict
 from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.reasons import Reason
 from jobs.states import JobState, ReplicaState
@@ -277,3 +277,18 @@ def test_an_attempt_that_was_never_launched_is_drained() -> None:
 
 def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
     assert not drained(exited("trainer-0"), view=None, seconds=1000)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], "trainer-0 has registered."),
+        (["exited"], "trainer-0 has registered."),
+        (["exited", "restarted"], "trainer-0 is back after 3.2 s."),
+        (["restarted"], "trainer-0 is back after 3.2 s."),
+        (["rehearsal", "exited", "restarted"], "trainer-0 was killed for the rehearsal; back after 3.2 s."),
+    ],
+)
+def test_an_arrival_tells_of_the_loss_before_it(kinds: list[str], expected: str) -> None:
+    losses = [(NOW + timedelta(seconds=number), kind) for number, kind in enumerate(kinds)]
+    assert arrival("trainer-0", losses, NOW + timedelta(seconds=3.2)) == expected

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +15,10 @@ from datasets.storage import default_storage
 from jobs import reconciler, selectors, services, snapshots, spec
 from jobs.batches import Report
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica
-from jobs.states import JobState
+from jobs.states import JobState, ReplicaState
 from jobs.streams.entries import Gap
 from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
+from portal.common.time import now as wall_clock
 from quota.models import Limit, Reservation
 from rbac.models import AuditEntry
 from tests.jobs.conftest import SPEC
@@ -329,6 +332,44 @@ def test_another_kind_of_backend_rehearses_nothing(
     backend.rehearses = False
     with pytest.raises(Conflict, match="where jobs run as processes of one machine"):
         services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+
+
+def test_the_offer_is_what_the_call_takes(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    for job in (submit(), submit(retries=1)):
+        offer = selectors.rehearsal_offer(personas.developer, job)
+        assert offer is not None and offer["roles"]
+        for role in ("master", "pserver", "trainer"):
+            wish = {"kill": role, "every": "10s"}
+            try:
+                services.rehearse(actor=personas.developer, job_id=job.pk, wish=wish)
+            except ValidationFailed:
+                assert role not in offer["roles"]
+            else:
+                assert role in offer["roles"]
+
+
+def test_where_nothing_can_be_rehearsed_the_offer_says_so(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    backend.rehearses = False
+    offer = selectors.rehearsal_offer(personas.developer, submit())
+    assert offer is not None
+    assert (offer["roles"], offer["why"][:27]) == ([], "Failure can be rehearsed wh")
+
+
+def test_a_rehearsed_kill_is_told_with_how_long_it_cost(attempt: Attempt) -> None:
+    report(attempt, "registered")
+    JobEvent.objects.create(job=attempt.job, attempt=1, at=wall_clock(), replica="trainer-0", kind="rehearsal", text="")
+    report(attempt, "exited", signal=9)
+    at = wall_clock() - timedelta(seconds=3)
+    JobEvent.objects.filter(kind="rehearsal").update(at=at)
+    JobEvent.objects.create(job=attempt.job, attempt=1, at=at, replica="trainer-0", kind="restarted", text="")
+    Replica.objects.filter(attempt=attempt, name="trainer-0").update(
+        life=2, state=ReplicaState.WAITING, registered=None, flushed=False
+    )
+    report(attempt, "registered", life=2)
+    told = JobEvent.objects.filter(job=attempt.job, replica="trainer-0").latest("id").text
+    assert re.fullmatch(r"trainer-0 was killed for the rehearsal; back after 3\.\d s\.", told), told
 
 
 def test_a_job_that_has_ended_rehearses_nothing(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:

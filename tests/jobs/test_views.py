@@ -53,6 +53,12 @@ def test_a_viewer_sees_no_buttons_that_would_be_refused(personas: Personas, job:
     assert "Clone and edit" not in page
 
 
+@pytest.mark.parametrize(("persona", "offered"), [("owner", True), ("admin", False), ("developer", False)])
+def test_only_the_jobs_owner_is_offered_a_rehearsal(personas: Personas, job: Job, persona: str, offered: bool) -> None:
+    page = personas.client(persona).get(f"/n/team/jobs/{job.pk}").content.decode()
+    assert ('id="rehearsal-data"' in page) == offered
+
+
 def test_the_job_page_carries_the_job_and_its_code(personas: Personas, job: Job) -> None:
     page = personas.client("viewer").get(f"/n/team/jobs/{job.pk}").content.decode()
     assert f'"id": "{job.pk}"' in page

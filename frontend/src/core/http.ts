@@ -23,13 +23,18 @@ export async function getJson<Value>(url: string, signal?: AbortSignal): Promise
 
 /** As getJson, but POST with a JSON body. `key` makes a repeated submit harmless. */
 export async function postJson<Value>(url: string, body: unknown, key = ""): Promise<Value> {
-  const headers: Record<string, string> = {
-    Accept: "application/json",
-    "Content-Type": "application/json",
-    "X-CSRFToken": csrfToken(),
-  };
-  if (key) headers["Idempotency-Key"] = key;
+  const headers = { ...changing(), "Content-Type": "application/json", ...(key ? { "Idempotency-Key": key } : {}) };
   return read<Value>(await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+/** As getJson, but DELETE. */
+export async function deleteJson<Value>(url: string): Promise<Value> {
+  return read<Value>(await fetch(url, { method: "DELETE", headers: changing() }));
+}
+
+/** The headers of a request that changes something. */
+function changing(): Record<string, string> {
+  return { Accept: "application/json", "X-CSRFToken": csrfToken() };
 }
 
 function csrfToken(): string {

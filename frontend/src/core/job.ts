@@ -11,6 +11,14 @@ export interface Replica {
   why: string;
 }
 
+/** Failure as it is rehearsed: every so often one of the role `kill` is killed; `done` is how many were. */
+export interface Rehearsal {
+  kill: string;
+  every: string;
+  by: string;
+  done: number;
+}
+
 export interface Job {
   id: string;
   name: string;
@@ -26,6 +34,7 @@ export interface Job {
   finished: string | null;
   /** How many trainers were last wished for; null: as many as the specification says. */
   trainers: number | null;
+  rehearsal: Rehearsal | null;
   replicas: Replica[];
   spec: { roles: { trainer: { replicas: number; min: number; max: number } } };
 }

@@ -7,6 +7,7 @@ import { dateOf, isTerminal, stateLabel, type Job, type Replica } from "../core/
 import { theLive, type Connection } from "../core/live";
 import { ordinal } from "../core/numbers";
 import { absolute } from "../core/time";
+import { RehearsalPanel, type Offer } from "./rehearsal-panel";
 import { TrainerStepper } from "./trainer-stepper";
 
 export class LiveStatus extends HTMLElement {
@@ -14,12 +15,17 @@ export class LiveStatus extends HTMLElement {
   /** What others show by the job, as one text: they are told when it changes. */
   private told = "";
   private readonly stepper = new TrainerStepper();
+  /** For those who may; the page says who may what. */
+  private rehearsal: RehearsalPanel | null = null;
   private readonly replicas = h("div");
   private readonly onConnection = (event: Event): void => this.showConnection((event as CustomEvent<Connection>).detail);
 
   connectedCallback(): void {
     const job = embedded<Job>("job-data");
+    const offer = embedded<Offer>("rehearsal-data");
+    this.rehearsal = offer && new RehearsalPanel(offer);
     this.replaceChildren(...(this.hasAttribute("may-scale") ? [this.stepper.element] : []), this.replicas);
+    if (this.rehearsal) this.append(this.rehearsal.element);
     if (job) this.show(job);
     document.addEventListener("regatta:connection", this.onConnection);
     const id = this.getAttribute("job") ?? "";
@@ -48,6 +54,7 @@ export class LiveStatus extends HTMLElement {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
     }
     this.stepper.show(job);
+    this.rehearsal?.show(job);
     this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
     document.dispatchEvent(new CustomEvent("regatta:heard"));

@@ -1,8 +1,9 @@
 /** How many trainers there shall be: one more or fewer, within the specification's bounds, while the job runs. */
 import { debounce, h } from "../core/dom";
-import { ApiError, postJson } from "../core/http";
+import { postJson } from "../core/http";
 import { fill, gettext } from "../core/i18n";
 import { trainersOf, type Job } from "../core/job";
+import { sentenceOf } from "../core/problem";
 
 // Some clicks in a row are one wish.
 const SETTLE_MS = 400;
@@ -63,9 +64,4 @@ export class TrainerStepper {
     this.problem.textContent = sentence;
     this.problem.hidden = sentence === "";
   }
-}
-
-function sentenceOf(error: unknown): string {
-  if (!(error instanceof ApiError)) return gettext("The portal cannot be reached. Try again.");
-  return Object.values(error.problem.errors ?? {}).flat().join(" ") || error.problem.detail;
 }
