@@ -54,6 +54,7 @@ CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory for ea
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
 WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
+LEASE = "REGATTA_LEASE_SECONDS"  # after which a replica that says nothing is gone; unset: LEASE_SECONDS of its role
 GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
 LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
 LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
@@ -78,6 +79,7 @@ AGENT_ONLY = (
     INGEST_TOKEN,
     REPLICA_DIR,
     LOG_CAP,
+    LEASE,
     GRACE_SECONDS,
     LIMIT_MEMORY,
     LIMIT_PROCESSES,

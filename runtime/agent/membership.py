@@ -53,7 +53,7 @@ class Membership:
         self._watch: Watch | None = None
         self._lease: Lease | None = None
         self._left = threading.Event()
-        self._patient_until = time.monotonic() + contract.LEASE_SECONDS[settings.role] + STALE_SECONDS
+        self._patient_until = time.monotonic() + settings.lease + STALE_SECONDS
 
     def start(self) -> None:
         """Begin to watch."""
@@ -95,7 +95,7 @@ class Membership:
         settings = self._settings
         store = self._connected()
         if self._lease is None or not self._lease.alive:
-            self._lease = store.grant(contract.LEASE_SECONDS[settings.role], self._on_lost)
+            self._lease = store.grant(settings.lease, self._on_lost)
         key = contract.member_key(settings.job_id, settings.attempt, settings.role, settings.index)
         body = {"role": settings.role, "index": settings.index, "address": address}
         answer = store.put(key, json.dumps(body).encode(), if_revision=0, lease=self._lease)

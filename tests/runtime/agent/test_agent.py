@@ -347,6 +347,22 @@ def test_hello_registers_and_the_end_takes_the_registration_back_at_once(
     store.close()
 
 
+def test_a_replica_whose_agent_was_killed_is_gone_when_the_lease_of_its_settings_has_run_out(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.directory.mkdir(parents=True)
+    store = coordination.connect(replica.store)
+    key = contract.member_key("job", 1, "trainer", 0)
+    replica.start(JOINED + "    print('joined', flush=True)\n    time.sleep(600)", LEASE=1)
+    portal.wait_until(lambda: "joined" in portal.texts("stdout"))
+    replica.end()
+    killed = time.monotonic()
+    while store.get(key) is not None:
+        assert time.monotonic() < killed + contract.LEASE_SECONDS[contract.TRAINER] / 2
+        time.sleep(0.05)
+    store.close()
+
+
 @pytest.mark.etcd
 def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_sentence(replica: Replica, guarded: EtcdServer) -> None:
     report = replica.run(JOINED, COORDINATION=f"etcd://somebody:wrong@{guarded.server}")

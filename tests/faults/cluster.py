@@ -1,0 +1,390 @@
+"""The processes of one job, each under a real agent, and what can be done to them.
+
+The test takes the portal's place: it starts the replicas, starts those again that ended in a way that the portal would
+answer with another life, and collects what everybody did and saw. Every life of a replica has a directory of its own
+(``trainer-0.2``), like a pod; all that they share is the coordination store and the directory of checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runtime import contract, coordination
+from runtime.agent import processes
+from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
+from runtime.coordination.base import Change, Versioned
+from tests.etcd_server import EtcdServer
+from tests.faults import datasets, history
+from tests.faults.history import Event, Recorder
+from tests.faults.proxy import Proxy
+from tests.runtime.agent.ingest_server import IngestServer
+
+ROOT = Path(__file__).resolve().parents[2]
+JOB, ATTEMPT = "job", 1
+PREFIX = contract.attempt_prefix(JOB, ATTEMPT)
+# Short, for the tests wait for leases to run out; long enough for a machine that is busy with other tests.
+LEASE_SECONDS = 3.0
+PATIENCE_SECONDS = 60.0
+
+# For the processes: where their history goes, as whom, through which proxy they connect, where they crash.
+HISTORY, WHO = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
+PROXY, CRASH_AT = "REGATTA_FAULTS_PROXY", "REGATTA_FAULTS_CRASH_AT"
+
+
+@dataclass
+class Life:
+    """One life of a replica: its agent, and what is known of its end."""
+
+    name: str
+    number: int
+    directory: Path
+    agent: subprocess.Popen[bytes]
+    child: int = 0
+
+    @property
+    def who(self) -> str:
+        return f"{self.name}.{self.number}"
+
+    @property
+    def state(self) -> ReplicaState | None:
+        return ReplicaState.load(self.directory)
+
+    @property
+    def ended(self) -> bool:
+        return self.agent.poll() is not None
+
+    @property
+    def code(self) -> int | None:
+        """The exit code of the process; None where a signal ended it or its agent."""
+        state = self.state
+        return state.code if state and state.phase == "exited" else None
+
+    @property
+    def why(self) -> str:
+        return state.why if (state := self.state) else ""
+
+    @property
+    def pid(self) -> int:
+        """The role's process. It is the agent's first child."""
+        if not self.child:
+            until(lambda: self.ended or any(processes.descendants(self.agent.pid)), f"{self.who} starts")
+            self.child = next(iter(processes.descendants(self.agent.pid)), 0)
+        return self.child
+
+
+class Portal(IngestServer):
+    """Takes in what the agents of all lives send, and keeps it apart."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+        super().__init__()
+
+    def said(self, who: str) -> str:
+        """What a life printed, and what its agent remarked."""
+        return "\n".join(text for _at, _stream, text in self._of[who]["logs"])
+
+    def events(self) -> list[str]:
+        """The texts of the timeline."""
+        return [text for taken in list(self._of.values()) for _at, _kind, text in taken["events"]]
+
+    def _take(self, address: Any, body: bytes) -> tuple[int, dict[str, Any]]:
+        self.taken = self._of[address.path.split("/")[4]]
+        return super()._take(address, body)
+
+
+@dataclass
+class Plan:
+    """What a job is made of. ``variables`` are the contract's, for all processes."""
+
+    workload: str = "bank"
+    trainers: int = 2
+    pservers: int = 1
+    masters: int = 1
+    tasks: int = 20
+    passes: int = 1
+    mode: str = "sync"
+    lease: float = LEASE_SECONDS
+    checkpoint_seconds: float = 0.0  # 0: none
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+class Cluster:
+    """A job with its processes. ``etcd``: without one the coordination store is a file."""
+
+    def __init__(self, directory: Path, plan: Plan, etcd: EtcdServer | None = None) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.histories = directory / "histories"
+        self.lives: dict[str, list[Life]] = defaultdict(list)
+        self.portal = Portal()
+        self.wires: dict[str, Proxy] = {}  # of each trainer, to master and parameter servers
+        self.lines: dict[str, Proxy] = {}  # of each replica to etcd
+        self._etcd = etcd
+        self._url = f"{etcd.url}/{directory.name}" if etcd else f"sqlite:///{directory / 'coordination.db'}"
+        self._dismissed: set[str] = set()
+        self._frozen: set[int] = set()
+        directory.mkdir(parents=True, exist_ok=True)
+        datasets.make(directory / "data", plan.tasks)
+        self.store = coordination.connect(self._url)
+        self._archive = _Archive(self._url, self.histories)
+
+    # --- Starting ----------------------------------------------------------------------------------------------------
+    def launch(self) -> None:
+        """Start the first life of everybody."""
+        for role, count in ((MASTER, self.plan.masters), (PSERVER, self.plan.pservers), (TRAINER, self.plan.trainers)):
+            for index in range(count):
+                self.start(f"{role}-{index}")
+
+    def start(self, name: str, **variables: str) -> Life:
+        """Start the next life of a replica."""
+        number = len(self.lives[name]) + 1
+        directory = self.directory / f"{name}.{number}"
+        for room in ("work", "output", "tmp"):
+            (directory / room).mkdir(parents=True)
+        with (directory / "agent.log").open("wb") as log:
+            agent = subprocess.Popen(
+                [sys.executable, "-m", "runtime.agent", "--", sys.executable, *self._command(name)],
+                env={**self._environment(name, number, directory), **self.plan.variables, **variables},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        life = Life(name, number, directory, agent)
+        self.lives[name].append(life)
+        self._dismissed.discard(name)
+        return life
+
+    def _command(self, name: str) -> tuple[str, ...]:
+        role = name.partition("-")[0]
+        if role == MASTER:
+            return ("-m", "runtime.master")
+        if role == PSERVER:
+            return ("-m", "tests.faults.witness")
+        return ("-m", "tests.faults.workloads", self.plan.workload)
+
+    def _environment(self, name: str, number: int, directory: Path) -> dict[str, str]:
+        role, _dash, index = name.partition("-")
+        plan = self.plan
+        variables = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            contract.JOB_ID: JOB,
+            contract.ATTEMPT_ID: f"{name}.{number}",
+            contract.ATTEMPT: str(ATTEMPT),
+            contract.ROLE: role,
+            contract.REPLICA: name,
+            contract.INDEX: index,
+            contract.LIFE: str(number),
+            contract.TRAINERS: str(plan.trainers),
+            contract.PSERVERS: str(plan.pservers),
+            contract.MODE: plan.mode,
+            contract.PASSES: str(plan.passes),
+            contract.DATASET: datasets.NAME,
+            contract.DATA_PATH: str(self.directory / "data"),
+            contract.INGEST_URL: self.portal.url,
+            contract.INGEST_TOKEN: "token",
+            contract.COORDINATION: self._coordination(name),
+            contract.REPLICA_DIR: str(directory),
+            contract.WORK_DIR: str(directory / "work"),
+            contract.OUTPUT_DIR: str(directory / "output"),
+            contract.LEASE: str(plan.lease),
+            contract.SANDBOX: "none",
+            HISTORY: str(self.histories),
+            WHO: f"{name}.{number}",
+        }
+        if role == TRAINER:
+            variables[PROXY] = self.wires.setdefault(name, Proxy(name_of=self._name_of)).address
+        if role == PSERVER and plan.checkpoint_seconds:
+            variables[contract.CHECKPOINT_DIR] = str(self.directory / "checkpoints")
+            variables[contract.CHECKPOINT_SECONDS] = str(plan.checkpoint_seconds)
+        return variables
+
+    def _coordination(self, name: str) -> str:
+        if self._etcd is None:
+            return self._url
+        line = self.lines.setdefault(name, Proxy(self._etcd.server))
+        return f"etcd://{line.address}/{self.directory.name}"
+
+    # --- Looking -----------------------------------------------------------------------------------------------------
+    def members(self) -> list[Member]:
+        """Who is registered now."""
+        return [_member(entry) for entry in self.store.list(f"{PREFIX}members/").entries]
+
+    def member(self, name: str) -> Member | None:
+        return next((member for member in self.members() if member.name == name), None)
+
+    def _name_of(self, address: str) -> str:
+        return next((member.name for member in self.members() if member.address == address), address)
+
+    def life(self, name: str) -> Life:
+        """The present life of a replica."""
+        return self.lives[name][-1]
+
+    def history(self) -> list[Event]:
+        """What everybody has done and seen so far."""
+        return history.load(self.histories)
+
+    def count(self, kind: str, who: str = "") -> int:
+        return sum(event.kind == kind and event.who.startswith(who) for event in self.history())
+
+    def await_count(self, kind: str, number: int, who: str = "") -> None:
+        """Wait until so many things of a kind have happened (to whom)."""
+        self.until(lambda: self.count(kind, who) >= number, f"{number} times {kind} {who}")
+
+    def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait; meanwhile who has to be started again is."""
+
+        def look() -> object:
+            self._staff()
+            return condition()
+
+        until(look, what, seconds, self.report)
+
+    def report(self) -> str:
+        """For a test that fails: how everybody is and what they said."""
+        lives = [life for lives in self.lives.values() for life in lives]
+        return "\n".join(f"--- {life.who}: {life.state}\n{self.portal.said(life.who)[-3000:]}" for life in lives)
+
+    # --- Doing -------------------------------------------------------------------------------------------------------
+    def kill(self, name: str) -> Life:
+        """SIGKILL to the process; its agent lives and takes the registration back."""
+        return self._signal(name, signal.SIGKILL)
+
+    def terminate(self, name: str) -> Life:
+        """As the portal, or a preemption, asks a replica to end: SIGTERM, and the grace."""
+        life = self.life(name)
+        life.agent.send_signal(signal.SIGTERM)
+        return life
+
+    def lose(self, name: str) -> Life:
+        """The whole machine is gone: the process and its agent, without a word."""
+        life = self.life(name)
+        life.agent.kill()
+        life.agent.wait()
+        return life
+
+    def freeze(self, name: str) -> Life:
+        """The whole machine stands still."""
+        life = self.life(name)
+        for pid in (life.agent.pid, life.pid):
+            os.kill(pid, signal.SIGSTOP)
+            self._frozen.add(pid)
+        return life
+
+    def thaw(self, life: Life) -> None:
+        for pid in (life.pid, life.agent.pid):
+            os.kill(pid, signal.SIGCONT)
+            self._frozen.discard(pid)
+
+    def dismiss(self, name: str) -> Life:
+        """As the portal scales down: it is asked to end and not started again."""
+        self._dismissed.add(name)
+        return self.terminate(name)
+
+    def kill_all(self) -> None:
+        """Every process of the job and every agent, at once."""
+        lives = [self.life(name) for name in self.lives]
+        for life in lives:
+            life.agent.kill()
+        for life in lives:
+            life.agent.wait()
+
+    def _signal(self, name: str, number: int) -> Life:
+        life = self.life(name)
+        os.kill(life.pid, number)
+        return life
+
+    # --- Ending ------------------------------------------------------------------------------------------------------
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> list[Event]:
+        """Wait until the job is done; the whole history."""
+        self.until(self._done, "the job is done", seconds)
+        for index in range(self.plan.pservers):
+            self.dismiss(f"{PSERVER}-{index}")
+        until(lambda: all(self.life(name).ended for name in self.lives), "all have left", 30.0, self.report)
+        return self.history()
+
+    def _done(self) -> bool:
+        names = [name for name in self.lives if not name.startswith(PSERVER) and name not in self._dismissed]
+        return all(self.life(name).ended and self.life(name).code == contract.EXIT_OK for name in names)
+
+    def _staff(self) -> None:
+        """What the portal does: who was lost, or asks for it, gets another life. Who failed, failed."""
+        for name in list(self.lives):
+            life = self.life(name)
+            if not life.ended or name in self._dismissed or life.code == contract.EXIT_OK:
+                continue
+            assert life.code != contract.EXIT_ERROR, f"{life.who} failed.\n{self.report()}"
+            self.start(name)
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        for pid in self._frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        lives = [life for lives in self.lives.values() for life in lives]
+        for life in lives:
+            life.agent.kill()
+        for life in lives:
+            life.agent.wait()
+        for proxy in (*self.wires.values(), *self.lines.values()):
+            proxy.close()
+        self._archive.close()
+        self.store.close()
+        self.portal.close()
+
+
+class _Archive:
+    """Writes down every change of the job's keys, with the revision of the store."""
+
+    def __init__(self, url: str, directory: Path) -> None:
+        self._store = coordination.connect(url)
+        self._recorder = Recorder(directory, "store")
+        self._watch = self._store.watch(PREFIX, self._store.list(PREFIX).revision)
+        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._watch.close()
+        self._store.close()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        for happening in self._watch:
+            if isinstance(happening, Change):
+                self._note(happening.key, happening.entry, happening.revision)
+            else:
+                for entry in happening.entries:
+                    self._note(entry.key, entry, entry.mod_revision)
+
+    def _note(self, key: str, entry: Versioned | None, revision: int) -> None:
+        value = entry.value.decode() if entry else None
+        create = entry.create_revision if entry else 0
+        self._recorder.note("stored", key=key.removeprefix(PREFIX), value=value, revision=revision, create=create)
+
+
+def _member(entry: Versioned) -> Member:
+    return Member.from_json({**json.loads(entry.value), "incarnation": entry.create_revision})
+
+
+def until(
+    condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS, report: Callable[[], str] = str
+) -> None:
+    """Wait for a condition. What did not come to pass is said."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"It did not happen within {seconds:g} s that {what}.\n{report()}"
+        time.sleep(0.02)

@@ -1,0 +1,64 @@
+"""What processes did and saw, for judges that come later: a file of JSON lines for each process, only ever appended to.
+
+Times are of the machine's monotonic clock, so that the files of one machine can be laid side by side. A line is one
+system call: a process that is killed leaves whole lines, and what it has not written it has not told anybody either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened: when, in which life of which process (``trainer-0.2``), of what kind, and its facts."""
+
+    at: float
+    who: str
+    kind: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, fact: str) -> Any:
+        return self.facts[fact]
+
+
+class Recorder:
+    """Appends to the history of one process. Any thread may call."""
+
+    def __init__(self, directory: Path, who: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.open(directory / f"{who}.jsonl", flags, 0o644)
+        self._lock = threading.Lock()
+
+    def note(self, kind: str, **facts: Any) -> None:
+        with self._lock:
+            line = json.dumps({"at": time.monotonic(), "kind": kind, **facts}, separators=(",", ":"))
+            os.write(self._file, line.encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def load(directory: Path) -> list[Event]:
+    """All histories below a directory as one, in order of time."""
+    files = sorted(directory.glob("*.jsonl"))
+    return sorted((event for file in files for event in _read(file)), key=lambda event: event.at)
+
+
+def _read(file: Path) -> Iterator[Event]:
+    for line in file.read_bytes().splitlines(keepends=True):
+        if line.endswith(b"\n"):  # the last one may be of a writer that a full disk cut off
+            facts = json.loads(line)
+            yield Event(facts.pop("at"), file.stem, facts.pop("kind"), facts)
+
+
+def of_kind(events: Iterable[Event], *kinds: str) -> list[Event]:
+    return [event for event in events if event.kind in kinds]

@@ -1,0 +1,441 @@
+"""What must hold of every history, whatever was done to the processes. Pure; each gives the violations as sentences.
+
+| name | what it says |
+|---|---|
+| I1 ``owners_only_record_checkpoints`` | a checkpoint is recorded by the process that is registered as its server |
+| I2 ``recorded_checkpoints_are_whole`` | at every revision current and previous are files that exist and are whole |
+| I3 ``dispatches_are_unique`` | nobody gets what another got; epochs rise; nothing is given uncommitted |
+| I4 ``passes_end_whole`` | a pass begins when every task of the one before is done or discarded |
+| I5 ``acknowledged_is_kept`` | a finish that was acknowledged stays, whoever crashes |
+| I6 ``never_stands_still`` | while a trainer lives, the job goes on within a bound |
+| I7 ``steps_count_once`` | versions rise by one, and no step of a trainer's process is in two of them |
+| I8 ``rounds_are_of_members`` | a version of several is made by the live trainers of one pass on one base |
+| I9 ``nobody_runs_ahead`` | with a bound of s nobody pulls who is more than s steps ahead of the slowest |
+| I10 ``accounts_balance`` | a parameter is minus the sum of what was applied, as every pull shows |
+| I11 ``steps_meet_one_incarnation`` | within a step a trainer hears one incarnation of each server |
+| I12 ``all_agree_in_the_end`` | when all is quiet, all trainers pull the same bits |
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from runtime.checkpoint.meta import Meta
+from runtime.coordination.base import Listing, Versioned
+from runtime.master.ledger import Ledger
+from runtime.master.queue import Entry, Saved, Status
+from runtime.master.table import TaskTable
+from tests.faults.history import Event, of_kind
+
+Violations = list[str]
+
+_SETTLED = (Status.DONE, Status.DISCARDED, Status.SPLIT)
+
+
+# --- Checkpoints -----------------------------------------------------------------------------------------------------
+def _stored(events: Iterable[Event]) -> list[Event]:
+    """Changes of the coordination store, in order of their revision."""
+    return sorted(of_kind(events, "stored"), key=lambda event: event["revision"])
+
+
+def _metas(events: Iterable[Event]) -> Iterator[tuple[int, int, Meta]]:
+    """Shard, revision and record of every checkpoint."""
+    for event in _stored(events):
+        head, _slash, shard = event["key"].partition("/")
+        if head == "checkpoints" and event["value"] is not None:
+            yield int(shard), event["revision"], Meta.from_bytes(event["value"].encode())
+
+
+def owners_only_record_checkpoints(events: Iterable[Event]) -> Violations:
+    """I1."""
+    owners: dict[str, int] = {}
+    last: dict[str, int] = {}
+    found = []
+    for event in _stored(events):
+        head, _slash, shard = event["key"].rpartition("/")
+        if head == "members/pserver":
+            owners[shard] = event["create"]
+        elif head == "checkpoints" and event["value"] is not None:
+            writer = Meta.from_bytes(event["value"].encode()).current.incarnation
+            if writer != owners.get(shard):
+                found.append(f"incarnation {writer} recorded for server {shard}, which is {owners.get(shard)}")
+            if writer < last.get(shard, 0):
+                found.append(f"incarnation {writer} recorded for server {shard} after {last[shard]}")
+            last[shard] = writer
+    return found
+
+
+def recorded_checkpoints_are_whole(events: Sequence[Event], digests: Mapping[str, str]) -> Violations:
+    """I2. ``digests`` are the MD5 sums of the files as they were when they were recorded; none of a damaged one."""
+    metas = list(_metas(events))
+    found = [
+        f"revision {revision} names {entry.file}, which is not the file that was written"
+        for _shard, revision, meta in metas
+        for entry in meta.entries
+        if digests.get(entry.file) != entry.md5
+    ]
+    for event, shard, recorded in _deletions(events):
+        ours = [(revision, meta) for number, revision, meta in metas if number == shard]
+        since = min((revision for revision, meta in ours if meta.current.file == recorded), default=0)
+        found += [
+            f"{event['file']} was deleted, and revision {revision} names it"
+            for revision, meta in ours
+            if revision >= since and event["file"] in [entry.file for entry in meta.entries]
+        ]
+    return found
+
+
+def _deletions(events: Iterable[Event]) -> Iterator[tuple[Event, int, str]]:
+    """Each deletion, with the shard and the file that its process had recorded last."""
+    recorded: dict[str, tuple[int, str]] = {}
+    for event in events:
+        if event.kind == "recorded":
+            recorded[event.who] = (event["shard"], event["file"])
+        elif event.kind == "deleted" and event.who in recorded:
+            yield event, *recorded[event.who]
+
+
+# --- Tasks -----------------------------------------------------------------------------------------------------------
+class _Snapshot:
+    """The store as it was at a revision, as much of it as the ledger reads."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Versioned] = {}
+
+    def take(self, event: Event) -> None:
+        if event["value"] is None:
+            self.entries.pop(event["key"], None)
+        else:
+            value, revision = event["value"].encode(), event["revision"]
+            self.entries[event["key"]] = Versioned(event["key"], value, event["create"], revision)
+
+    def list(self, prefix: str) -> Listing:
+        return Listing(tuple(entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix)), 0)
+
+    def table(self) -> TaskTable | None:
+        parts = self.list("master/table/").entries
+        return TaskTable.from_json(json.loads(b"".join(part.value for part in parts))) if parts else None
+
+
+def states_of_the_queue(events: Iterable[Event]) -> list[Saved]:
+    """The queue as it was committed, at every revision: read with what a master reads it with."""
+    snapshot = _Snapshot()
+    changes: dict[int, list[Event]] = defaultdict(list)
+    for event in _stored(events):
+        if event["key"].startswith("master/"):
+            changes[event["revision"]].append(event)
+    states = []
+    for _revision, together in sorted(changes.items()):
+        for event in together:
+            snapshot.take(event)
+        if (table := snapshot.table()) and (saved := Ledger(snapshot, "").load(table)):
+            states.append(saved)
+    return states
+
+
+def dispatches_are_unique(events: Iterable[Event], states: Sequence[Saved]) -> Violations:
+    """I3."""
+    committed, found = set(), []
+    last: dict[int, tuple[int, object]] = {}
+    for state in states:
+        for task, entry in enumerate(state.entries):
+            if entry.status is Status.PENDING and entry.trainer:
+                committed.add((entry.pass_id, task, entry.epoch, entry.trainer.index))
+                before = last.get(task)
+                if before and (entry.epoch < before[0] or (entry.epoch == before[0] and entry.trainer != before[1])):
+                    found.append(f"task {task} was given as epoch {entry.epoch} to {entry.trainer} after {before}")
+                last[task] = (entry.epoch, entry.trainer)
+    holders: dict[tuple[int, int, int], str] = {}
+    for event in of_kind(events, "got"):
+        key = (event["pass_id"], event["task"], event["epoch"])
+        if holders.setdefault(key, event.who) != event.who:
+            found.append(f"pass, task and epoch {key} were given to {holders[key]} and to {event.who}")
+        if (*key, _index(event.who)) not in committed:
+            found.append(f"{event.who} got {key}, which was not committed")
+    return found
+
+
+def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
+    """I4. ``tasks`` are those of the data set; what comes after them are pieces, which stand for one in a pass."""
+    found = []
+    for before, after in pairwise(states):
+        ended, begun = before.head.pass_id, after.head.pass_id
+        if begun not in (ended, ended + 1):
+            found.append(f"pass {begun} followed pass {ended}")
+        elif begun > ended >= 0:
+            found += [
+                f"pass {begun} began while task {task} was {entry.status.name} of pass {entry.pass_id}"
+                for task, entry in enumerate(after.entries)
+                if not (_is_settled(entry) if entry.pass_id == ended else task >= tasks)
+            ]
+    return found
+
+
+def _is_settled(entry: Entry) -> bool:
+    """Of a task of a pass that is over. The last one is stored as fresh again, with who finished or failed it."""
+    return entry.status in _SETTLED or (entry.status is Status.TODO and bool(entry.trainer or entry.failures_ever))
+
+
+def _is_over(entry: Entry, state: Saved) -> bool:
+    return state.head.pass_id > entry.pass_id and _is_settled(entry)
+
+
+def acknowledged_is_kept(events: Iterable[Event], states: Sequence[Saved]) -> Violations:
+    """I5."""
+    found = []
+    for event in of_kind(events, "finished"):
+        pass_id, task, epoch = event["pass_id"], event["task"], event["epoch"]
+        kept = [
+            entry.epoch == epoch and (entry.status is Status.DONE or _is_over(entry, state))
+            for state in states
+            if (entry := state.entries[task]).pass_id == pass_id
+        ]
+        if True not in kept:
+            found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and never committed")
+        elif False in kept[kept.index(True) :]:
+            found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and is lost")
+    return found
+
+
+def never_stands_still(events: Iterable[Event], kinds: Sequence[str], bound: float) -> Violations:
+    """I6. ``kinds`` are what counts as going on; ``bound`` is how many seconds may lie between two of them."""
+    steps = of_kind(events, *kinds)
+    return [
+        f"nothing went on for {after.at - before.at:.1f} s"
+        for before, after in pairwise(steps)
+        if after.at - before.at > bound
+    ]
+
+
+def _index(who: str) -> int:
+    return int(who.partition("-")[2].partition(".")[0])
+
+
+# --- Parameters ------------------------------------------------------------------------------------------------------
+def _servers(events: Iterable[Event]) -> Mapping[int, list[Event]]:
+    """What each server's processes did, one life after the other."""
+    found: dict[int, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.who.startswith("pserver-"):
+            found[_index(event.who)].append(event)
+    return {server: sorted(some, key=lambda event: (_life(event.who), event.at)) for server, some in found.items()}
+
+
+def _life(who: str) -> int:
+    return int(who.rpartition(".")[2])
+
+
+def steps_count_once(events: Iterable[Event]) -> Violations:
+    """I7. A server that goes on from a checkpoint goes back to its version: what came after it may come again."""
+    found = []
+    for server, deeds in _servers(events).items():
+        made: list[tuple[int, set[tuple[int, int]]]] = [(0, set())]
+        for event in deeds:
+            if event.kind in ("initialised", "restored"):
+                version = event["version"]
+                made = [some for some in made if some[0] <= version]
+                if made[-1][0] < version:
+                    found.append(f"server {server} went on from version {version}, which was never made")
+                    made.append((version, set()))
+            elif event.kind == "applied":
+                steps = {(step["incarnation"], step["seq"]) for step in event["steps"]}
+                if event["version"] != made[-1][0] + 1 or len(steps) < len(event["steps"]):
+                    found.append(f"server {server} made version {event['version']} after {made[-1][0]} of {steps}")
+                twice = steps & set().union(*(some for _version, some in made))
+                found += [f"server {server} applied {step} a second time" for step in sorted(twice)]
+                made.append((event["version"], steps))
+    return found
+
+
+@dataclass
+class _Present:
+    """Who lives and takes part, as one life of a server sees it."""
+
+    live: dict[int, int] = field(default_factory=dict)
+    inside: dict[int, int] = field(default_factory=dict)  # the pass that each is in
+
+    def take(self, event: Event) -> None:
+        if event.kind == "members":
+            now = {int(index): incarnation for index, incarnation in event["live"].items()}
+            for index, incarnation in self.live.items():
+                if now.get(index) != incarnation:
+                    self.inside.pop(index, None)
+            self.live = now
+        elif event.kind == "begin_pass":
+            self.inside[event["trainer"]] = event["number"]
+        elif event.kind == "end_pass":
+            self.inside.pop(event["trainer"], None)
+
+
+def rounds_are_of_members(events: Iterable[Event], quorum: int = 0) -> Violations:
+    """I8. ``quorum``: how many make a version; 0: all that were there when it could begin."""
+    found = []
+    for server, life, deeds in _lives(events):
+        present, due = _Present(), set[int]()
+        for event in deeds:
+            present.take(event)
+            due &= set(present.inside)
+            if event.kind != "applied":
+                continue
+            found += [f"server {server}.{life}, version {event['version']}: {why}"
+                      for why in _round(event, present, due, quorum)]  # fmt: skip
+            due = set(present.inside)
+    return found
+
+
+def _lives(events: Iterable[Event]) -> Iterator[tuple[int, int, list[Event]]]:
+    for server, deeds in _servers(events).items():
+        for life in sorted({_life(event.who) for event in deeds}):
+            yield server, life, [event for event in deeds if _life(event.who) == life]
+
+
+def _round(event: Event, present: _Present, due: set[int], quorum: int) -> Iterator[str]:
+    steps = event["steps"]
+    who = {step["trainer"] for step in steps}
+    if len(who) < len(steps):
+        yield "a trainer counts twice"
+    for step in steps:
+        if present.live.get(step["trainer"]) != step["incarnation"]:
+            yield f"trainer {step['trainer']} of incarnation {step['incarnation']} is no member"
+        if step["base"] != event["version"] - 1:
+            yield f"trainer {step['trainer']} computed at version {step['base']}"
+    passes = {present.inside.get(index) for index in who}
+    lowest = min(present.inside.values(), default=None)
+    if passes != {lowest}:
+        yield f"it is of passes {passes}, the lowest is {lowest}"
+    waited = {index for index in due if present.inside[index] == lowest}
+    enough = min(quorum, len(waited)) if quorum else len(waited)
+    if len(who) < enough or (not quorum and not waited <= who):
+        yield f"it was made by {sorted(who)}, though {sorted(waited)} were there"
+    if quorum and len(who) > quorum:
+        yield f"{len(who)} made it, {quorum} should"
+
+
+def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
+    """I9."""
+    found = []
+    for server, life, deeds in _lives(events):
+        present, clocks = _Present(), dict[int, int]()
+        for event in deeds:
+            present.take(event)
+            if event.kind == "begin_pass":
+                clocks[event["trainer"]] = min(clocks.values(), default=0)
+            clocks = {index: clock for index, clock in clocks.items() if index in present.inside}
+            if event.kind == "applied":
+                for step in event["steps"]:
+                    if step["trainer"] in clocks:
+                        clocks[step["trainer"]] += 1
+            elif event.kind == "let pull" and clocks.get(event["trainer"], 0) > min(clocks.values(), default=0) + bound:
+                found.append(f"server {server}.{life} let trainer {event['trainer']} pull at {clocks}")
+    return found
+
+
+@dataclass
+class _Account:
+    """What a parameter must be. ``doubt`` is how far float32 may be from it, where a share was no whole number."""
+
+    balance: Fraction = Fraction(0)
+    doubt: float = 0.0
+
+    def withdraw(self, amount: Fraction) -> _Account:
+        balance = self.balance - amount
+        if amount.denominator == 1 and not self.doubt:
+            return _Account(balance)
+        return _Account(balance, self.doubt + float(np.spacing(np.float32(abs(balance) + abs(amount)))))
+
+    def is_at(self, seen: float) -> bool:
+        return abs(Fraction(seen) - self.balance) <= Fraction(self.doubt)
+
+
+def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
+    """I10, with SGD and a learning rate of 1. ``mode``: sync (also for m_of_n), async or ssp."""
+    found, seen = [], defaultdict[tuple[int, int], list[_Account]](list)
+    for server, deeds in _servers(events).items():
+        made = {0: _Account()}
+        shares = _Shares(mode)
+        life = 0
+        for event in deeds:
+            if _life(event.who) != life:
+                life, shares = _life(event.who), _Shares(mode)
+            shares.take(event)
+            version = event.facts.get("version", 0)
+            if event.kind == "initialised":
+                made = {0: _Account(Fraction(event["balance"]))}
+            elif event.kind == "restored" and not made.get(version, _Account()).is_at(event["balance"]):
+                found.append(f"server {server} restored {event['balance']} as version {version}: {made.get(version)}")
+            elif event.kind == "applied":
+                made[version] = made.get(version - 1, _Account()).withdraw(shares.of(event))
+                if event["of"] == version and not made[version].is_at(event["balance"]):
+                    found.append(f"server {server} is at {event['balance']} in version {version}: {made[version]}")
+            if version in made:
+                seen[server, version].append(made[version])
+    return found + _wrong_pulls(events, seen, range(1) if mode != "sync" else range(len(_servers(events))))
+
+
+def _wrong_pulls(
+    events: Iterable[Event], made: Mapping[tuple[int, int], Sequence[_Account]], servers: Iterable[int]
+) -> Violations:
+    """Pulls of values that no version had. In other modes than sync only the first server's version is known."""
+    pulls = [event for event in of_kind(events, "joined", "pulled", "ended") if event["version"]]
+    return [
+        f"{event.who} pulled {event['balances'][server]} from server {server} in version {event['version']}"
+        for event in pulls
+        for server in servers
+        if not any(account.is_at(event["balances"][server]) for account in made.get((server, event["version"]), ()))
+    ]
+
+
+class _Shares:
+    """How much of each step counts: in a round its part of the samples, alone what keeps the pace of a round."""
+
+    def __init__(self, mode: str) -> None:
+        self._mode = mode
+        self._live: Mapping[str, int] = {}
+        self._samples: dict[int, int] = {}
+
+    def take(self, event: Event) -> None:
+        if event.kind == "members":
+            gone = {int(index) for index, inc in self._live.items() if event["live"].get(index) != inc}
+            self._live = event["live"]
+            self._samples = {index: samples for index, samples in self._samples.items() if index not in gone}
+
+    def of(self, event: Event) -> Fraction:
+        steps = event["steps"]
+        if self._mode == "sync":
+            total = sum(step["samples"] for step in steps)
+            return sum((Fraction(step["amount"]) * step["samples"] / total for step in steps if total), Fraction(0))
+        (step,) = steps
+        if not step["samples"]:
+            return Fraction(0)
+        self._samples[step["trainer"]] = step["samples"]
+        share = Fraction(step["samples"], sum(self._samples.values()))
+        if self._mode == "async":
+            share *= Fraction(len(self._samples), max(1, event["version"] - 1 - step["base"]))
+        return Fraction(step["amount"]) * share
+
+
+def steps_meet_one_incarnation(events: Iterable[Event]) -> Violations:
+    """I11."""
+    met: dict[tuple[str, int, int], int] = {}
+    found = []
+    for event in of_kind(events, "answered"):
+        step = (event.who, event["step"], event["server"])
+        if met.setdefault(step, event["incarnation"]) != event["incarnation"]:
+            found.append(f"{event.who} heard {met[step]} and {event['incarnation']} of server {event['server']}")
+    return found
+
+
+def all_agree_in_the_end(events: Iterable[Event]) -> Violations:
+    """I12. What counts of a trainer is its last word."""
+    events = list(events)
+    last = {event.who.partition(".")[0]: event for event in of_kind(events, "ended")}
+    uneven = [f"{event.who} pulled a torn account" for event in events if event.facts.get("even") is False]
+    digests = {event["digest"] for event in last.values()}
+    return uneven + ([f"they ended with {len(digests)} different parameters"] if len(digests) != 1 else [])

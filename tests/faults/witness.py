@@ -1,0 +1,204 @@
+"""``python -m tests.faults.witness``: a parameter server as it is, with a witness beside its shard and its checkpoints.
+
+The witness writes down what the shard decided and what became of checkpoint files. It also lets the disk fail where
+the test wants it: in the way of a full one while the file ``disk-full`` is there, or as the end of the process at one
+of ``POINTS`` of its third checkpoint.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runtime import contract
+from runtime.checkpoint import files
+from runtime.checkpoint.meta import Book, Entry
+from runtime.pserver import __main__ as pserver
+from runtime.pserver import keeper
+from runtime.pserver.shard import Outcome, Release, Shard, Step, Who
+from tests.faults.history import Recorder
+
+# Where a writer of checkpoints can be killed.
+POINTS = (
+    "created",
+    "half written",
+    "written",
+    "synced",
+    "directory synced",
+    "record not sent",
+    "record answered",
+    "before a deletion",
+    "after a deletion",
+)
+DISK_FULL = "disk-full"
+ARCHIVE = "archive"
+_CRASHING_CHECKPOINT = 3
+
+# A request that was answered so has changed nothing.
+_UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED)
+_RELEASING = ("change_members", "tick", "declare", "initialise", "begin_pass", "end_pass", "push", "pull")
+
+
+def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
+    """Have ``then(result, self, arguments...)`` called after every call of a method."""
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def watched(self: Any, *arguments: Any) -> Any:
+        result = method(self, *arguments)
+        then(result, self, *arguments)
+        return result
+
+    setattr(owner, name, watched)
+
+
+def _before(owner: Any, name: str, first: Callable[..., None]) -> None:
+    method = getattr(owner, name)
+
+    @functools.wraps(method)
+    def watched(self: Any, *arguments: Any) -> Any:
+        first(self, *arguments)
+        return method(self, *arguments)
+
+    setattr(owner, name, watched)
+
+
+class ShardWitness:
+    """Writes down which steps each version of a shard is made of, and on what membership."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._asked: dict[Any, tuple[Who, Step]] = {}
+        self._pulls: dict[Any, Who] = {}
+
+    def watch(self) -> None:
+        _before(Shard, "push", self._pushing)
+        _before(Shard, "pull", self._pulling)
+        _after(Shard, "restore", self._restored)
+        _after(Shard, "may_pull", self._let_through)
+        for name in _RELEASING:
+            _after(Shard, name, functools.partial(self._released, name))
+
+    def _pushing(self, shard: Shard, ticket: Any, who: Who, step: Step) -> None:
+        self._asked[ticket] = (who, step)
+
+    def _pulling(self, shard: Shard, ticket: Any, who: Who) -> None:
+        self._pulls[ticket] = who
+
+    def _restored(self, result: None, shard: Shard, *arguments: Any) -> None:
+        self._recorder.note("restored", version=shard.version, balance=_balance(shard))
+
+    def _let_through(self, allowed: bool, shard: Shard, who: Who) -> None:
+        if allowed:
+            self._recorder.note("let pull", trainer=who.index)
+
+    def _released(self, name: str, releases: list[Release], shard: Shard, *arguments: Any) -> None:
+        if not any(release.ticket is arguments[0] and release.outcome in _UNHEEDED for release in releases):
+            self._tell_cause(name, shard, arguments)
+        made: dict[int, list[dict[str, Any]]] = {}
+        for release in releases:
+            if (who := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
+                self._recorder.note("let pull", trainer=who.index)
+            if (asked := self._asked.pop(release.ticket, None)) is not None:
+                step = _step(*asked)
+                if release.outcome is Outcome.DONE:
+                    made.setdefault(release.version, []).append(step)
+                else:
+                    self._recorder.note("not applied", outcome=release.outcome, version=release.version, **step)
+        for version, steps in sorted(made.items()):
+            self._recorder.note("applied", version=version, steps=steps, balance=_balance(shard), of=shard.version)
+
+    def _tell_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
+        if name == "change_members":
+            self._recorder.note("members", live={str(index): inc for index, inc in shard.live.items()})
+        elif name in ("begin_pass", "end_pass"):
+            who, number = arguments[1], arguments[3]
+            self._recorder.note(name, trainer=who.index, incarnation=who.incarnation, number=number)
+        elif name == "initialise" and shard.ready:
+            self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
+
+
+def _step(who: Who, step: Step) -> dict[str, Any]:
+    amount = float(step.gradients[0][0]) if step.samples else 0.0
+    facts = {"seq": step.seq, "samples": step.samples, "base": step.base, "amount": amount}
+    return {"trainer": who.index, "incarnation": who.incarnation, **facts}
+
+
+def _balance(shard: Shard) -> float:
+    return float(shard.parameters[0][0]) if shard.parameters else 0.0
+
+
+class DiskWitness:
+    """Writes down what becomes of checkpoint files, keeps a second name of each that was recorded, and is the fault."""
+
+    def __init__(self, recorder: Recorder, directory: Path, point: str) -> None:
+        self._recorder = recorder
+        self._directory = directory
+        self._point = point
+        self._checkpoint = 0
+        self._writes = 0
+
+    def watch(self) -> None:
+        _after(files.LocalFiles, "create", self._created)
+        _before(files._LocalDraft, "write", self._writing)
+        _before(files._LocalDraft, "sync", lambda draft: self._reach("written"))
+        _after(files._LocalDraft, "sync", lambda none, draft: self._reach("synced"))
+        _after(files.LocalFiles, "sync_directory", lambda none, some: self._reach("directory synced"))
+        _before(Book, "record", self._recording)
+        _after(Book, "record", self._recorded)
+        _before(files.LocalFiles, "delete", lambda some, name: self._reach("before a deletion"))
+        _after(files.LocalFiles, "delete", self._deleted)
+
+    def _reach(self, point: str) -> None:
+        if point == self._point and self._checkpoint == _CRASHING_CHECKPOINT:
+            self._recorder.note("crashes", point=point)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _created(self, draft: Any, some: Any, name: str) -> None:
+        self._checkpoint, self._writes = self._checkpoint + 1, 0
+        self._reach("created")
+
+    def _writing(self, draft: Any, data: Any) -> None:
+        if (self._directory / DISK_FULL).exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._writes += 1
+        if self._writes == 2:
+            self._reach("half written")
+
+    def _recording(self, book: Book, shard: int, entry: Entry, owner: Any) -> None:
+        archive = self._directory / ARCHIVE
+        archive.mkdir(exist_ok=True)
+        written = next(path for path in self._directory.rglob(entry.file) if path.parent != archive)
+        if not (archive / entry.file).exists():
+            os.link(written, archive / entry.file)
+        self._reach("record not sent")
+
+    def _recorded(self, meta: Any, book: Book, shard: int, entry: Entry, owner: Any) -> None:
+        self._reach("record answered")
+        self._recorder.note("recorded", file=entry.file, version=entry.version, shard=shard)
+
+    def _deleted(self, none: None, some: Any, name: str) -> None:
+        self._recorder.note("deleted", file=name)
+        self._reach("after a deletion")
+
+
+def main() -> int:
+    from tests.faults.cluster import CRASH_AT, HISTORY, WHO
+
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    # As often as the contract's setting says, however short.
+    keeper.LOOK_SECONDS, keeper.NOTICE_SECONDS = 0.02, 0.1
+    ShardWitness(recorder).watch()
+    if directory := os.environ.get(contract.CHECKPOINT_DIR):
+        DiskWitness(recorder, Path(directory), os.environ.get(CRASH_AT, "")).watch()
+    return pserver.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

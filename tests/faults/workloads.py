@@ -1,0 +1,124 @@
+"""What the trainers of the fault tests do, and write down: ``python -m tests.faults.workloads NAME``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from runtime import contract, dist
+from runtime.errors import Leaving, Lost
+from runtime.pserver.slots import even_table, server_of
+from runtime.trainer.job import Job
+from runtime.trainer.surroundings import end_for_restart
+from runtime.trainer.tasks import JobDone, Task, Wait
+from tests.faults.history import Recorder
+from tests.faults.proxy import dial_through
+
+# Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
+UNIT = 840
+ELEMENTS = 600
+
+
+def queue(job: Job, recorder: Recorder) -> None:
+    """W1: take tasks and finish them, and nothing else."""
+    source = job.source()
+    while not isinstance(answer := source.next_task(), JobDone):
+        if isinstance(answer, Task):
+            key = {"pass_id": answer.pass_id, "task": answer.task_id, "epoch": answer.epoch}
+            recorder.note("got", **key)
+            recorder.note("finished" if source.done(answer) else "stale", **key)
+        elif isinstance(answer, Wait) and answer.seconds:
+            recorder.note("waited")
+
+
+def bank(job: Job, recorder: Recorder) -> None:
+    """W2: every step takes a whole number out of an account on each server."""
+    servers = contract.read().pservers
+    accounts = _one_name_for_each(servers)
+    params = job.params({name: np.zeros(ELEMENTS, "f4") for name in accounts}, opt=dist.SGD(1.0))
+    recorder.note("joined", **_seen(params))
+    for x, _y in job.steps(job.reader(batch=1)):
+        amount = UNIT * (1 + (int(x[0][0]) + job.trainer) % 3)
+        recorder.note("pushing", amount=amount)
+        params.push_pull({name: np.full(ELEMENTS, amount, "f4") for name in accounts})
+        recorder.note("pulled", **_seen(params))
+    params.pull()
+    recorder.note("ended", **_seen(params))
+
+
+def poison(job: Job, recorder: Recorder) -> None:
+    """W5: one record kills whoever touches it."""
+    bad = int(os.environ["REGATTA_FAULTS_BAD_RECORD"])
+    for x, _y in job.steps(job.reader(batch=1)):
+        number = int(x[0][0])
+        recorder.note("trying", record=number)
+        if number == bad:
+            os.abort()
+        recorder.note("trained", record=number)
+
+
+def regression(job: Job, recorder: Recorder) -> None:
+    """W6: a real training, of a line through noisy points."""
+    params = job.params({"w": np.zeros(2, "f8")}, opt=dist.SGD(0.1))
+    for x, _y in job.steps(job.reader(batch=8)):
+        cost, gradient = squared_error(params["w"], x.astype("f8"))
+        params.push_pull({"w": gradient}, n=len(x))
+        recorder.note("pulled", cost=cost)
+    params.pull()
+    recorder.note("ended", weights=params["w"].tolist())
+
+
+def squared_error(weights: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """Cost and gradient of a line through points; a record's number stands for its point."""
+    at = np.stack([(x[:, 0] % 17) / 17, x[:, 1]], axis=1)
+    error = at @ weights - (3.0 * at[:, 0] - 1.0 + 0.01 * np.sin(x[:, 0]))
+    return float((error**2).mean()), 2 * at.T @ error / len(x)
+
+
+def _seen(params: dist.Params) -> Mapping[str, object]:
+    """The accounts as this trainer sees them."""
+    digest = hashlib.sha256(b"".join(params[name].tobytes() for name in params)).hexdigest()
+    balances = [float(params[name][0]) for name in params]
+    even = all((params[name] == params[name][0]).all() for name in params)
+    return {"version": params.version, "balances": balances, "even": bool(even), "digest": digest}
+
+
+def _one_name_for_each(servers: int) -> list[str]:
+    """A parameter on each server, by their numbers."""
+    table = even_table(servers)
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < servers:
+        name, number = f"account-{number}", number + 1
+        found.setdefault(server_of(name, 0, table), name)
+    return [found[server] for server in range(servers)]
+
+
+WORKLOADS: Mapping[str, Callable[[Job, Recorder], None]] = {
+    "queue": queue,
+    "bank": bank,
+    "poison": poison,
+    "regression": regression,
+}
+
+
+def main(name: str) -> None:
+    from tests.faults.cluster import HISTORY, PROXY, WHO
+
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    dial_through(os.environ[PROXY])
+    if os.environ.get("REGATTA_FAULTS_FAR"):
+        del os.memfd_create  # as between two machines: there is no memory to share
+    try:
+        WORKLOADS[name](dist.init(), recorder)
+    except (Lost, Leaving) as error:
+        end_for_restart(str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
