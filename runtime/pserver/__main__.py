@@ -22,6 +22,7 @@ from runtime.protocol.frames import job_crc
 from runtime.pserver import keeper
 from runtime.pserver.declaration import SYNC, Mode
 from runtime.pserver.keeper import Identity, Keeper
+from runtime.pserver.rate import RECORDS_PER_SECOND
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
@@ -89,13 +90,22 @@ def main() -> int:
         return contract.EXIT_RESTART
 
 
+def _telling(channel: Channel, index: int) -> Callable[[int, float], object]:
+    """Puts the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
+    if index:
+        return lambda version, rate: None
+    return lambda version, rate: channel.metrics([(time.time(), version, RECORDS_PER_SECOND, rate)])
+
+
 def _serve(environment: Environment) -> int:
     channel = Channel.from_environment()
     shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
     checkpoints = _Checkpoints(environment, channel) if environment.checkpoint_dir else None
     if checkpoints:
         checkpoints.restore(shard)
-    server = ShardServer(shard, job_crc(environment.job_id, environment.attempt))
+    server = ShardServer(
+        shard, job_crc(environment.job_id, environment.attempt), on_rate=_telling(channel, environment.index)
+    )
     ended = threading.Event()
     fenced: list[str] = []
 

@@ -20,6 +20,7 @@ from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared import NOT_SHARED, Segment
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
+from runtime.pserver.rate import Rate
 from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
 
 # A trainer may connect before this server has heard that it is a member.
@@ -33,10 +34,19 @@ log = logging.getLogger("pserver")
 
 
 class ShardServer:
-    """Serves one shard. ``job`` fences connections of other attempts."""
+    """Serves one shard. ``job`` fences connections of other attempts. ``on_rate`` is called now and then with the
+    shard's version and the records per second that it takes."""
 
-    def __init__(self, shard: Shard, job: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        job: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+        on_rate: Callable[[int, float], object] = lambda version, rate: None,
+    ) -> None:
         self.shard = shard
+        self._on_rate = on_rate
+        self._rate = Rate()
         self.changed = threading.Condition()
         self._clock = clock
         self._released: dict[Ticket, Release] = {}
@@ -95,6 +105,8 @@ class ShardServer:
     def _spread(self, releases: Releases) -> None:
         self._released |= {release.ticket: release for release in releases}
         self._log_version()
+        if (rate := self._rate.take(self.shard.records, self._clock())) is not None:
+            self._on_rate(self.shard.version, rate)
         self.changed.notify_all()
 
     def _log_version(self) -> None:

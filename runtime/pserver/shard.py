@@ -115,6 +115,7 @@ class Shard:
         self._declaring: dict[Ticket, Who] = {}
         self._entering: dict[Ticket, int] = {}
         self._pulling: dict[Ticket, int] = {}
+        self.records = 0  # behind all updates that were made here
         self.late = 0  # steps that were dropped because their version was made without them
         self._pushed: dict[int, tuple[Ticket, Step]] = {}
         self._applied: dict[int, int] = {}  # last number seen of each live trainer
@@ -324,6 +325,7 @@ class Shard:
         self._applied[who.index] = step.seq
         self._pace.step(who.index)
         if step.samples:
+            self.records += step.samples
             self._update(step.gradients, self._pace.scale(who.index, step.samples, self.version - step.base))
         return Release(ticket, Outcome.DONE, self.version)
 
@@ -349,6 +351,7 @@ class Shard:
         out = self._admit()
         while contributors := self._barrier.contributors(self.version, self._pushed):
             steps = [self._pushed.pop(index) for index in contributors]
+            self.records += sum(step.samples for _ticket, step in steps)
             self._update(_weighted_mean([step for _ticket, step in steps]), 1.0)
             for index, (ticket, step) in zip(contributors, steps, strict=True):
                 self._applied[index] = step.seq

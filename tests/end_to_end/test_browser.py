@@ -112,9 +112,6 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
 def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
     spec = code.slow("to-scale", passes=200, trainers=2)
     spec["roles"]["trainer"]["max"] = 3
-    spec["files"]["train.py"] = spec["files"]["train.py"].replace(
-        "cost=float(cost)", "cost=cost, records_per_second=640"
-    )
     job = portal.submit(spec)
     ada = person()
     page = ada.page
