@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench import alone, dispatch, steps
+from bench import alone, dispatch, steps, updates
 from bench.report import Row
 
 
 def measure() -> list[Row]:
-    return [*steps.measure(), *alone.measure(), *dispatch.measure()]
+    return [*steps.measure(), *alone.measure(), *dispatch.measure(), *updates.measure()]

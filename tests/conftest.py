@@ -45,8 +45,13 @@ def _why_no_torch() -> str:
     return "" if importlib.util.find_spec("torch") else "torch is not installed (pip install torch==2.13.0)"
 
 
+def _why_no_accelerator() -> str:
+    return "" if importlib.util.find_spec("numba") else "numba is not installed (requirements-accelerator.txt)"
+
+
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
+    "accelerator": _why_no_accelerator,
     "browser": _why_no_browser,
     "etcd": _why_no_etcd,
     "postgres": _why_no_postgres,

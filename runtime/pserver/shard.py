@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from runtime.pserver import means
+from runtime.pserver import kernels, means
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.optimisers import Optimiser
@@ -188,11 +187,10 @@ class Shard:
         self._pace = Pace(self._mode.bound)
         self._start_by = now + START_SECONDS
         self.places = tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
-        self.parameters = [
-            np.zeros(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places
-        ]
+        sizes = [(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places]
+        self.parameters = list(kernels.adjacent(sizes))
         self._optimiser = declaration.rule
-        self._state = [self._optimiser.state(parameter) for parameter in self.parameters]
+        self._state = self._optimiser.states(self.parameters)
 
     def _elect(self) -> Releases:
         """Answer the declarations that can be answered: the lowest trainer that is due or declares gives the values."""

@@ -205,7 +205,7 @@ class LocalStore:
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         self._optimiser = declaration.rule
         self._values = values
-        self._state = [self._optimiser.state(value) for value in values]
+        self._state = self._optimiser.states(values)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         self._version += 1

@@ -45,7 +45,7 @@ class Rounds:
         self._rule = declaration.optimiser
         self._store.start(declaration, values)
         self._values = values
-        self._state = [self._rule.state(value) for value in values]
+        self._state = self._rule.states(values)
         self._before = [value.copy() for value in values]
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:

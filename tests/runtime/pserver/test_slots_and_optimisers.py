@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.pserver import optimisers, slots
-from runtime.pserver.optimisers import CACHE_ELEMENTS, SGD, Adagrad, Adam, Momentum, Nesterov
+from runtime.pserver.kernels import PIECE_ELEMENTS
+from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov
 
 HASHES = {
     "": 0x811C9DC5,
@@ -61,7 +62,7 @@ VECTORS = [
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_optimisers_give_the_reference_values(rule, steps, expected, dtype):
     parameter, gradient = np.arange(5, dtype=dtype), np.arange(5, dtype=dtype)
-    state = rule.state(parameter)
+    (state,) = rule.states([parameter])
     for step in range(1, steps + 1):
         rule.apply(parameter, gradient, state, step)
     np.testing.assert_allclose(parameter, expected, rtol=0, atol=1e-8 if dtype == "f8" else 5e-7)
@@ -70,12 +71,12 @@ def test_optimisers_give_the_reference_values(rule, steps, expected, dtype):
 @pytest.mark.parametrize("rule", [SGD(), Momentum(), Nesterov(), Adagrad(), Adam()])
 def test_cutting_into_blocks_changes_no_bit(rule):
     rng = np.random.default_rng(1)
-    whole = rng.normal(size=2 * CACHE_ELEMENTS + 77).astype("f4")
+    whole = rng.normal(size=2 * PIECE_ELEMENTS + 77).astype("f4")
     gradient = rng.normal(size=whole.size).astype("f4")
-    parts = np.split(whole.copy(), [1000, CACHE_ELEMENTS + 5])
-    cuts = np.split(gradient, [1000, CACHE_ELEMENTS + 5])
-    states = [rule.state(part) for part in parts]
-    state = rule.state(whole)
+    parts = np.split(whole.copy(), [1000, PIECE_ELEMENTS + 5])
+    cuts = np.split(gradient, [1000, PIECE_ELEMENTS + 5])
+    states = rule.states(parts)
+    (state,) = rule.states([whole])
     for step in (1, 2):
         rule.apply(whole, gradient, state, step)
         for part, cut, kept in zip(parts, cuts, states, strict=True):

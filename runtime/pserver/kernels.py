@@ -1,0 +1,135 @@
+"""The arithmetic of the update rules with NumPy, in pieces that stay in the processor's cache. Pure.
+
+Every kernel takes ``(parameter, gradient, *state, *constants, room)``: flat arrays of one size and one type that are
+updated in place, numbers, and scratch memory of the same size. No operation makes an array of its own. ``loops`` says
+the same element by element; both do the same operations in the same order, so that not one bit depends on which of
+them did the work, or on how an array was cut.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+# Numbers, or columns of them where every row has its own.
+Number = float | Array
+Kernel = Callable[..., None]
+
+# As many elements are worked on together: a block of the wire. Measured: 64 Ki elements take a fifth longer.
+PIECE_ELEMENTS = 1 << 18
+
+_rooms = threading.local()
+
+
+def sgd(p: Array, g: Array, rate: Number, room: Array) -> None:
+    np.multiply(g, rate, out=room)
+    np.subtract(p, room, out=p)
+
+
+def momentum(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
+    _accelerate(velocity, g, rate, mu, room)
+    np.add(p, velocity, out=p)
+
+
+def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
+    _accelerate(velocity, g, rate, mu, room)
+    np.subtract(p, room, out=p)
+    np.multiply(velocity, mu, out=room)
+    np.add(p, room, out=p)
+
+
+def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: float, room: Array) -> None:
+    np.multiply(g, g, out=room)
+    np.add(squares, room, out=squares)
+    _descend(p, g, squares, rate, eps, room)
+
+
+def adam(
+    p: Array,
+    g: Array,
+    mean: Array,
+    square: Array,
+    rate: Number,
+    beta1: float,
+    rest1: float,
+    beta2: float,
+    rest2: float,
+    eps: float,
+    room: Array,
+) -> None:
+    """``rest1`` and ``rest2`` are what the betas lack of one."""
+    np.multiply(mean, beta1, out=mean)
+    np.multiply(g, rest1, out=room)
+    np.add(mean, room, out=mean)
+    np.multiply(square, beta2, out=square)
+    np.multiply(g, g, out=room)
+    np.multiply(room, rest2, out=room)
+    np.add(square, room, out=square)
+    _descend(p, mean, square, rate, eps, room)
+
+
+def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, room: Array) -> None:
+    """velocity = velocity * mu - g * rate; ``room`` holds g * rate afterwards."""
+    np.multiply(g, rate, out=room)
+    np.multiply(velocity, mu, out=velocity)
+    np.subtract(velocity, room, out=velocity)
+
+
+def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: float, room: Array) -> None:
+    """p -= direction / sqrt(squares + eps) * rate."""
+    np.add(squares, eps, out=room)
+    np.sqrt(room, out=room)
+    np.divide(direction, room, out=room)
+    np.multiply(room, rate, out=room)
+    np.subtract(p, room, out=p)
+
+
+# By the name of the rule in ``optimisers``.
+KERNELS: Mapping[str, Kernel] = {
+    "SGD": sgd,
+    "Momentum": momentum,
+    "Nesterov": nesterov,
+    "Adagrad": adagrad,
+    "Adam": adam,
+}
+
+
+def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
+    """Apply a rule to flat arrays of any size, piece by piece, with scratch memory that the thread keeps."""
+    kernel, size = KERNELS[rule], arrays[0].size
+    scratch = _scratch(arrays[0].dtype)
+    for start in range(0, size, PIECE_ELEMENTS):
+        stop = min(start + PIECE_ELEMENTS, size)
+        kernel(*(array[start:stop] for array in arrays), *constants, scratch[: stop - start])
+
+
+def _scratch(dtype: np.dtype[Any]) -> Array:
+    """Scratch memory of this thread, made once: a fresh one would cost a page fault for every 4 KiB of it."""
+    kept: Array | None = getattr(_rooms, dtype.char, None)
+    if kept is None:
+        kept = np.empty(PIECE_ELEMENTS, dtype)
+        setattr(_rooms, dtype.char, kept)
+    return kept
+
+
+def adjacent(wanted: Sequence[tuple[int, str]]) -> Iterator[Array]:
+    """Zeroed flat arrays of the given sizes and types, those of one type cut out of a single allocation.
+
+    A large allocation gets large pages, with which an update takes up to a quarter less time.
+    """
+    sizes: dict[str, list[int]] = {}
+    for size, dtype in wanted:
+        sizes.setdefault(dtype, []).append(size)
+    cuts = {dtype: _cut(np.zeros(sum(some), dtype), some) for dtype, some in sizes.items()}
+    return (next(cuts[dtype]) for _size, dtype in wanted)
+
+
+def _cut(memory: Array, sizes: Sequence[int]) -> Iterator[Array]:
+    bounds = accumulate(sizes, initial=0)
+    return (memory[start:stop] for start, stop in pairwise(bounds))
