@@ -19,10 +19,12 @@ from runtime.protocol.connection import (
     Message,
     refuse_blocks,
 )
-from runtime.protocol.frames import Header, Op
+from runtime.protocol.frames import BAD_FRAME, Header, Op
 
 # Without a word from the server for this long it counts as lost. A server that needs longer says WAIT.
 DEADLINE_SECONDS = 15.0
+# What is damaged on its way is sent again. Who cannot be understood so often speaks another language.
+DAMAGES = 3
 BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -92,8 +94,9 @@ class Client:
         self.close()
 
     def reply(self, message: Message, allocate: Allocate = refuse_blocks) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent."""
+        """Wait for the reply to ``message``, which ``send`` has sent. Asks again where either was damaged."""
         give_up = time.monotonic() + self._deadline
+        damages = 0
         for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
             why: Exception
             try:
@@ -105,7 +108,13 @@ class Client:
             except DeadlinePassed as error:
                 self.close()
                 raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
+            except (WireError, Refused) as error:
+                if isinstance(error, Refused) and error.code != BAD_FRAME:
+                    raise
+                why, damages = error, damages + 1
             self.close()
+            if damages == DAMAGES:
+                raise why
             if time.monotonic() + pause > give_up:
                 raise Lost(f"The {self._name} is gone ({why}); this process has to start again.") from why
             self._pause(pause)

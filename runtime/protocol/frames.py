@@ -25,6 +25,9 @@ VERSION = 2
 HEADER_BYTES = 64
 MAX_PAYLOAD = 1 << 20
 
+# The code that tells a peer that its bytes made no sense.
+BAD_FRAME = "bad_frame"
+
 Buffer = bytes | bytearray | memoryview
 
 # magic, version, op, flags, job crc, shard, incarnation, expected, seq, shard version, tensor, offset, payload, crc

@@ -155,4 +155,4 @@ def _say_goodbye(connection: Connection, error: WireError) -> None:
     """Tell a peer whose bytes made no sense why it is cut off."""
     head = Header(frames.Op.BYE)
     with contextlib.suppress(WireError):
-        connection.send(_error(head, Refused("bad_frame", str(error))), time.monotonic() + 1.0)
+        connection.send(_error(head, Refused(frames.BAD_FRAME, str(error))), time.monotonic() + 1.0)

@@ -245,6 +245,14 @@ class Cluster:
         """Wait until so many things of a kind have happened (to whom)."""
         self.until(lambda: self.count(kind, who) >= number, f"{number} times {kind} {who}")
 
+    def await_quiet(self, kind: str, who: str = "", seconds: float = 0.5) -> None:
+        """Wait until nothing of a kind has happened (to whom) for a while."""
+
+        def last() -> float:
+            return max((event.at for event in self.history() if event.kind == kind and event.who.startswith(who)))
+
+        self.until(lambda: time.monotonic() > last() + seconds, f"{who} is quiet")
+
     def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait; meanwhile who has to be started again is."""
 

@@ -103,8 +103,6 @@ class ShardWitness:
             self._tell_cause(name, shard, arguments)
         made: dict[int, list[dict[str, Any]]] = {}
         for release in releases:
-            if (who := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
-                self._recorder.note("let pull", trainer=who.index)
             if (asked := self._asked.pop(release.ticket, None)) is not None:
                 step = _step(*asked)
                 if release.outcome is Outcome.DONE:
@@ -113,6 +111,9 @@ class ShardWitness:
                     self._recorder.note("not applied", outcome=release.outcome, version=release.version, **step)
         for version, steps in sorted(made.items()):
             self._recorder.note("applied", version=version, steps=steps, balance=_balance(shard), of=shard.version)
+        for release in releases:  # what was applied came first
+            if (who := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
+                self._recorder.note("let pull", trainer=who.index)
 
     def _tell_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
         if name == "change_members":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -39,12 +40,14 @@ def queue(job: Job, recorder: Recorder) -> None:
 def bank(job: Job, recorder: Recorder) -> None:
     """W2: every step takes a whole number out of an account on each server."""
     servers = contract.read().pservers
+    pause = float(os.environ.get("REGATTA_FAULTS_PAUSE", "0"))
     accounts = _one_name_for_each(servers)
     params = job.params({name: np.zeros(ELEMENTS, "f4") for name in accounts}, opt=dist.SGD(1.0))
     recorder.note("joined", **_seen(params))
     for x, _y in job.steps(job.reader(batch=1)):
         amount = UNIT * (1 + (int(x[0][0]) + job.trainer) % 3)
         recorder.note("pushing", amount=amount)
+        time.sleep(pause)
         params.push_pull({name: np.full(ELEMENTS, amount, "f4") for name in accounts})
         recorder.note("pulled", **_seen(params))
     params.pull()

@@ -11,6 +11,7 @@ from runtime.protocol.client import Client
 from runtime.protocol.connection import Connection, Message
 from runtime.protocol.frames import DType, Flag, Header, Op
 from runtime.protocol.server import JsonSession, Server, reply_head
+from tests.faults.proxy import DOWN, UP, Proxy
 
 
 @pytest.fixture
@@ -232,3 +233,30 @@ def test_a_message_that_begins_with_a_block_is_refused():
         far.sendall(frames.pack(Header(Op.BLOCK, Flag.LAST)))
         with pytest.raises(WireError, match="begins with a block"):
             Connection(near).receive(time.monotonic() + 1, lambda header: memoryview(b""))
+
+
+@pytest.mark.parametrize("direction", [UP, DOWN])
+def test_what_is_damaged_on_its_way_is_sent_again(serve, direction):
+    proxy = Proxy(serve(lambda: JsonSession(echo)).address)
+    try:
+        proxy.edge.flip(direction, after=frames.HEADER_BYTES + 2)
+        assert Client(proxy.address).call(Op.STATUS, {"word": "x"}) == {"seq": 1, "word": "x"}
+        assert proxy.edge.flipped == 1
+    finally:
+        proxy.close()
+
+
+def test_who_speaks_another_version_is_asked_a_few_times_and_then_told(serve, monkeypatch):
+    server = serve(lambda: JsonSession(echo))
+    asked = []
+    pack = frames.pack
+
+    def from_the_future(header, payload=b""):
+        asked.append(header.op)
+        data = pack(header, payload)
+        return data[:4] + bytes([frames.VERSION + 1]) + data[5:]
+
+    monkeypatch.setattr(frames, "pack", from_the_future)
+    with pytest.raises(WireError, match="speaks version"):
+        Client(server.address).call(Op.STATUS)
+    assert asked.count(Op.STATUS) == 3
