@@ -249,7 +249,7 @@ class Cluster:
         """Wait until nothing of a kind has happened (to whom) for a while."""
 
         def last() -> float:
-            return max((event.at for event in self.history() if event.kind == kind and event.who.startswith(who)))
+            return max(event.at for event in self.history() if event.kind == kind and event.who.startswith(who))
 
         self.until(lambda: time.monotonic() > last() + seconds, f"{who} is quiet")
 
