@@ -68,8 +68,10 @@ class Blame:
         named = board.table.describe([span])
         if board.plan.quarantine and span.records == 1 and self._works():
             board.condemn(span)
-            where = f"{named[0].upper()}{named[1:]} of {board.table.dataset}"
-            self._tell("quarantine", f"{where} is left out from now on: no trainer could do it.", True)
+            place = f"task {span.task_id}, chunk {board.table.chunk_of(span)}"
+            who = " and ".join(f"trainer-{index}" for index in entry.blamed)
+            text = f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {who} could not do it."
+            self._tell("quarantine", text, True)
             return
         self._tell("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
 

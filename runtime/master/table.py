@@ -50,12 +50,13 @@ class TaskTable:
         numbers = f"record {begin + span.first}"
         if span.records > 1:
             numbers = f"records {begin + span.first}-{begin + span.end - 1}"
-        return f"{numbers} ({Path(self._chunk_of(span).path).name})"
+        chunk = self.tasks[span.task_id][self.chunk_of(span)]
+        return f"{numbers} ({Path(chunk.path).name})"
 
-    def _chunk_of(self, span: Span) -> Chunk:
-        task = self.tasks[span.task_id]
-        ends = accumulate(chunk.records for chunk in task)
-        return next(chunk for chunk, end in zip(task, ends, strict=True) if span.first < end)
+    def chunk_of(self, span: Span) -> int:
+        """The number within its task of the chunk in which a span begins."""
+        ends = accumulate(chunk.records for chunk in self.tasks[span.task_id])
+        return next(number for number, end in enumerate(ends) if span.first < end)
 
     def pieces(self, span: Span, most: int) -> list[Span]:
         """Cut a span of several records: into its chunks, or a part of one chunk into up to ``most`` equal pieces."""

@@ -23,15 +23,120 @@ def chinese() -> Iterator[None]:
         yield
 
 
+def modules(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
+    """Every module of the rooms, by its path."""
+    for path in (path for room in rooms for path in sorted((ROOT / room).rglob("*.py")) if path != TABLE):
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
 def texts_of_the_code() -> str:
     """Every constant text of the platform; those of an f-string one by one."""
-    texts = []
-    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py") if path != TABLE):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        texts += [
-            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        ]
-    return "\n".join(texts)
+    nodes = (node for _, tree in modules(*ROOMS) for node in ast.walk(tree))
+    return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+# --- Every sentence that jobs and runtime say to a person -------------------------------------------------------------
+# What programs say to each other, what a command prints on its own terminal, and what tells of a fault of ours.
+NOT_TO_READERS = (
+    "jobs/backends/registry.py",
+    "jobs/batches.py",
+    "jobs/consumers.py",
+    "jobs/ingest.py",
+    "jobs/lifecycle.py",
+    "jobs/migrations/",
+    "jobs/streams/entries.py",
+    "jobs/streams/packing.py",
+    "jobs/subscriptions.py",
+    "runtime/__main__.py",
+    "runtime/agent/__main__.py",
+    "runtime/gateway/",
+    "runtime/protocol/",
+)
+# Put together by the code from parts, or said to a program: the code's text, and what comes of it where a person reads.
+COMPOSED = {
+    "Starting {}.": "Starting the master, 1 parameter server and 2 trainers.",
+    "Training {}with {}; {}.": "Training with 1 of 2 trainers; trainer-1 is joining.",
+    "After {} {} had not registered.": "After 30 seconds trainer-1 had not registered.",
+    "{} cannot be a name. {}, such as {}.": (
+        '"A b" cannot be a name. Write up to 63 small letters, digits and hyphens, with a letter or digit at both '
+        "ends, such as a-b."
+    ),
+    "{} is no pip requirement.": (
+        '"-" is no pip requirement. Write a name and perhaps a version, such as pandas==2.3.3.'
+    ),
+    "{} Write a name and perhaps a version, such as pandas==2.3.3.": (
+        '"-" is no pip requirement. Write a name and perhaps a version, such as pandas==2.3.3.'
+    ),
+    "These are {} {}; at most {} are taken.": "These are 300 requirements; at most 200 are taken.",
+    "R{} of {} ({}) is left out from now on: {} could not do it.": (
+        "Record 812 (train-0.recordio) of public/digits (task 3, chunk 0) is left out from now on: trainer-0 and "
+        "trainer-1 could not do it."
+    ),
+    "Pass {} of {} done in {} s: {}{}, {}{}.": "Pass 2 of 5 done in 3.1 s: 1,500 records, 480 records/s, 2 trainers.",
+    "{} left{}.": "trainer-1 left, its task 7 goes back.",
+    "All {} passes are done{}.": (
+        "All 5 passes are done, without what no trainer could do: record 7 (train-0.recordio) of public/digits."
+    ),
+    # An agent's or a programmer's mistake: no reader meets it.
+    "This attempt has no replica {}.": "",
+    "The content has another hash; it was cut or changed on its way.": "",
+    "Chunks can be written plain or with gzip, not with compressor {}.": "",
+    "{} is not set: no agent runs beside this process.": "",
+}
+_SENTENCE = re.compile(r"[A-Z{].* .*[.?]", re.DOTALL)
+_STATEMENT_OF_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE) ")
+
+
+def sentences_of_the_code() -> Iterator[tuple[str, str]]:
+    """What looks like a sentence in jobs and runtime: its place, and the text with {} for what is put in."""
+    for path, tree in modules("jobs", "runtime"):
+        if path.startswith(NOT_TO_READERS):
+            continue
+        passed_over = set(silent_nodes(tree))
+        for node in ast.walk(tree):
+            text = template(node)
+            if node not in passed_over and _SENTENCE.fullmatch(text) and not _STATEMENT_OF_SQL.match(text):
+                yield f"{path}:{getattr(node, 'lineno', 0)}", text
+
+
+def silent_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    """Docstrings, what goes to a log, help of the API document, and the pieces of f-strings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            yield node.value
+        elif is_silent(node):
+            yield from ast.walk(node)
+        elif isinstance(node, ast.JoinedStr):
+            yield from node.values
+
+
+def is_silent(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return ast.unparse(node.func).startswith(("log.", "_log.", "logging."))
+    return isinstance(node, ast.keyword) and node.arg in ("help_text", "description")
+
+
+def template(node: ast.AST) -> str:
+    """A text of the code with {} for every expression in it; empty for what is no text."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def is_told(sentence: str) -> bool:
+    """Whether nothing of it stays in English: three English words in a row."""
+    return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", told(sentence))
+
+
+@pytest.mark.usefixtures("chinese")
+def test_whatever_jobs_and_runtime_say_is_told_in_chinese() -> None:
+    """A sentence that fails here belongs into ``portal/common/sentences.py``, and translated into ``portal/locale``."""
+    said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in sentences_of_the_code()]
+    assert [(place, sentence) for place, sentence in said if not is_told(sentence)] == []
+
+
+def test_what_the_code_puts_together_is_still_there() -> None:
+    assert COMPOSED.keys() - {text for _, text in sentences_of_the_code()} == set()
 
 
 def test_the_code_still_says_what_the_table_translates() -> None:
