@@ -20,6 +20,7 @@ SENTENCES: tuple[str, ...] = (
     # How a job goes
     _("Submitted."),
     _("Admitted: the quota is reserved."),
+    _("Waiting to be admitted."),
     _("Waiting for quota."),
     _("Waiting to run again."),
     _("{name} asked to run it again."),
