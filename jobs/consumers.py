@@ -34,10 +34,10 @@ from jobs.socket_auth import Credentials, credentials, language, same_origin
 from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
 from jobs.subscriptions import Ask, Subscription, key_of, subscription
-from portal.common.doorbell import ring
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
 from portal.common.sentences import told
 from rbac.models import User
+from rbac.revocation import account_topic, wake_sockets
 
 NOT_SIGNED_IN, WRONG_ORIGIN, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4408, 4409, 4429
 FAILED = 1011
@@ -69,11 +69,7 @@ _open_sockets: Counter[int] = Counter()
 def _wake_sockets(sender: Any, user: Any, **_: Any) -> None:
     """A sign-out ends the sockets of its session at once, not at their next check."""
     if user is not None:
-        ring(_account_topic(user.pk))
-
-
-def _account_topic(user_id: int) -> str:
-    return f"account:{user_id}"
+        wake_sockets([user.pk])
 
 
 class StreamConsumer(AsyncWebsocketConsumer):
@@ -193,7 +189,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
     async def _guard(self) -> None:
         """Look again, at a sign-out and every minute, whether the caller may still see what the socket shows."""
         assert self._user is not None  # noqa: S101  starts after the caller was let in
-        with tailer().doorbell.subscribe(_account_topic(self._user.pk)) as bell:
+        with tailer().doorbell.subscribe(account_topic(self._user.pk)) as bell:
             rung = False
             while True:
                 # A sign-out rings just before its session is removed: after a ring a second look follows soon.

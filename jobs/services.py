@@ -35,7 +35,7 @@ from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, V
 from portal.common.time import now as wall_clock
 from quota import services as quota
 from rbac import audit
-from rbac.access import namespace_for
+from rbac.access import hold_open, namespace_for
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
 
@@ -118,6 +118,7 @@ def _create(
     request: HttpRequest | None,
 ) -> Job:
     now = wall_clock()
+    hold_open(namespace)
     CodeSnapshot.objects.get_or_create(digest=digest, defaults={"size": size})
     job = Job.objects.create(
         namespace=namespace,
@@ -198,6 +199,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state not in TERMINAL:
         raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+    hold_open(job.namespace)
     _refuse_what_never_fits(job.namespace, effects.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)

@@ -3,7 +3,7 @@ that people make on them go through the HTTP API."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
@@ -19,48 +19,34 @@ from jobs.models import Job
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
 from portal.common.sentences import told, told_job
-from rbac.access import may, namespace_for
-from rbac.models import Namespace, User
+from rbac.access import may
+from rbac.models import User
+from rbac.pages import LAST_NAMESPACE, enter, user_of
 from rbac.scopes import Scope
 from rbac.selectors import namespaces_of
 from rbac.services import ensure_personal_namespace
-
-_LAST_NAMESPACE = "namespace"
-
-
-def _user(request: HttpRequest) -> User:
-    """Who asks; the views are behind ``login_required``."""
-    return cast(User, request.user)
 
 
 @require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
     """To the jobs of the namespace last looked at, if one still belongs to it, else of one's own."""
-    last = request.session.get(_LAST_NAMESPACE)
+    last = request.session.get(LAST_NAMESPACE)
     names = {namespace.name for namespace in namespaces_of(request.user)}
-    return redirect("jobs", ns=last if last in names else ensure_personal_namespace(_user(request)).name)
-
-
-def _enter(request: HttpRequest, name: str, scope: Scope) -> Namespace:
-    """The namespace of the address, remembered as the one last looked at. Raises NotFound, Forbidden."""
-    namespace = namespace_for(_user(request), name, scope)
-    if request.session.get(_LAST_NAMESPACE) != name:
-        request.session[_LAST_NAMESPACE] = name
-    return namespace
+    return redirect("jobs", ns=last if last in names else ensure_personal_namespace(user_of(request)).name)
 
 
 @require_safe
 @login_required
 def job_list(request: HttpRequest, ns: str) -> HttpResponse:
     """The jobs of a namespace. What is shown is in the address: it can be kept, sent and reloaded."""
-    namespace = _enter(request, ns, Scope.JOB_READ)
+    namespace = enter(request, ns, Scope.JOB_READ)
     filters = listing.Filters.of(request.GET)
     cursor = request.GET.get("after", "")
-    page = listing.page_of(namespace, _user(request), filters, cursor)
+    page = listing.page_of(namespace, user_of(request), filters, cursor)
     context = {
         "namespace": namespace,
-        "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
+        "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
         "filters": filters,
         "filtered": filters.narrow or bool(cursor),
         "jobs": page.jobs,
@@ -74,7 +60,7 @@ def job_list(request: HttpRequest, ns: str) -> HttpResponse:
 @login_required
 def new_job(request: HttpRequest, ns: str) -> HttpResponse:
     """The editor and the form; ``?example=`` names what to begin with, ``?clone=`` a job to begin from."""
-    namespace = _enter(request, ns, Scope.JOB_WRITE)
+    namespace = enter(request, ns, Scope.JOB_WRITE)
     shown = _examples()
     wanted = _wanted(request, shown)
     page_data = {
@@ -86,7 +72,7 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
     context = {
         "namespace": namespace,
         "examples": shown,
-        "datasets": datasets.catalogue(_user(request), namespace.name),
+        "datasets": datasets.catalogue(user_of(request), namespace.name),
         "page_data": page_data,
     }
     return render(request, "jobs/new.html", context)
@@ -110,7 +96,7 @@ def _wanted(request: HttpRequest, shown: list[dict[str, Any]]) -> dict[str, Any]
     """The specification that the address asks to begin with. Raises NotFound for a job that may not be seen."""
     clone, example = request.GET.get("clone"), request.GET.get("example")
     if clone:
-        job = _readable(_user(request), clone)
+        job = _readable(user_of(request), clone)
         return {**job.spec, "files": _files(job)}
     return next((entry["spec"] for entry in shown if entry["name"] == example), None)
 
@@ -139,8 +125,8 @@ def _offer(user: User, job: Job) -> dict[str, Any] | None:
 @login_required
 def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
     """One job: its curve, replicas, log, events, code and files."""
-    namespace = _enter(request, ns, Scope.JOB_READ)
-    job = _readable(_user(request), job_id)
+    namespace = enter(request, ns, Scope.JOB_READ)
+    job = _readable(user_of(request), job_id)
     if job.namespace_id != namespace.pk:
         raise NotFound(f"There is no such job in {ns!r}.")
     context = {
@@ -148,8 +134,8 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "job": job,
         "spec": job.spec,
         "ended": JobState(job.state) in TERMINAL,
-        "may_write": may(_user(request), Scope.JOB_WRITE, namespace),
-        "rehearsal": _offer(_user(request), job),
+        "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
+        "rehearsal": _offer(user_of(request), job),
         "job_data": told_job(selectors.job_json(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rbac.scopes import DESCRIPTIONS, Scope, roles_with
+
 _METHODS = frozenset({"get", "put", "post", "delete", "patch"})
 _TEXT = {"type": "string"}
 _PROBLEM = {
@@ -28,6 +30,18 @@ _ANSWER = {
     "description": "Refused; the code says why.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+
+
+def with_scopes(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Tell what each scope of a token allows and which roles hold it, from the one table of them."""
+    rows = "\n".join(f"| `{scope}` | {text} | {_holders(scope)} |" for scope, text in DESCRIPTIONS.items())
+    table = f"| scope | allows | held by |\n|---|---|---|\n{rows}"
+    result["info"]["description"] += f"\n\nA token may be bound to some of these scopes:\n\n{table}"
+    return result
+
+
+def _holders(scope: Scope) -> str:
+    return ", ".join(roles_with(scope)) or "the account itself"
 
 
 def with_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:

@@ -99,6 +99,37 @@ def database(name: str) -> dict[str, Any] | None:
     }
 
 
+_MAIL_SCHEMES = {"smtp": ("EMAIL_USE_TLS", 587), "smtps": ("EMAIL_USE_SSL", 465), "smtp+plain": ("", 25)}
+
+
+def mail_server(name: str) -> dict[str, Any]:
+    """Django's settings for a mail server, from ``smtp://user:password@host:port``: STARTTLS; ``smtps`` is TLS from the
+    beginning, ``smtp+plain`` none at all. Where the variable is empty, letters go to standard output.
+
+    Raises ImproperlyConfigured.
+    """
+    url = os.environ.get(name, "")
+    if not url:
+        return {"EMAIL_BACKEND": "django.core.mail.backends.console.EmailBackend"}
+    form = "write smtp://USER:PASSWORD@HOST:PORT (or smtps://, smtp+plain://), or leave it empty."
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} cannot be read; {form}") from None
+    if parts.scheme not in _MAIL_SCHEMES or not parts.hostname:
+        raise ImproperlyConfigured(f"{name} names no mail server; {form}")
+    security, usual_port = _MAIL_SCHEMES[parts.scheme]
+    return {
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": port or usual_port,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        **({security: True} if security else {}),
+    }
+
+
 def words(name: str, default: list[str]) -> list[str]:
     """A list, separated by commas; blanks around an item do not count."""
     raw = os.environ.get(name)

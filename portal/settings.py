@@ -53,6 +53,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "rbac.middleware.SeenMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -102,6 +103,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
+SESSION_ENGINE = "rbac.sessions"
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "regatta-session"
@@ -119,6 +121,11 @@ SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds()) if HTTPS else 0
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+
+# --- Letters ---------------------------------------------------------------------------------------------------------
+globals().update(env.mail_server("REGATTA_MAIL_SERVER"))
+DEFAULT_FROM_EMAIL = env.text("REGATTA_MAIL_FROM", "regatta@localhost")
+EMAIL_TIMEOUT = 10
 
 # --- HTTP API --------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK: dict[str, Any] = {
@@ -140,10 +147,17 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "ENUM_NAME_OVERRIDES": {
+        "RoleEnum": "rbac.models.Role",
+        "ServiceRoleEnum": "rbac.tokens.SERVICE_ROLES",
+        "ScopeEnum": "rbac.scopes.Scope",
+        "NamespaceScopeEnum": "rbac.scopes.OF_NAMESPACES",
+    },
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "portal.api_document.with_problems",
+        "portal.api_document.with_scopes",
     ],
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024

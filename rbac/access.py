@@ -1,7 +1,7 @@
 """Authorisation. Every list starts from ``restrict``; every single object is got through selectors that start from it.
 
 An object of somebody else does not exist: the answer is NotFound. A role that is too small for an object that the
-actor may see is Forbidden.
+actor may see is Forbidden. A token that is bound to some scopes narrows all of it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,40 @@ def signed_in(actor: Actor) -> User:
     return actor
 
 
+def account_of(actor: Actor) -> User:
+    """The actor, who may change what is their own. Raises NotSignedIn, Forbidden for a token that may not."""
+    user = signed_in(actor)
+    require_grant(user, Scope.ACCOUNT_ADMIN)
+    return user
+
+
+def require_admin(actor: User) -> None:
+    """Raises Forbidden for everybody but admins of the platform."""
+    if not actor.is_admin:
+        raise Forbidden("Only admins of the platform may do this. Ask one of them.")
+    require_grant(actor, Scope.PLATFORM_ADMIN)
+
+
+def require_grant(actor: User, scope: Scope) -> None:
+    """Raises Forbidden where the token behind the request is bound to other scopes."""
+    if not is_granted(actor, scope):
+        raise Forbidden(f"This token does not allow this ({scope}). Make one with that scope.")
+
+
+def is_granted(actor: User, scope: Scope) -> bool:
+    """Whether the token behind the request, if there is one, lets the scope through."""
+    return actor.granted is None or scope in actor.granted
+
+
 def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str = "namespace") -> QuerySet[Row]:
-    """Only rows whose namespace (reached by ``path``) the actor holds ``scope`` in. Admins of the platform see all."""
-    if not isinstance(actor, User) or not actor.is_active:
+    """Only rows whose namespace (reached by ``path``) is open and the actor holds ``scope`` in. Admins of the platform
+    see all that are open."""
+    if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, scope):
         return queryset.none()
     if actor.is_admin:
-        return queryset
-    held = Membership.objects.filter(user=actor, role__in=roles_with(scope)).values("namespace_id")
-    return queryset.filter(**{f"{path}__in": held})
+        return queryset.filter(**{"closed" if path == "pk" else f"{path}__closed": None})
+    held = Membership.objects.filter(user=actor, role__in=roles_with(scope), namespace__closed=None)
+    return queryset.filter(**{f"{path}__in": held.values("namespace_id")})
 
 
 def may(actor: Actor, scope: Scope, namespace: Namespace) -> bool:
@@ -50,5 +76,13 @@ def namespace_for(actor: Actor, name: str, scope: Scope) -> Namespace:
     if seen is None:
         raise NotFound(f"There is no namespace {name!r} that you may see.")
     if not may(actor, scope, seen):
+        if isinstance(actor, User):
+            require_grant(actor, scope)
         raise Forbidden(f"Your role in {name!r} does not allow this ({scope}). Ask one of its owners.")
     return seen
+
+
+def hold_open(namespace: Namespace) -> None:
+    """Keep the namespace open until the present transaction ends. Raises NotFound where it has been closed."""
+    if Namespace.objects.select_for_update().filter(pk=namespace.pk, closed=None).first() is None:
+        raise NotFound(f"There is no namespace {namespace.name!r} that you may see.")

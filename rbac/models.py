@@ -5,14 +5,41 @@ from __future__ import annotations
 import uuid
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.backends.base import SessionBase
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
+from django.db.models.functions import Lower
+
+
+class Awaiting(models.TextChoices):
+    """What an account that was opened by its owner still waits for; until then it is not active."""
+
+    CONFIRMATION = "confirmation"
+    APPROVAL = "approval"
 
 
 class User(AbstractUser):
-    """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin."""
+    """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin.
+
+    A service account (``service_of``) belongs to a namespace, has no password, and acts through its token alone. Its
+    name holds a slash, which no person's can.
+    """
 
     email = models.EmailField(blank=True)
     is_staff = None
+    email_confirmed = models.DateTimeField(null=True, blank=True)
+    awaiting = models.CharField(max_length=16, choices=Awaiting.choices, blank=True)
+    service_of = models.ForeignKey(
+        "Namespace", null=True, blank=True, on_delete=models.PROTECT, related_name="service_accounts"
+    )
+
+    # The scopes of the token that this request, or socket, was opened with. None: no token, or one without bounds.
+    granted: frozenset[str] | None = None
+
+    class Meta(AbstractUser.Meta):
+        constraints = [
+            models.UniqueConstraint(Lower("email"), condition=~models.Q(email=""), name="one_account_per_address")
+        ]
 
     @property
     def is_admin(self) -> bool:
@@ -28,13 +55,18 @@ class Role(models.TextChoices):
 
 
 class Namespace(models.Model):
-    """A team's room. The name is a DNS label: it is also the name of the Kubernetes namespace."""
+    """A team's room. The name is a DNS label: it is also the name of the Kubernetes namespace.
+
+    A closed one is there for nobody any more. Its row and its name stay: what was done there is never taken for the
+    deeds of another room.
+    """
 
     name = models.CharField(max_length=63, unique=True)
     personal_of = models.OneToOneField(
         User, null=True, blank=True, on_delete=models.PROTECT, related_name="personal_namespace"
     )
     created = models.DateTimeField(auto_now_add=True)
+    closed = models.DateTimeField(null=True, blank=True)
     members = models.ManyToManyField(User, through="Membership", related_name="namespaces")
 
     def __str__(self) -> str:
@@ -50,14 +82,83 @@ class Membership(models.Model):
         constraints = [models.UniqueConstraint(fields=["namespace", "user"], name="one_membership_per_user")]
 
 
+class Answer(models.TextChoices):
+    """How an invitation ended."""
+
+    ACCEPTED = "accepted"
+    DECLINED = "declined"
+    WITHDRAWN = "withdrawn"
+
+
+class Invitation(models.Model):
+    """The offer of a role in a namespace: to an account, or to whoever holds the link that was sent to an address."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="invitations")
+    user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="invitations")
+    email = models.EmailField(blank=True)
+    role = models.CharField(max_length=16, choices=Role.choices)
+    # SHA-256 of the secret in the link; empty where the account itself is invited.
+    digest = models.CharField(max_length=64, blank=True, db_index=True)
+    invited_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    created = models.DateTimeField(auto_now_add=True)
+    expires = models.DateTimeField()
+    ended = models.DateTimeField(null=True, blank=True)
+    answer = models.CharField(max_length=16, choices=Answer.choices, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["namespace", "user"], condition=models.Q(ended=None), name="one_open_invitation_per_account"
+            ),
+            models.UniqueConstraint(
+                "namespace",
+                Lower("email"),
+                condition=models.Q(ended=None) & ~models.Q(email=""),
+                name="one_open_invitation_per_address",
+            ),
+        ]
+
+
+class Session(AbstractBaseSession):
+    """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is shown nowhere."""
+
+    handle = models.CharField(max_length=32, db_index=True)
+    user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="sessions")
+    address = models.GenericIPAddressField(null=True)
+    agent = models.CharField(max_length=200, blank=True)
+    created = models.DateTimeField()
+    seen = models.DateTimeField()
+
+    @classmethod
+    def get_session_store_class(cls) -> type[SessionBase]:
+        from rbac.sessions import SessionStore
+
+        return SessionStore
+
+
+class RecoveryCode(models.Model):
+    """Stands in once for the second factor. Only its SHA-256 is kept."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
+    digest = models.CharField(max_length=64)
+    used = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "digest"], name="one_recovery_code_once")]
+
+
 class ApiToken(models.Model):
-    """A personal token. Only its SHA-256 is kept; the token itself (``rgt_...``) is shown once."""
+    """A token of an account. Only its SHA-256 is kept; the token itself (``rgt_...``) is shown once."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)
     digest = models.CharField(max_length=64, unique=True)
+    # The scopes that it is bound to; none: whatever its account may do.
+    scopes = models.JSONField(default=list, blank=True)
     created = models.DateTimeField(auto_now_add=True)
+    created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     expires = models.DateTimeField(null=True, blank=True)
     last_used = models.DateTimeField(null=True, blank=True)
     revoked = models.DateTimeField(null=True, blank=True)

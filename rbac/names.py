@@ -27,6 +27,19 @@ def is_free_choice(name: str) -> bool:
     return _LABEL.fullmatch(name) is not None and MARK not in name and not reserved
 
 
+def is_label(name: str) -> bool:
+    """Whether this is a DNS label."""
+    return _LABEL.fullmatch(name) is not None
+
+
+def not_a_label(name: str) -> str:
+    """The sentence for what is none."""
+    return (
+        f"{name!r} does not do. Use up to {LABEL_LENGTH} small letters, digits and dashes, with a letter or digit at "
+        "both ends."
+    )
+
+
 def why_not(name: str) -> str:
     """The sentence for a name that may not be chosen."""
     if name in RESERVED or name.startswith(_RESERVED_PREFIXES):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+
+from django.utils.translation import gettext_noop as _
 
 from rbac.models import Role
 
 
 class Scope(StrEnum):
-    """An ability inside one namespace."""
+    """An ability. Those of ``OF_NAMESPACES`` are held inside one namespace, by role; the others by the account."""
 
     NAMESPACE_READ = "namespace:read"
     NAMESPACE_ADMIN = "namespace:admin"
@@ -17,6 +19,8 @@ class Scope(StrEnum):
     JOB_WRITE = "job:write"
     QUOTA_READ = "quota:read"
     DATASET_READ = "dataset:read"
+    ACCOUNT_ADMIN = "account:admin"
+    PLATFORM_ADMIN = "platform:admin"
 
 
 _VIEWER = frozenset({Scope.NAMESPACE_READ, Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ})
@@ -28,17 +32,38 @@ SCOPES_OF_ROLE: Mapping[str, frozenset[Scope]] = {
     Role.DEVELOPER: _DEVELOPER,
     Role.OWNER: _OWNER,
 }
+OF_NAMESPACES = tuple(scope for scope in Scope if scope in _OWNER)
 
 DESCRIPTIONS: Mapping[Scope, str] = {
-    Scope.NAMESPACE_READ: "See the namespace and its members",
-    Scope.NAMESPACE_ADMIN: "Change the namespace and its members",
-    Scope.JOB_READ: "See jobs, their logs, charts and models",
-    Scope.JOB_WRITE: "Submit, cancel and retry jobs",
-    Scope.QUOTA_READ: "See what the namespace may use and uses",
-    Scope.DATASET_READ: "See and read data sets",
+    Scope.NAMESPACE_READ: _("See the namespace and its members"),
+    Scope.NAMESPACE_ADMIN: _("Change the namespace, its members and its service tokens"),
+    Scope.JOB_READ: _("See jobs, their logs, charts and models"),
+    Scope.JOB_WRITE: _("Submit, scale, cancel and retry jobs"),
+    Scope.QUOTA_READ: _("See what the namespace may use and uses"),
+    Scope.DATASET_READ: _("See and read data sets"),
+    Scope.ACCOUNT_ADMIN: _("Change your own account: tokens, sessions, invitations"),
+    Scope.PLATFORM_ADMIN: _("Do what admins of the platform do, for an admin"),
+}
+
+# What a token needs beside a scope, so that it can find what it may change.
+_BRINGS: Mapping[Scope, frozenset[Scope]] = {
+    Scope.JOB_WRITE: frozenset({Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ}),
 }
 
 
 def roles_with(scope: Scope) -> list[str]:
     """The roles that hold a scope."""
     return [role for role, scopes in SCOPES_OF_ROLE.items() if scope in scopes]
+
+
+def complete(scopes: Iterable[Scope]) -> list[Scope]:
+    """The scopes with those that they are nothing without, in the order of the table. None stays none."""
+    chosen = set(scopes)
+    for scope in tuple(chosen):
+        chosen |= _BRINGS.get(scope, frozenset()) | ({Scope.NAMESPACE_READ} if scope in OF_NAMESPACES else set())
+    return [scope for scope in Scope if scope in chosen]
+
+
+def unknown(names: Iterable[str]) -> list[str]:
+    """Those that are no scopes."""
+    return sorted(set(names) - set(Scope))

@@ -10,6 +10,7 @@ from django.db.models import Q, QuerySet
 from portal.common.errors import NotFound
 from rbac.access import Actor
 from rbac.models import ApiToken, Membership, Namespace, Role, User
+from rbac.scopes import OF_NAMESPACES, SCOPES_OF_ROLE, Scope
 
 
 def namespaces_of(actor: Actor) -> list[Namespace]:
@@ -31,6 +32,19 @@ def members_of(namespace: Namespace) -> QuerySet[Membership]:
     return namespace.memberships.select_related("user").order_by("user__username")
 
 
+def people_of(namespace: Namespace) -> QuerySet[Membership]:
+    """The members who are people, by name of account."""
+    return members_of(namespace).filter(user__service_of=None)
+
+
+def abilities_in(namespace: Namespace, user: User) -> tuple[str | None, frozenset[Scope]]:
+    """The account's role in the namespace (None: no member) and what it may do there."""
+    role = Membership.objects.filter(namespace=namespace, user=user).values_list("role", flat=True).first()
+    if user.is_admin:
+        return role, frozenset(OF_NAMESPACES)
+    return role, SCOPES_OF_ROLE[role] if role else frozenset()
+
+
 def owners_of(namespace: Namespace) -> QuerySet[Membership]:
     """Those who can change the namespace: active accounts with the role of owner."""
     return namespace.memberships.filter(role=Role.OWNER, user__is_active=True)
@@ -38,7 +52,7 @@ def owners_of(namespace: Namespace) -> QuerySet[Membership]:
 
 def user_named(username: str) -> User:
     """The active account of that name. Raises NotFound."""
-    user = User.objects.filter(username=username, is_active=True).first()
+    user = User.objects.filter(username=username, is_active=True, service_of=None).first()
     if user is None:
         raise NotFound(f"There is no account {username!r}. An admin can open one.")
     return user
@@ -49,12 +63,22 @@ def tokens_of(user: User) -> QuerySet[ApiToken]:
     return ApiToken.objects.filter(user=user, revoked=None).order_by("-created", "-id")
 
 
+def service_tokens_of(namespace: Namespace) -> QuerySet[ApiToken]:
+    """The namespace's service tokens that have not been revoked, newest first."""
+    tokens = ApiToken.objects.filter(user__service_of=namespace, revoked=None)
+    return tokens.select_related("user", "created_by").order_by("-created", "-id")
+
+
 def digest_of(token: str) -> str:
     """What is kept of a token: it has 256 random bits, so a plain SHA-256 cannot be searched."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def token_behind(secret: str, now: datetime) -> ApiToken | None:
-    """The token that a caller shows, if it is valid now and its account is active."""
+    """The token that a caller shows, if it is valid now and its account is active. Its account is granted no more than
+    the scopes that the token is bound to."""
     valid = Q(revoked=None) & (Q(expires=None) | Q(expires__gt=now)) & Q(user__is_active=True)
-    return ApiToken.objects.filter(valid, digest=digest_of(secret)).select_related("user").first()
+    token = ApiToken.objects.filter(valid, digest=digest_of(secret)).select_related("user").first()
+    if token is not None and token.scopes:
+        token.user.granted = frozenset(token.scopes)
+    return token

@@ -1,27 +1,22 @@
-"""Changes of accounts, namespaces, members and tokens. Each in one transaction, with its row in the trail."""
+"""Changes of accounts, namespaces and members. Each in one transaction, with its row in the trail."""
 
 from __future__ import annotations
 
-import secrets
-from datetime import datetime
-
-from django.contrib.auth import authenticate, login, logout
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as FieldError
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from portal.common.errors import Conflict, Forbidden, NotFound, NotSignedIn, ValidationFailed
+from portal.common.errors import Conflict, NotFound, ValidationFailed
 from portal.common.time import now as wall_clock
-from rbac import audit, names, throttle
+from rbac import audit, names
 from rbac.access import namespace_for
-from rbac.models import ApiToken, Membership, Namespace, Role, User
+from rbac.access import require_admin as require_admin
+from rbac.closing import namespace_closing
+from rbac.models import Answer, ApiToken, Invitation, Membership, Namespace, Role, User
+from rbac.revocation import wake_sockets
 from rbac.scopes import Scope
-from rbac.selectors import digest_of, owners_of, tokens_of, user_named
-
-TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
-_TOKEN_BYTES = 32
-_WRONG = "The name or the password is wrong."
+from rbac.selectors import owners_of, user_named
 
 
 # --- Accounts --------------------------------------------------------------------------------------------------------
@@ -50,12 +45,6 @@ def create_user(
     return user
 
 
-def require_admin(actor: User) -> None:
-    """Raises Forbidden for everybody but admins of the platform."""
-    if not actor.is_admin:
-        raise Forbidden("Only admins of the platform may do this. Ask one of them.")
-
-
 def _validate_account(user: User, password: str | None) -> None:
     errors: dict[str, list[str]] = {}
     try:
@@ -73,39 +62,6 @@ def _validate_account(user: User, password: str | None) -> None:
         raise ValidationFailed(errors)
 
 
-# --- Sign-in ---------------------------------------------------------------------------------------------------------
-def check_password(request: HttpRequest, username: str, password: str) -> User:
-    """The account behind a name and a password, with its personal namespace.
-
-    Raises NotSignedIn with one sentence for every kind of failure, TooManyRequests after too many of them.
-    """
-    address = audit.address_of(request) or ""
-    throttle.check(username, address)
-    user = authenticate(request, username=username, password=password)
-    if not isinstance(user, User):
-        throttle.note_failure(username, address)
-        audit.record("sign-in.fail", username, actor=None, request=request)
-        raise NotSignedIn(_WRONG)
-    throttle.clear(username, address)
-    ensure_personal_namespace(user)
-    return user
-
-
-def sign_in(request: HttpRequest, username: str, password: str) -> User:
-    """Check the password and begin a session with a fresh key. Raises like ``check_password``."""
-    user = check_password(request, username, password)
-    login(request, user)
-    audit.record("sign-in", user.username, actor=user, request=request)
-    return user
-
-
-def sign_out(request: HttpRequest) -> None:
-    """End the session: its row and its data are gone, the cookie is worth nothing."""
-    if isinstance(request.user, User):
-        audit.record("sign-out", request.user.username, actor=request.user, request=request)
-    logout(request)
-
-
 @transaction.atomic
 def ensure_personal_namespace(user: User) -> Namespace:
     """The account's own namespace; made when it is not there yet."""
@@ -119,29 +75,6 @@ def ensure_personal_namespace(user: User) -> Namespace:
     Membership.objects.create(namespace=namespace, user=user, role=Role.OWNER)
     audit.record("namespace.create", namespace.name, actor=user, namespace=namespace, detail={"personal": True})
     return namespace
-
-
-# --- Tokens ----------------------------------------------------------------------------------------------------------
-@transaction.atomic
-def create_token(
-    *, actor: User, name: str, expires: datetime | None = None, request: HttpRequest | None = None
-) -> tuple[ApiToken, str]:
-    """A personal token and its secret, which is shown this once and not kept."""
-    secret = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
-    token = ApiToken.objects.create(user=actor, name=name, digest=digest_of(secret), expires=expires)
-    audit.record("token.create", name, actor=actor, detail={"id": str(token.pk)}, request=request)
-    return token, secret
-
-
-@transaction.atomic
-def revoke_token(*, actor: User, token_id: str, request: HttpRequest | None = None) -> None:
-    """Make one of the actor's own tokens worthless at once. Raises NotFound."""
-    token = tokens_of(actor).filter(pk=token_id).first()
-    if token is None:
-        raise NotFound("There is no such token of yours; it may have been revoked already.")
-    token.revoked = wall_clock()
-    token.save(update_fields=["revoked"])
-    audit.record("token.revoke", token.name, actor=actor, detail={"id": str(token.pk)}, request=request)
 
 
 # --- Namespaces and members ------------------------------------------------------------------------------------------
@@ -180,6 +113,7 @@ def set_member(
     detail = {"role": role, "before": before.role if before else None}
     action = "member.add" if created else "member.change"
     audit.record(action, username, actor=actor, namespace=namespace, detail=detail, request=request)
+    wake_sockets([user.pk])
     return membership
 
 
@@ -188,13 +122,65 @@ def remove_member(*, actor: User, namespace_name: str, username: str, request: H
     """Take an account out of a namespace; members may take out themselves. Raises NotFound, Forbidden, Conflict."""
     scope = Scope.NAMESPACE_READ if username == actor.username else Scope.NAMESPACE_ADMIN
     namespace = _locked(namespace_for(actor, namespace_name, scope))
-    membership = Membership.objects.filter(namespace=namespace, user__username=username).first()
-    if membership is None:
-        raise NotFound(f"{username!r} is no member of {namespace_name!r}.")
+    membership = _membership(namespace, username)
     _keep_an_owner(namespace, leaving=membership)
     membership.delete()
     detail = {"before": membership.role}
     audit.record("member.remove", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    wake_sockets([membership.user_id])
+
+
+@transaction.atomic
+def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpRequest | None = None) -> None:
+    """Make another member the owner in the actor's place, who stays as a developer.
+
+    Raises NotFound, Forbidden, and Conflict for a personal namespace, for oneself, and for who is no owner.
+    """
+    namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
+    if namespace.personal_of_id is not None:
+        raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
+    heir = _membership(namespace, username)
+    own = Membership.objects.filter(namespace=namespace, user=actor, role=Role.OWNER).first()
+    if own is None:
+        raise Conflict(f"You are no owner of {namespace_name!r}, so there is nothing that you could hand over.")
+    if heir.pk == own.pk:
+        raise Conflict("You own it already. Choose another member.")
+    Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
+    Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
+    detail = {"from": actor.username, "before": heir.role}
+    audit.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    wake_sockets([heir.user_id, actor.pk])
+
+
+def _membership(namespace: Namespace, username: str) -> Membership:
+    """A person's membership. Raises NotFound."""
+    people = Membership.objects.filter(namespace=namespace, user__service_of=None).select_related("user")
+    found = people.filter(user__username=username).first()
+    if found is None:
+        raise NotFound(f"{username!r} is no member of {namespace.name!r}.")
+    return found
+
+
+@transaction.atomic
+def close_namespace(*, actor: User, namespace_name: str, request: HttpRequest | None = None) -> None:
+    """Close a team's namespace: its members, tokens and invitations go with it, its name is never given again.
+
+    Raises NotFound, Forbidden, and Conflict for a personal one and while something in it objects, such as jobs.
+    """
+    namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
+    if namespace.personal_of_id is not None:
+        raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
+    namespace_closing.send(sender=Namespace, namespace=namespace)
+    now = wall_clock()
+    Namespace.objects.filter(pk=namespace.pk).update(closed=now)
+    members = list(namespace.memberships.values_list("user_id", "user__username", "role"))
+    namespace.memberships.all().delete()
+    User.objects.filter(service_of=namespace).update(is_active=False)
+    ApiToken.objects.filter(user__service_of=namespace, revoked=None).update(revoked=now)
+    Invitation.objects.filter(namespace=namespace, ended=None).update(ended=now, answer=Answer.WITHDRAWN)
+    detail = {"members": {name: role for _, name, role in members}}
+    audit.record("namespace.close", namespace.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    wake_sockets(user_id for user_id, _, _ in members)
 
 
 def _locked(namespace: Namespace) -> Namespace:

@@ -8,17 +8,20 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
 from rbac.models import Namespace, Role, User
-from tests.factories import make_member, make_namespace, make_user
+from tests.factories import LONG_AGO, make_member, make_namespace, make_token, make_user
 
 # Those who belong to the namespace, from much to little; then those who do not.
 MEMBERS = ("owner", "developer", "viewer")
 OUTSIDERS = ("stranger", "nobody")
 EVERYBODY = ("admin", *MEMBERS, *OUTSIDERS)
+# Whose credentials were good once: an owner whose account was closed, and an owner's token that was revoked.
+SHUT_OUT = ("disabled", "revoked")
 
 
 @dataclass(frozen=True)
 class Personas:
-    """``stranger`` has an account and a namespace, but is no member of ``team``; ``nobody`` is not signed in."""
+    """``stranger`` has an account and a namespace, but is no member of ``team``; ``nobody`` is not signed in;
+    ``disabled`` was an owner and signed in when the account was closed."""
 
     namespace: Namespace
     admin: User
@@ -27,6 +30,7 @@ class Personas:
     viewer: User
     stranger: User
     nobody: AnonymousUser
+    disabled: User
 
     def user(self, name: str) -> User | AnonymousUser:
         found: User | AnonymousUser = getattr(self, name)
@@ -34,6 +38,9 @@ class Personas:
 
     def client(self, name: str) -> Client:
         """A browser in which that person is signed in (``nobody``: is not). CSRF tokens are not asked for."""
+        if name == "revoked":
+            secret = make_token(self.owner, revoked=LONG_AGO)
+            return Client(headers={"authorization": f"Bearer {secret}"})
         client = Client()
         user = self.user(name)
         if isinstance(user, User):
@@ -42,8 +49,11 @@ class Personas:
 
 
 def make_personas() -> Personas:
-    people = {name: make_user(name) for name in (*MEMBERS, "stranger")}
+    people = {name: make_user(name) for name in (*MEMBERS, "stranger", "disabled")}
     namespace = make_namespace("team")
+    make_member(namespace, people["disabled"], Role.OWNER)
+    people["disabled"].is_active = False
+    people["disabled"].save()
     for name in MEMBERS:
         make_member(namespace, people[name], Role(name))
     make_namespace("elsewhere", owner=people["stranger"])

@@ -13,18 +13,20 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from jobs import services
 from jobs.models import Attempt, Job
 from tests.factories import make_attempt
-from tests.personas import EVERYBODY, Personas
+from tests.personas import EVERYBODY, SHUT_OUT, Personas
 
 pytestmark = pytest.mark.django_db
 NONE = "00000000-0000-4000-8000-000000000000"
 CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
 
 # What each of EVERYBODY is answered: admin, owner, developer, viewer, stranger, nobody. A body is always empty: 422
-# tells a caller who may do it that more is needed.
+# tells a caller who may do it that more is needed. The disabled and the revoked are answered like nobody, but that a
+# token that is no good is told so (401) where the session of nobody is led to the sign-in page (302).
 ALL = "200 200 200 200 200 200"
 SIGNED_IN = "200 200 200 200 200 401"
 MEMBERS = "200 200 200 200 404 401"
 OWN = "404 404 404 404 404 401"
+OWN_PAGE = "404 404 404 404 404 302"
 SIGNED_IN_PAGE = "200 200 200 200 200 302"
 MEMBERS_PAGE = "200 200 200 200 404 302"
 ADMIN = "422 403 403 403 403 401"
@@ -48,6 +50,26 @@ TABLE = {
     "GET tokens": SIGNED_IN_PAGE,
     "POST tokens": "422 422 422 422 422 302",
     "POST tokens/<uuid:token_id>/revoke": "404 404 404 404 404 302",
+    "GET sessions": SIGNED_IN_PAGE,
+    "POST sessions/end-all": "302 302 302 302 302 302",
+    "POST sessions/<str:handle>/end": OWN_PAGE,
+    "GET invitations": SIGNED_IN_PAGE,
+    "GET invitations/link/<str:secret>": OWN_PAGE,
+    "POST invitations/link/<str:secret>": OWN_PAGE,
+    "POST invitations/<uuid:invitation_id>/accept": OWN_PAGE,
+    "POST invitations/<uuid:invitation_id>/decline": OWN_PAGE,
+    # A form that is refused in words leads back to its page, as one that is done does.
+    "GET n/<str:ns>/members": MEMBERS_PAGE,
+    "POST n/<str:ns>/members/<str:username>/role": "302 302 302 302 302 302",
+    "POST n/<str:ns>/members/<str:username>/remove": "404 404 403 403 404 302",
+    "POST n/<str:ns>/members/<str:username>/hand-over": "404 404 403 403 404 302",
+    "POST n/<str:ns>/invitations": "302 302 302 302 302 302",
+    "POST n/<str:ns>/invitations/<uuid:invitation_id>/withdraw": "404 404 403 403 404 302",
+    "GET n/<str:ns>/abilities": MEMBERS_PAGE,
+    "GET n/<str:ns>/tokens": "200 200 403 403 404 302",
+    "POST n/<str:ns>/tokens": "422 422 403 403 404 302",
+    "POST n/<str:ns>/tokens/<uuid:token_id>/revoke": "404 404 403 403 404 302",
+    "POST n/<str:ns>/close": "302 302 403 403 404 302",
     "GET n/<str:ns>/jobs": MEMBERS_PAGE,
     "GET n/<str:ns>/jobs/new": "200 200 200 403 404 302",
     "GET n/<str:ns>/jobs/<uuid:job_id>": MEMBERS_PAGE,
@@ -60,6 +82,22 @@ TABLE = {
     f"GET {NS}/members": MEMBERS,
     f"POST {NS}/members": "422 422 403 403 404 401",
     f"DELETE {NS}/members/<str:username>": "404 404 403 403 404 401",
+    f"DELETE {NS}": "409 409 403 403 404 401",  # its job has not ended
+    f"GET {NS}/abilities": MEMBERS,
+    f"POST {NS}/hand-over": "422 422 403 403 404 401",
+    f"GET {NS}/invitations": "200 200 403 403 404 401",
+    f"POST {NS}/invitations": "422 422 403 403 404 401",
+    f"DELETE {NS}/invitations/<uuid:invitation_id>": "404 404 403 403 404 401",
+    f"GET {NS}/tokens": "200 200 403 403 404 401",
+    f"POST {NS}/tokens": "422 422 403 403 404 401",
+    f"DELETE {NS}/tokens/<uuid:token_id>": "404 404 403 403 404 401",
+    "GET api/v1/invitations": SIGNED_IN,
+    "POST api/v1/invitations/<uuid:invitation_id>/accept": OWN,
+    "POST api/v1/invitations/<uuid:invitation_id>/decline": OWN,
+    "GET api/v1/sessions": SIGNED_IN,
+    "DELETE api/v1/sessions": "204 204 204 204 204 401",
+    "DELETE api/v1/sessions/<str:handle>": OWN,
+    "POST api/v1/tokens": "422 422 422 422 422 401",
     "GET api/v1/tokens": SIGNED_IN,
     "DELETE api/v1/tokens/<uuid:token_id>": OWN,
     f"GET {NS}/quota": MEMBERS,
@@ -121,6 +159,9 @@ def address(route: str, job: Job) -> str:
         "public/<str:name>": "public/digits",
         "<str:username>": "ghost",
         "<uuid:token_id>": NONE,
+        "<uuid:invitation_id>": NONE,
+        "<str:handle>": "0" * 32,
+        "<str:secret>": "no-such-secret",
     }
     for name, value in values.items():
         route = route.replace(name, value)
@@ -137,6 +178,10 @@ def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: 
     method, _, route = call.partition(" ")
     told = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
     assert " ".join(map(str, told)) == expected
+    shut_out = [status(personas.client(name), method, address(route, job)) for name in SHUT_OUT]
+    nobody = told[-1]
+    assert shut_out[0] == nobody
+    assert shut_out[1] == (401 if route.startswith("api/") and nobody == 200 else nobody)
 
 
 def test_what_is_not_in_the_table_is_no_call(personas: Personas, job: Job) -> None:

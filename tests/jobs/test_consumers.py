@@ -9,6 +9,7 @@ import json
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from jobs.streams import store, tailer
 from jobs.streams.models import Block
 from portal.asgi import application
 from portal.common.doorbell import ring
-from rbac.models import Membership, User
+from rbac import tokens
+from rbac.models import Membership, Role, User
+from rbac.revocation import account_topic
 from tests.factories import make_attempt, make_job, make_token
 from tests.jobs.streams.conftest import Writer
 from tests.personas import EVERYBODY, OUTSIDERS, Personas, make_personas
@@ -243,7 +246,7 @@ def test_the_jobs_of_a_namespace_are_for_its_members(people: Personas, writer: W
 def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Writer, browser: Headers) -> None:
     def leave() -> None:
         Membership.objects.filter(user=people.viewer).delete()
-        ring(consumers._account_topic(people.viewer.pk))
+        ring(account_topic(people.viewer.pk))
 
     async def story() -> None:
         async with connected(browser) as socket:
@@ -255,6 +258,55 @@ def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Wri
             assert (error["id"], error["code"]) == ("s1", "not_found")
             await do(writer.lines, 1, 1)
             assert await socket.silent()
+
+    play(story)
+
+
+def bearer(secret: str) -> Headers:
+    return [(b"host", HOST), (b"authorization", f"Bearer {secret}".encode())]
+
+
+async def ready(socket: Socket) -> None:
+    """From here on it hears what is taken away from its account."""
+    await socket.ask(op="ping")
+    await socket.frame()
+
+
+def test_a_token_that_is_revoked_closes_its_socket(people: Personas) -> None:
+    token, secret = tokens.create_token(actor=people.viewer, name="program")
+
+    async def story() -> None:
+        async with connected(bearer(secret)) as socket:
+            await ready(socket)
+            await do(partial(tokens.revoke_token, actor=people.viewer, token_id=str(token.pk)))
+            assert await socket.closed() == 4401
+
+    play(story)
+
+
+def test_a_service_token_that_is_revoked_closes_its_socket(people: Personas) -> None:
+    token, secret = tokens.create_service_token(
+        actor=people.owner, namespace_name="team", name="nightly", role=Role.VIEWER
+    )
+    revoke = partial(tokens.revoke_service_token, actor=people.owner, namespace_name="team", token_id=str(token.pk))
+
+    async def story() -> None:
+        async with connected(bearer(secret)) as socket:
+            await ready(socket)
+            await do(revoke)
+            assert await socket.closed() == 4401
+
+    play(story)
+
+
+def test_signing_out_everywhere_closes_sockets_of_other_browsers(people: Personas) -> None:
+    there, here = headers_of(people.client("viewer")), people.client("viewer")
+
+    async def story() -> None:
+        async with connected(there) as socket:
+            await ready(socket)
+            await do(partial(here.post, "/sessions/end-all"))
+            assert await socket.closed() == 4401
 
     play(story)
 

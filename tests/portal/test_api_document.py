@@ -13,6 +13,7 @@ from drf_spectacular.drainage import GENERATOR_STATS, reset_generator_stats
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.validation import validate_schema
 
+from rbac.scopes import Scope
 from tests.factories import make_job
 from tests.personas import Personas
 
@@ -43,6 +44,10 @@ def document() -> dict[str, Any]:
 def test_it_is_valid_and_made_without_a_warning(document: dict[str, Any]) -> None:
     validate_schema(document)
     assert not GENERATOR_STATS
+
+
+def test_it_tells_of_every_scope(document: dict[str, Any]) -> None:
+    assert [scope for scope in Scope if f"`{scope}`" not in document["info"]["description"]] == []
 
 
 def routes(resolver: URLResolver, prefix: str = "/") -> Iterator[str]:

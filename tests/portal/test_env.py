@@ -55,3 +55,25 @@ def test_what_is_no_database_is_refused_with_what_to_write(monkeypatch, url: str
     monkeypatch.setenv("DATABASE", url)
     with pytest.raises(ImproperlyConfigured, match=r"DATABASE .* write postgresql://"):
         env.database("DATABASE")
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("smtp://h", {"EMAIL_HOST": "h", "EMAIL_PORT": 587, "EMAIL_USE_TLS": True}),
+        ("smtps://u%40x:p%3A@h:99", {"EMAIL_HOST_USER": "u@x", "EMAIL_HOST_PASSWORD": "p:", "EMAIL_PORT": 99}),
+        ("smtp+plain://h", {"EMAIL_PORT": 25, "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend"}),
+        ("", {"EMAIL_BACKEND": "django.core.mail.backends.console.EmailBackend"}),
+    ],
+)
+def test_a_mail_server_is_read(monkeypatch: pytest.MonkeyPatch, url: str, expected: dict) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", url)
+    found = env.mail_server("REGATTA_SOMETHING")
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("url", ["mail.example.org", "http://h", "smtp://", "smtp://h:many"])
+def test_what_is_no_mail_server_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", url)
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING"):
+        env.mail_server("REGATTA_SOMETHING")

@@ -31,10 +31,17 @@ def text_of(quoted: str) -> str:
 
 
 def texts_of_templates() -> set[str]:
-    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "portal" / "templates").rglob("*.html"))
-    blocks = re.findall(r"{% blocktranslate [^%]*%}(.*?){% endblocktranslate %}", pages)
+    templates = (ROOT / "portal" / "templates").rglob("*.*")
+    pages = "".join(path.read_text(encoding="utf-8") for path in templates if path.suffix in (".html", ".txt"))
+    blocks = re.findall(r"{% blocktranslate ?[^%]*%}(.*?){% endblocktranslate %}", pages)
     plain = re.findall(r"""{% translate (?:"([^"]*)"|'([^']*)')""", pages)
     return {double or single for double, single in plain} | {re.sub(r"{{ (\w+) }}", r"%(\1)s", text) for text in blocks}
+
+
+def texts_of_accounts() -> set[str]:
+    """What the room of accounts marks for translation in its code."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "rbac").rglob("*.py"))
+    return {text_of(text) for text in re.findall(r'\b(?:_|gettext|ngettext)\(((?:\s*"(?:[^"\\]|\\.)*")+)', sources)}
 
 
 def texts_of_scripts() -> set[str]:
@@ -44,8 +51,13 @@ def texts_of_scripts() -> set[str]:
 
 @pytest.mark.parametrize(
     ("domain", "texts"),
-    [("django", texts_of_templates()), ("django", set(SENTENCES)), ("djangojs", texts_of_scripts())],
-    ids=["templates", "sentences", "scripts"],
+    [
+        ("django", texts_of_templates()),
+        ("django", texts_of_accounts()),
+        ("django", set(SENTENCES)),
+        ("djangojs", texts_of_scripts()),
+    ],
+    ids=["templates", "accounts", "sentences", "scripts"],
 )
 def test_no_text_is_without_a_translation(domain: str, texts: set[str]) -> None:
     entries = entries_of(CATALOGUES / f"{domain}.po")

@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 
 from portal.common.errors import Conflict, Forbidden, NotFound, NotSignedIn, TooManyRequests, ValidationFailed
-from rbac import services
+from rbac import services, signing_in, tokens
 from rbac.models import AuditEntry, Membership, Role, User
 from tests.factories import make_namespace, make_user
 from tests.personas import Personas
@@ -19,8 +19,8 @@ def request_from(address: str):
 
 def test_the_first_sign_in_makes_a_personal_namespace_owned_by_the_account() -> None:
     user = make_user("carol", password=PASSWORD)
-    services.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
-    services.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+    signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+    signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
     assert [(m.namespace.name, m.role) for m in Membership.objects.filter(user=user)] == [("carol", Role.OWNER)]
 
 
@@ -35,7 +35,7 @@ def test_the_sentence_is_the_same_for_a_wrong_name_and_a_wrong_password() -> Non
     sentences = set()
     for username in ("carol", "nobody-of-that-name"):
         with pytest.raises(NotSignedIn) as refused:
-            services.check_password(request_from("10.0.0.1"), username, "wrong")
+            signing_in.check_password(request_from("10.0.0.1"), username, "wrong")
         sentences.add(refused.value.detail)
     assert len(sentences) == 1
 
@@ -43,7 +43,7 @@ def test_the_sentence_is_the_same_for_a_wrong_name_and_a_wrong_password() -> Non
 def fail_often(username: str, address: str) -> None:
     for _ in range(100):
         try:
-            services.check_password(request_from(address), username, "wrong")
+            signing_in.check_password(request_from(address), username, "wrong")
         except NotSignedIn:
             continue
         except TooManyRequests:
@@ -61,19 +61,19 @@ def test_guessing_is_throttled_even_with_the_right_password_at_last(few_attempts
     make_user("carol", password=PASSWORD)
     fail_often("carol", "10.0.0.1")
     with pytest.raises(TooManyRequests):
-        services.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+        signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
 
 
 def test_guessing_one_name_locks_out_nobody_else_behind_the_same_proxy(few_attempts: None) -> None:
     make_user("carol", password=PASSWORD)
     fail_often("mallory", "10.0.0.1")
-    assert services.check_password(request_from("10.0.0.1"), "carol", PASSWORD).username == "carol"
+    assert signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD).username == "carol"
 
 
 def test_guessing_does_not_lock_the_account_from_elsewhere(few_attempts: None) -> None:
     make_user("carol", password=PASSWORD)
     fail_often("carol", "10.0.0.1")
-    assert services.check_password(request_from("10.0.0.2"), "carol", PASSWORD).username == "carol"
+    assert signing_in.check_password(request_from("10.0.0.2"), "carol", PASSWORD).username == "carol"
 
 
 def test_only_admins_open_accounts(personas: Personas) -> None:
@@ -95,15 +95,15 @@ def test_a_weak_password_is_refused_beside_its_field(personas: Personas) -> None
 
 
 def test_a_token_is_not_kept_in_the_clear(personas: Personas) -> None:
-    token, secret = services.create_token(actor=personas.owner, name="laptop")
+    token, secret = tokens.create_token(actor=personas.owner, name="laptop")
     assert secret.startswith("rgt_")
     assert secret not in str(token.__dict__)
 
 
 def test_nobody_revokes_the_token_of_another(personas: Personas) -> None:
-    token, _ = services.create_token(actor=personas.owner, name="laptop")
+    token, _ = tokens.create_token(actor=personas.owner, name="laptop")
     with pytest.raises(NotFound):
-        services.revoke_token(actor=personas.developer, token_id=str(token.pk))
+        tokens.revoke_token(actor=personas.developer, token_id=str(token.pk))
 
 
 def test_the_last_owner_stays(personas: Personas) -> None:

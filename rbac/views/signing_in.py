@@ -1,11 +1,7 @@
-"""Sign-in, sign-out, the personal tokens, the language."""
+"""Signing in and out."""
 
 from __future__ import annotations
 
-from typing import cast
-from uuid import UUID
-
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -15,11 +11,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.common.errors import NotSignedIn, TooManyRequests
-from rbac import services
-from rbac.models import User
-from rbac.selectors import tokens_of
-
-_LONGEST_NAME = 100
+from rbac import signing_in
 
 
 def _way_on(request: HttpRequest) -> str:
@@ -41,7 +33,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _ask(request)
     try:
-        services.sign_in(request, request.POST.get("username", ""), request.POST.get("password", ""))
+        signing_in.sign_in(request, request.POST.get("username", ""), request.POST.get("password", ""))
     except NotSignedIn as error:
         return _ask(request, gettext("The name or the password is wrong."), error.status)
     except TooManyRequests as error:
@@ -57,29 +49,5 @@ def _ask(request: HttpRequest, error: str = "", status: int = 200) -> HttpRespon
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session. A form, not a link: no other site can sign somebody out."""
-    services.sign_out(request)
+    signing_in.sign_out(request)
     return redirect("sign-in")
-
-
-@never_cache
-@login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-def tokens(request: HttpRequest) -> HttpResponse:
-    """One's own tokens. The secret of a new one is in the answer to its form, and nowhere else."""
-    user = cast(User, request.user)
-    if request.method != "POST":
-        return render(request, "rbac/tokens.html", {"tokens": tokens_of(user)})
-    name = request.POST.get("name", "").strip()
-    if not 0 < len(name) <= _LONGEST_NAME:
-        error = gettext("Give the token a name of at most 100 characters.")
-        return render(request, "rbac/tokens.html", {"tokens": tokens_of(user), "error": error}, status=422)
-    fresh, secret = services.create_token(actor=user, name=name, request=request)
-    return render(request, "rbac/tokens.html", {"tokens": tokens_of(user), "fresh": fresh, "secret": secret})
-
-
-@login_required
-@require_POST
-def revoke_token(request: HttpRequest, token_id: UUID) -> HttpResponse:
-    """Make one of one's own tokens worthless."""
-    services.revoke_token(actor=cast(User, request.user), token_id=str(token_id), request=request)
-    return redirect("tokens")

@@ -1,0 +1,122 @@
+"""Signing in by a program, who one is, accounts, and the sessions of one's browsers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema, inline_serializer
+from rest_framework import serializers, status
+from rest_framework.permissions import AllowAny
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from portal.common.paging import paginate
+from rbac import (
+    schema,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
+    services,
+    signing_in,
+    tokens,
+)
+from rbac.access import account_of, require_admin, signed_in
+from rbac.api.shapes import DONE, page_of, read
+from rbac.models import Role, Session
+from rbac.selectors import namespaces_of
+
+
+class SignInInput(serializers.Serializer[Any]):
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(max_length=1024, trim_whitespace=False)
+    name = serializers.CharField(max_length=100, default="command line")
+
+
+class UserInput(serializers.Serializer[Any]):
+    username = serializers.CharField(max_length=150)
+    email = serializers.EmailField(allow_blank=True, default="")
+    password = serializers.CharField(max_length=1024, trim_whitespace=False)
+
+
+class RoleInNamespace(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    role = serializers.ChoiceField(choices=Role.choices, allow_null=True)
+
+
+class MeOutput(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    is_admin = serializers.BooleanField()
+    namespaces = RoleInNamespace(many=True)
+
+
+class SessionOutput(serializers.Serializer[Any]):
+    id = serializers.CharField(source="handle")
+    address = serializers.CharField(allow_null=True)
+    agent = serializers.CharField()
+    created = serializers.DateTimeField()
+    seen = serializers.DateTimeField()
+
+
+class AuthTokenView(APIView):
+    """Trade a name and a password for a personal token."""
+
+    # No session and no token is read here: a stale one must not stand in the way, nor a CSRF check.
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    @extend_schema(
+        request=SignInInput, responses={201: inline_serializer("NewToken", {"token": serializers.CharField()})}
+    )
+    def post(self, request: Request) -> Response:
+        body = read(SignInInput, request)
+        user = signing_in.check_password(request._request, body["username"], body["password"])
+        _, secret = tokens.create_token(actor=user, name=body["name"], request=request._request)
+        return Response({"token": secret}, status=status.HTTP_201_CREATED)
+
+
+class MeView(APIView):
+    """The account behind the request, and its roles."""
+
+    @extend_schema(responses=MeOutput)
+    def get(self, request: Request) -> Response:
+        actor = signed_in(request.user)
+        rooms = [{"name": room.name, "role": room.role} for room in namespaces_of(actor)]  # type: ignore[attr-defined]
+        return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": rooms})
+
+
+class UsersView(APIView):
+    """Accounts, for admins."""
+
+    @extend_schema(request=UserInput, responses={201: MeOutput})
+    def post(self, request: Request) -> Response:
+        require_admin(signed_in(request.user))
+        user = services.create_user(actor=signed_in(request.user), request=request._request, **read(UserInput, request))
+        body = {"username": user.username, "is_admin": user.is_admin, "namespaces": []}
+        return Response(body, status=status.HTTP_201_CREATED)
+
+
+class SessionsView(APIView):
+    """The browsers in which the caller is signed in."""
+
+    @extend_schema(responses=page_of(SessionOutput))
+    def get(self, request: Request) -> Response:
+        mine = signing_in.sessions_of(account_of(request.user))
+        return Response(paginate(mine, request.query_params, order=("-seen", "handle"), render=_session))
+
+    @extend_schema(operation_id="sessions_destroy_all", responses={204: DONE})
+    def delete(self, request: Request) -> Response:
+        """Sign out everywhere: all sessions end, and their sockets close. Tokens stay."""
+        actor = account_of(request.user)
+        signing_in.end_all_sessions(actor=actor, user=actor, request=request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class SessionView(APIView):
+    """One of the caller's sessions."""
+
+    @extend_schema(responses={204: DONE})
+    def delete(self, request: Request, handle: str) -> Response:
+        signing_in.end_session(actor=account_of(request.user), handle=handle, request=request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+def _session(session: Session) -> dict[str, Any]:
+    return dict(SessionOutput(session).data)

@@ -1,0 +1,27 @@
+"""What the calls of this room share: reading a body, the shape of a page."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from drf_spectacular.utils import OpenApiResponse, inline_serializer
+from rest_framework import serializers
+from rest_framework.request import Request
+
+DONE = OpenApiResponse(description="Done; nothing to tell.")
+
+
+@functools.cache
+def page_of(output: type[serializers.Serializer[Any]]) -> Any:
+    """The shape of a page of these, for the API document."""
+    fields = {"results": output(many=True), "next": serializers.CharField(allow_null=True)}
+    return inline_serializer(f"{output.__name__.removesuffix('Output')}Page", fields)
+
+
+def read(shape: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
+    """The request's body, checked. Raises the framework's ValidationError."""
+    body = shape(data=request.data)
+    body.is_valid(raise_exception=True)
+    checked: dict[str, Any] = body.validated_data
+    return checked

@@ -1,0 +1,49 @@
+"""What pages have in common: whose they are, the namespace of their address, and deeds that may be refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from django.contrib import messages
+from django.http import HttpRequest
+from django.utils.translation import gettext
+
+from portal.common.errors import Conflict, ValidationFailed
+from portal.common.sentences import told
+from rbac.access import namespace_for
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+
+LAST_NAMESPACE = "namespace"
+
+
+def user_of(request: HttpRequest) -> User:
+    """Who asks; the views are behind ``login_required``."""
+    return cast(User, request.user)
+
+
+def enter(request: HttpRequest, name: str, scope: Scope) -> Namespace:
+    """The namespace of the address, remembered as the one last looked at. Raises NotFound, Forbidden."""
+    namespace = namespace_for(user_of(request), name, scope)
+    if request.session.get(LAST_NAMESPACE) != name:
+        request.session[LAST_NAMESPACE] = name
+    return namespace
+
+
+def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool:
+    """Do it and tell the person so on the next page, or tell why not. Whether it was done.
+
+    What is not there and what the person may not do at all stay errors.
+    """
+    try:
+        deed()
+    except ValidationFailed as error:
+        for sentences in error.errors.values():
+            messages.error(request, told(sentences[0]))
+        return False
+    except Conflict as error:
+        messages.error(request, told(error.detail))
+        return False
+    messages.success(request, gettext(done))
+    return True

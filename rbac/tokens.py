@@ -1,0 +1,157 @@
+"""Tokens of accounts and service tokens of namespaces. Each change in one transaction, with its row in the trail."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from portal.common.errors import Conflict, NotFound, ValidationFailed
+from portal.common.time import now as wall_clock
+from rbac import audit, names
+from rbac.access import hold_open, namespace_for
+from rbac.models import ApiToken, Membership, Namespace, Role, User
+from rbac.revocation import wake_sockets
+from rbac.scopes import OF_NAMESPACES, Scope, complete, unknown
+from rbac.selectors import digest_of, service_tokens_of, tokens_of
+
+TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
+TOKENS_PER_ACCOUNT = 100
+LONGEST_LIFE_DAYS = 3650
+# A service token acts for a program that others may read: it never changes who is in the namespace.
+SERVICE_ROLES = (Role.VIEWER, Role.DEVELOPER)
+_TOKEN_BYTES = 32
+_TOKEN_NOT_THERE = "There is no such token of yours; it may have been revoked already."  # noqa: S105
+
+
+# --- Tokens of accounts ----------------------------------------------------------------------------------------------
+@transaction.atomic
+def create_token(
+    *,
+    actor: User,
+    name: str,
+    scopes: Sequence[str] = (),
+    expires: datetime | None = None,
+    request: HttpRequest | None = None,
+) -> tuple[ApiToken, str]:
+    """A personal token and its secret, which is shown this once and not kept. Without scopes it may do whatever its
+    account may.
+
+    Raises ValidationFailed, Conflict where the account has too many.
+    """
+    if tokens_of(actor).count() >= TOKENS_PER_ACCOUNT:
+        raise Conflict(f"You have {TOKENS_PER_ACCOUNT} tokens. Revoke those that you no longer use.")
+    return _issue(actor, actor, name, _checked(scopes), expires, None, request)
+
+
+def _issue(
+    actor: User,
+    user: User,
+    name: str,
+    scopes: Sequence[Scope],
+    expires: datetime | None,
+    namespace: Namespace | None,
+    request: HttpRequest | None,
+) -> tuple[ApiToken, str]:
+    secret = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
+    token = ApiToken.objects.create(
+        user=user, name=name, digest=digest_of(secret), scopes=list(scopes), expires=expires, created_by=actor
+    )
+    detail = {"id": str(token.pk), "scopes": list(scopes), "expires": expires.isoformat() if expires else None}
+    audit.record("token.create", name, actor=actor, namespace=namespace, detail=detail, request=request)
+    return token, secret
+
+
+def _checked(scopes: Sequence[str], allowed: Sequence[Scope] = tuple(Scope)) -> list[Scope]:
+    """The scopes, each with what it is nothing without. Raises ValidationFailed."""
+    wrong = unknown(scopes) or sorted(set(scopes) - set(allowed))
+    if wrong:
+        raise ValidationFailed({"scopes": [f"There is no scope {wrong[0]!r} here. Known are {', '.join(allowed)}."]})
+    return complete(Scope(scope) for scope in scopes)
+
+
+def in_days(days: int | None, now: datetime) -> datetime | None:
+    """The moment so many days from now; None stays none. Raises ValidationFailed."""
+    if days is None:
+        return None
+    if not 1 <= days <= LONGEST_LIFE_DAYS:
+        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {LONGEST_LIFE_DAYS}."]})
+    return now + timedelta(days=days)
+
+
+@transaction.atomic
+def revoke_token(*, actor: User, token_id: str, request: HttpRequest | None = None) -> None:
+    """Make one of the actor's own tokens worthless at once; its sockets close. Raises NotFound."""
+    token = tokens_of(actor).filter(pk=token_id).first()
+    if token is None:
+        raise NotFound(_TOKEN_NOT_THERE)
+    _revoke(token, actor=actor, namespace=None, request=request)
+
+
+def _revoke(token: ApiToken, *, actor: User, namespace: Namespace | None, request: HttpRequest | None) -> None:
+    token.revoked = wall_clock()
+    token.save(update_fields=["revoked"])
+    detail = {"id": str(token.pk)}
+    audit.record("token.revoke", token.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    wake_sockets([token.user_id])
+
+
+# --- Service tokens of namespaces ------------------------------------------------------------------------------------
+@transaction.atomic
+def create_service_token(
+    *,
+    actor: User,
+    namespace_name: str,
+    name: str,
+    role: Role,
+    scopes: Sequence[str] = (),
+    expires: datetime | None = None,
+    request: HttpRequest | None = None,
+) -> tuple[ApiToken, str]:
+    """A token for a program of the namespace: it outlives whoever made it, acts as an account of its own
+    (``<namespace>/<name>``), and cannot leave the namespace.
+
+    Raises NotFound, Forbidden, ValidationFailed, Conflict where the name is in use.
+    """
+    namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
+    hold_open(namespace)
+    if not names.is_label(name):
+        raise ValidationFailed({"name": [names.not_a_label(name)]})
+    if role not in SERVICE_ROLES:
+        raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
+    chosen = _checked(scopes, OF_NAMESPACES)
+    user = _service_account(namespace, name)
+    Membership.objects.create(namespace=namespace, user=user, role=role)
+    return _issue(actor, user, name, chosen or list(OF_NAMESPACES), expires, namespace, request)
+
+
+def _service_account(namespace: Namespace, name: str) -> User:
+    username = f"{namespace.name}/{name}"
+    if User.objects.filter(username=username).exists():
+        raise Conflict(f"There is, or was, a service token {name!r} in {namespace.name!r}. Choose another name.")
+    user = User(username=username, service_of=namespace)
+    user.set_unusable_password()
+    user.save()
+    return user
+
+
+@transaction.atomic
+def revoke_service_token(
+    *, actor: User, namespace_name: str, token_id: str, request: HttpRequest | None = None
+) -> None:
+    """End a service token and its account; what the account did stays. Raises NotFound, Forbidden."""
+    namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
+    token = service_tokens_of(namespace).filter(pk=token_id).first()
+    if token is None:
+        raise NotFound(f"There is no such service token in {namespace_name!r}; it may have been revoked already.")
+    end_service_account(token.user)
+    _revoke(token, actor=actor, namespace=namespace, request=request)
+
+
+def end_service_account(user: User) -> None:
+    """Nobody acts as this account again."""
+    Membership.objects.filter(user=user).delete()
+    User.objects.filter(pk=user.pk).update(is_active=False)

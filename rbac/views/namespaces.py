@@ -1,0 +1,209 @@
+"""The pages of a namespace that are about people: its members, invitations into it, what one may do, its end."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.common.errors import ValidationFailed
+from rbac import invitations, mail, services
+from rbac.access import may
+from rbac.models import Invitation, Role
+from rbac.pages import attempt, enter, user_of
+from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, SCOPES_OF_ROLE, Scope
+from rbac.selectors import abilities_in, people_of
+
+
+@never_cache
+@require_safe
+@login_required
+def members(request: HttpRequest, ns: str) -> HttpResponse:
+    """Who is in the namespace; for its owners, all that can be changed about that."""
+    return _members(request, ns)
+
+
+def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
+    """``link``: of an invitation that has just been made, shown this once."""
+    namespace = enter(request, ns, Scope.NAMESPACE_READ)
+    may_change = may(request.user, Scope.NAMESPACE_ADMIN, namespace)
+    context = {
+        "namespace": namespace,
+        "members": people_of(namespace),
+        "invitations": invitations.open_in(namespace) if may_change else [],
+        "may_change": may_change,
+        "roles": Role.values,
+        "own_role": abilities_in(namespace, user_of(request))[0],
+        "link": link,
+    }
+    return render(request, "rbac/members.html", context)
+
+
+@login_required
+@require_POST
+def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
+    """Another role for a member."""
+
+    def deed() -> None:
+        services.set_member(
+            actor=user_of(request), namespace_name=ns, username=username, role=_role(request), request=request
+        )
+
+    attempt(request, deed, _("The role has been changed."))
+    return redirect("members", ns=ns)
+
+
+def _role(request: HttpRequest) -> Role:
+    """The role that the form names. Raises ValidationFailed."""
+    try:
+        return Role(request.POST.get("role", ""))
+    except ValueError:
+        raise ValidationFailed({"role": ["Choose a role: viewer, developer or owner."]}) from None
+
+
+@login_required
+@require_POST
+def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
+    """Take a member out; oneself to leave."""
+    leaving = username == user_of(request).username
+
+    def deed() -> None:
+        services.remove_member(actor=user_of(request), namespace_name=ns, username=username, request=request)
+
+    done = _("You have left the namespace.") if leaving else _("The member has been removed.")
+    gone = attempt(request, deed, done) and leaving
+    return redirect("home") if gone and not user_of(request).is_admin else redirect("members", ns=ns)
+
+
+@login_required
+@require_POST
+def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
+    """Make another member the owner in one's own place."""
+
+    def deed() -> None:
+        services.hand_over(actor=user_of(request), namespace_name=ns, username=username, request=request)
+
+    attempt(request, deed, _("The namespace has been handed over. You are a developer in it now."))
+    return redirect("members", ns=ns)
+
+
+@login_required
+@require_POST
+def close(request: HttpRequest, ns: str) -> HttpResponse:
+    """Close the namespace; its name has to be written to show that it is meant."""
+    namespace = enter(request, ns, Scope.NAMESPACE_ADMIN)
+
+    def deed() -> None:
+        if request.POST.get("name", "") != namespace.name:
+            raise ValidationFailed({"name": ["Write the name of the namespace exactly, to show that you mean it."]})
+        services.close_namespace(actor=user_of(request), namespace_name=ns, request=request)
+
+    closed = attempt(request, deed, _("The namespace has been closed."))
+    return redirect("home") if closed else redirect("members", ns=ns)
+
+
+@require_safe
+@login_required
+def abilities(request: HttpRequest, ns: str) -> HttpResponse:
+    """What may I do here, and what other roles may."""
+    namespace = enter(request, ns, Scope.NAMESPACE_READ)
+    role, held = abilities_in(namespace, user_of(request))
+    rows = [
+        {
+            "scope": scope,
+            "text": gettext(DESCRIPTIONS[scope]),
+            "held": scope in held,
+            "roles": [scope in SCOPES_OF_ROLE[each] for each in Role.values],
+        }
+        for scope in OF_NAMESPACES
+    ]
+    context = {"namespace": namespace, "own_role": role, "roles": Role.values, "rows": rows}
+    return render(request, "rbac/abilities.html", context)
+
+
+# --- Invitations -----------------------------------------------------------------------------------------------------
+@login_required
+@require_POST
+def invite(request: HttpRequest, ns: str) -> HttpResponse:
+    """Invite by name or by address. The link for an address is shown on the answer, and nowhere else."""
+    links: list[str] = []
+
+    def deed() -> None:
+        made = invitations.invite(
+            actor=user_of(request),
+            namespace_name=ns,
+            who=request.POST.get("who", ""),
+            role=_role(request),
+            request=request,
+        )
+        links.append(mail.send_invitation(request, made))
+
+    attempt(request, deed, _("The invitation has been made."))
+    return _members(request, ns, links[0]) if links and links[0] else redirect("members", ns=ns)
+
+
+@login_required
+@require_POST
+def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> HttpResponse:
+    """Take an invitation back."""
+
+    def deed() -> None:
+        invitations.withdraw(
+            actor=user_of(request), namespace_name=ns, invitation_id=str(invitation_id), request=request
+        )
+
+    attempt(request, deed, _("The invitation has been withdrawn."))
+    return redirect("members", ns=ns)
+
+
+@never_cache
+@require_safe
+@login_required
+def own_invitations(request: HttpRequest) -> HttpResponse:
+    """What one is invited to."""
+    return render(request, "rbac/invitations.html", {"invitations": invitations.open_for(user_of(request))})
+
+
+@login_required
+@require_POST
+def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) -> HttpResponse:
+    """Accept or decline what one's account was invited to."""
+    user = user_of(request)
+    invitation = invitations.own(user, str(invitation_id))
+    if answer == "decline":
+        attempt(
+            request,
+            lambda: invitations.decline(actor=user, invitation=invitation, request=request),
+            _("The invitation has been declined."),
+        )
+        return redirect("own-invitations")
+    return _accept(request, invitation)
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def invitation_link(request: HttpRequest, secret: str) -> HttpResponse:
+    """Where the link of a letter leads: who invites whom to what, and a button."""
+    invitation = invitations.behind_link(secret)
+    if request.method == "POST":
+        return _accept(request, invitation)
+    return render(request, "rbac/invitation.html", {"invitation": invitation, "secret": secret})
+
+
+def _accept(request: HttpRequest, invitation: Invitation) -> HttpResponse:
+    user = user_of(request)
+    name = invitation.namespace.name
+    if attempt(
+        request,
+        lambda: invitations.accept(actor=user, invitation=invitation, request=request),
+        _("Welcome: you are a member now."),
+    ):
+        return redirect("jobs", ns=name)
+    return redirect("own-invitations")

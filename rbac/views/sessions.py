@@ -1,0 +1,40 @@
+"""The page of one's sessions: where one is signed in, and the end of that."""
+
+from __future__ import annotations
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from rbac import signing_in
+from rbac.pages import user_of
+
+
+@never_cache
+@require_safe
+@login_required
+def sessions(request: HttpRequest) -> HttpResponse:
+    """Every browser in which the account is signed in."""
+    rows = [
+        {"session": session, "present": signing_in.is_present(request, session)}
+        for session in signing_in.sessions_of(user_of(request))
+    ]
+    return render(request, "rbac/sessions.html", {"rows": rows})
+
+
+@login_required
+@require_POST
+def end(request: HttpRequest, handle: str) -> HttpResponse:
+    """Sign one browser out."""
+    signing_in.end_session(actor=user_of(request), handle=handle, request=request)
+    return redirect("sessions")
+
+
+@login_required
+@require_POST
+def end_all(request: HttpRequest) -> HttpResponse:
+    """Sign out everywhere, here too."""
+    signing_in.end_all_sessions(actor=user_of(request), user=user_of(request), request=request)
+    return redirect("sign-in")

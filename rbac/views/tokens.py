@@ -1,0 +1,130 @@
+"""The pages of tokens: one's own, and the service tokens of a namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.common.errors import Conflict, ValidationFailed
+from portal.common.sentences import told
+from portal.common.time import now as wall_clock
+from rbac import tokens
+from rbac.models import ApiToken, Role
+from rbac.pages import attempt, enter, user_of
+from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
+from rbac.selectors import service_tokens_of, tokens_of
+
+_LONGEST_NAME = 100
+# Days of life that the forms offer; the empty one means for ever.
+_LIVES = ("30", "90", "365", "")
+_USUAL_LIFE = "90"
+
+
+def _choices(scopes: tuple[Scope, ...]) -> dict[str, Any]:
+    """What the form of a new token offers."""
+    return {
+        "scopes": [{"name": scope, "text": gettext(DESCRIPTIONS[scope])} for scope in scopes],
+        "lives": _LIVES,
+        "usual_life": _USUAL_LIFE,
+    }
+
+
+def _days(request: HttpRequest) -> int | None:
+    """The life that the form asks for. Raises ValidationFailed."""
+    raw = request.POST.get("days", _USUAL_LIFE)
+    if raw not in _LIVES:
+        raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
+    return int(raw) if raw else None
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def own(request: HttpRequest) -> HttpResponse:
+    """One's own tokens. The secret of a new one is in the answer to its form, and nowhere else."""
+    context = {"tokens": tokens_of(user_of(request)), **_choices(tuple(Scope))}
+    return _page(request, "rbac/tokens.html", context, lambda: _make_own(request))
+
+
+def _make_own(request: HttpRequest) -> tuple[ApiToken, str]:
+    name = request.POST.get("name", "").strip()
+    if not 0 < len(name) <= _LONGEST_NAME:
+        raise ValidationFailed({"name": ["Give the token a name of at most 100 characters."]})
+    expires = tokens.in_days(_days(request), wall_clock())
+    scopes = request.POST.getlist("scopes")
+    return tokens.create_token(actor=user_of(request), name=name, scopes=scopes, expires=expires, request=request)
+
+
+def _page(
+    request: HttpRequest, template: str, context: dict[str, Any], make: Callable[[], tuple[ApiToken, str]]
+) -> HttpResponse:
+    """The page, and on a POST the token that was made, or why not."""
+    if request.method != "POST":
+        return render(request, template, context)
+    try:
+        fresh, secret = make()
+    except ValidationFailed as error:
+        sentence = next(iter(error.errors.values()))[0]
+        return render(request, template, {**context, "error": told(sentence)}, status=error.status)
+    except Conflict as error:
+        return render(request, template, {**context, "error": told(error.detail)}, status=error.status)
+    return render(request, template, {**context, "fresh": fresh, "secret": secret})
+
+
+@login_required
+@require_POST
+def revoke_own(request: HttpRequest, token_id: UUID) -> HttpResponse:
+    """Make one of one's own tokens worthless."""
+    tokens.revoke_token(actor=user_of(request), token_id=str(token_id), request=request)
+    return redirect("tokens")
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def of_namespace(request: HttpRequest, ns: str) -> HttpResponse:
+    """The service tokens of a namespace, for its owners."""
+    namespace = enter(request, ns, Scope.NAMESPACE_ADMIN)
+    context = {
+        "namespace": namespace,
+        "tokens": service_tokens_of(namespace),
+        "roles": list(tokens.SERVICE_ROLES),
+        **_choices(OF_NAMESPACES),
+    }
+    return _page(request, "rbac/service_tokens.html", context, lambda: _make_service(request, ns))
+
+
+def _make_service(request: HttpRequest, ns: str) -> tuple[ApiToken, str]:
+    role = request.POST.get("role", Role.DEVELOPER)
+    if role not in tokens.SERVICE_ROLES:
+        raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
+    return tokens.create_service_token(
+        actor=user_of(request),
+        namespace_name=ns,
+        name=request.POST.get("name", "").strip(),
+        role=Role(role),
+        scopes=request.POST.getlist("scopes"),
+        expires=tokens.in_days(_days(request), wall_clock()),
+        request=request,
+    )
+
+
+@login_required
+@require_POST
+def revoke_of_namespace(request: HttpRequest, ns: str, token_id: UUID) -> HttpResponse:
+    """End a service token."""
+
+    def deed() -> None:
+        tokens.revoke_service_token(actor=user_of(request), namespace_name=ns, token_id=str(token_id), request=request)
+
+    attempt(request, deed, _("The token has been revoked."))
+    return redirect("service-tokens", ns=ns)
