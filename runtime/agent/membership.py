@@ -48,6 +48,7 @@ class Membership:
         self._on_members = on_members
         self._on_registered = on_registered
         self._on_lost = on_lost
+        self._key = contract.member_key(settings.job_id, settings.attempt, settings.role, settings.index)
         self._connecting = threading.Lock()
         self._store: CoordinationStore | None = None
         self._watch: Watch | None = None
@@ -96,9 +97,8 @@ class Membership:
         store = self._connected()
         if self._lease is None or not self._lease.alive:
             self._lease = store.grant(settings.lease, self._on_lost)
-        key = contract.member_key(settings.job_id, settings.attempt, settings.role, settings.index)
         body = {"role": settings.role, "index": settings.index, "address": address}
-        answer = store.put(key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
+        answer = store.put(self._key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
         # After a lost answer the entry in the way may be our own.
         if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
             if settings.life > 1 and time.monotonic() < self._patient_until:
@@ -142,7 +142,13 @@ class Membership:
             self._tell(happening.revision, known.values())
 
     def _tell(self, revision: int, entries: Iterable[Versioned]) -> None:
-        self._on_members(revision, [_member(entry) for entry in sorted(entries, key=lambda entry: entry.key)])
+        there = (entry for entry in entries if entry.key != self._key or self._holds(entry))
+        self._on_members(revision, [_member(entry) for entry in sorted(there, key=lambda entry: entry.key)])
+
+    def _holds(self, entry: Versioned) -> bool:
+        """Whether the registration is this life's. That of the life before, which has yet to run out, would be taken by
+        our process for its own: it would speak with the incarnation of one that is gone."""
+        return self._lease is not None and entry.lease == self._lease.id
 
     def _connected(self) -> CoordinationStore:
         # Imported late: the agent's process should start before the store's client is loaded.

@@ -12,7 +12,7 @@ from typing import NoReturn, Protocol
 from runtime.channel import Channel, Members
 from runtime.contract import EXIT_RESTART, PSERVER, Environment, Member
 from runtime.data import catalogue
-from runtime.errors import Leaving, Lost, UsageError
+from runtime.errors import Leaving, Lost, Refused, UsageError
 from runtime.master.messages import serving
 from runtime.master.table import partition
 from runtime.protocol.client import Client
@@ -24,6 +24,8 @@ from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
 
 # How long a trainer waits for the other processes of the job to come up.
 GATHER_SECONDS = 60.0
+# How servers refuse a process that has lost its place, as one that stood still for longer than its lease.
+REPLACED = ("fenced", "replaced")
 
 
 class Surroundings(Protocol):
@@ -157,7 +159,8 @@ def leave_on_sigterm(leave: Callable[[str], object]) -> None:
 
 
 def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManager[None]]:
-    """A context in which the loss of another process, or the wish to end, leads to ``give_up`` with the reason."""
+    """A context in which the loss of another process or of the own place, or the wish to end, leads to ``give_up``
+    with the reason."""
 
     @contextmanager
     def guarded() -> Iterator[None]:
@@ -165,6 +168,10 @@ def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManag
             yield
         except (Lost, Leaving) as error:
             give_up(str(error))
+        except Refused as refused:
+            if refused.code not in REPLACED:
+                raise
+            give_up(refused.why)
 
     return guarded
 

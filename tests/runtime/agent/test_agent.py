@@ -363,6 +363,35 @@ def test_a_replica_whose_agent_was_killed_is_gone_when_the_lease_of_its_settings
     store.close()
 
 
+def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.directory.mkdir(parents=True)
+    store = coordination.connect(replica.store)
+    before = store.put(contract.member_key("job", 1, "trainer", 0), b'{"role": "trainer", "index": 0}',
+                       lease=store.grant(60.0))  # fmt: skip
+    other = store.put(contract.member_key("job", 1, "master", 0), b'{"role": "master", "index": 0}')
+    replica.start(
+        """
+        import json, os, socket
+        link = socket.socket(fileno=int(os.environ["REGATTA_AGENT_FD"]))
+        link.sendall(b'{"op": "hello", "address": ""}\\n')
+        for line in link.makefile("rb"):
+            print([member["incarnation"] for member in json.loads(line)["members"]], flush=True)
+        """,
+        LIFE=2,
+    )
+    portal.wait_until(lambda: bool(portal.texts("stdout")))
+    store.delete(before.key)
+    portal.wait_until(lambda: len(json.loads(portal.texts("stdout")[-1])) == 2)
+    mine = store.get(before.key)
+    told = [json.loads(text) for text in portal.texts("stdout")]
+    assert told[0] == [other.create_revision]
+    assert told[-1] == [other.create_revision, mine.create_revision]
+    assert not any(before.create_revision in incarnations for incarnations in told)
+    store.close()
+
+
 @pytest.mark.etcd
 def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_sentence(replica: Replica, guarded: EtcdServer) -> None:
     report = replica.run(JOINED, COORDINATION=f"etcd://somebody:wrong@{guarded.server}")
