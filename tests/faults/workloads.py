@@ -32,6 +32,7 @@ def queue(job: Job, recorder: Recorder) -> None:
         if isinstance(answer, Task):
             key = {"pass_id": answer.pass_id, "task": answer.task_id, "epoch": answer.epoch}
             recorder.note("got", **key)
+            time.sleep(pause())
             recorder.note("finished" if source.done(answer) else "stale", **key)
         elif isinstance(answer, Wait) and answer.seconds:
             recorder.note("waited")
@@ -40,14 +41,13 @@ def queue(job: Job, recorder: Recorder) -> None:
 def bank(job: Job, recorder: Recorder) -> None:
     """W2: every step takes a whole number out of an account on each server."""
     servers = contract.read().pservers
-    pause = float(os.environ.get("REGATTA_FAULTS_PAUSE", "0"))
     accounts = _one_name_for_each(servers)
     params = job.params({name: np.zeros(ELEMENTS, "f4") for name in accounts}, opt=dist.SGD(1.0))
     recorder.note("joined", **_seen(params))
     for x, _y in job.steps(job.reader(batch=1)):
         amount = UNIT * (1 + (int(x[0][0]) + job.trainer) % 3)
         recorder.note("pushing", amount=amount)
-        time.sleep(pause)
+        time.sleep(pause())
         params.push_pull({name: np.full(ELEMENTS, amount, "f4") for name in accounts})
         recorder.note("pulled", **_seen(params))
     params.pull()
@@ -81,6 +81,11 @@ def squared_error(weights: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray
     at = np.stack([(x[:, 0] % 17) / 17, x[:, 1]], axis=1)
     error = at @ weights - (3.0 * at[:, 0] - 1.0 + 0.01 * np.sin(x[:, 0]))
     return float((error**2).mean()), 2 * at.T @ error / len(x)
+
+
+def pause() -> float:
+    """How long a step of work takes."""
+    return float(os.environ.get("REGATTA_FAULTS_PAUSE", "0"))
 
 
 def _seen(params: dist.Params) -> Mapping[str, object]:
