@@ -7,6 +7,7 @@ are received straight into memory that the caller provides.
 from __future__ import annotations
 
 import socket
+import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,10 +17,13 @@ from runtime.errors import Leaving, WireError
 from runtime.protocol import frames
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
 
-# Frames that leave in one system call; the kernel takes at most 1024 buffers, two for each frame.
+# What leaves in one system call: few enough bytes to be in the cache still after the checksum was made, and of the 1024
+# buffers that the kernel takes at most two for each frame.
+BYTES_PER_CALL = 1 << 20
 FRAMES_PER_CALL = 256
 # How often a waiting call looks whether it should give up.
 LOOK_SECONDS = 0.5
+_LOOK = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
 
 Block = tuple[Header, memoryview]
 Allocate = Callable[[Header], memoryview]
@@ -52,6 +56,10 @@ class Connection:
 
     def __init__(self, link: socket.socket, leaving: Callable[[], bool] = lambda: False) -> None:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel ends calls that wait too long. Python's own timeouts would take two more system calls each.
+        link.settimeout(None)
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            link.setsockopt(socket.SOL_SOCKET, option, _LOOK)
         self._link = link
         self._leaving = leaving
         self._header = bytearray(HEADER_BYTES)
@@ -72,24 +80,25 @@ class Connection:
         blocks = message.blocks
         body = frames.to_json(message.body)
         parts: list[frames.Buffer] = [frames.pack(_mark(message.head, last=not blocks), body), body]
+        size = 0
         for number, (header, payload) in enumerate(blocks, start=1):
             parts += [frames.pack(_mark(header, last=number == len(blocks)), payload), payload]
-            if len(parts) >= 2 * FRAMES_PER_CALL:
+            size += payload.nbytes
+            if size >= BYTES_PER_CALL or len(parts) >= 2 * FRAMES_PER_CALL:
                 self._send_parts(parts, deadline)
-                parts = []
+                parts, size = [], 0
         self._send_parts(parts, deadline)
 
     def _send_parts(self, parts: Sequence[frames.Buffer], deadline: float) -> None:
         waiting = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
         while waiting:
-            self._link.settimeout(_remaining(deadline))
             try:
-                sent = self._link.sendmsg(waiting)
-            except TimeoutError:
-                raise DeadlinePassed("The peer does not take what is sent to it.") from None
+                waiting = _after(waiting, self._link.sendmsg(waiting))
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise DeadlinePassed("The peer does not take what is sent to it.") from None
             except OSError as error:
                 raise Closed(f"The connection broke while sending: {error.strerror or error}.") from None
-            waiting = _after(waiting, sent)
 
     # --- Receiving ---------------------------------------------------------------------------------------------------
     def receive(self, deadline: float, allocate: Allocate = refuse_blocks) -> Message:
@@ -117,11 +126,10 @@ class Connection:
 
     def _fill(self, memory: memoryview, deadline: float) -> None:
         while memory.nbytes:
-            self._link.settimeout(min(LOOK_SECONDS, _remaining(deadline)))
             try:
-                got = self._link.recv_into(memory)
-            except TimeoutError:
-                self._look()
+                got = self._link.recv_into(memory, 0, socket.MSG_WAITALL)
+            except BlockingIOError:
+                self._look(deadline)
                 continue
             except OSError as error:
                 raise Closed(f"The connection broke while receiving: {error.strerror or error}.") from None
@@ -129,21 +137,16 @@ class Connection:
                 raise Closed("The peer closed the connection.")
             memory = memory[got:]
 
-    def _look(self) -> None:
+    def _look(self, deadline: float) -> None:
         if self._leaving():
             raise Leaving("This process was asked to end while it waited for an answer.")
+        if time.monotonic() >= deadline:
+            raise DeadlinePassed("The peer did not answer in time.")
 
 
 def _mark(header: Header, last: bool) -> Header:
     flags = header.flags | Flag.LAST if last else header.flags & ~Flag.LAST
     return header._replace(flags=flags)
-
-
-def _remaining(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise DeadlinePassed("The peer did not answer in time.")
-    return left
 
 
 def _after(views: list[memoryview], sent: int) -> list[memoryview]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,16 +12,40 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-def weighted(blocks: Iterable[Sequence[Array]], weights: Sequence[float]) -> Iterator[Array]:
-    """The mean of each tuple of blocks, summed in order of ``weights``; its memory is used again for the next one."""
-    rooms: dict[str, tuple[Array, Array]] = {}
-    for block in blocks:
-        kind, size = block[0].dtype.str, block[0].size
-        if kind not in rooms or rooms[kind][0].size < size:
-            rooms[kind] = (np.empty_like(block[0]), np.empty_like(block[0]))
-        mean, term = (room[:size] for room in rooms[kind])
-        np.multiply(block[0], weights[0], out=mean)
-        for gradient, weight in zip(block[1:], weights[1:], strict=True):
-            np.multiply(gradient, weight, out=term)
-            np.add(mean, term, out=mean)
-        yield mean
+class Means:
+    """Makes means one after the other. Its memory is kept: fresh memory would cost more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, tuple[Array, Array]] = {}
+
+    def weighted(self, blocks: Iterable[Sequence[Array]], weights: Sequence[float]) -> Iterator[Array]:
+        """The mean of each tuple of blocks, summed in order of ``weights``; good until the next one is asked for."""
+        mean_of = _plain if len(set(weights)) == 1 and math.frexp(weights[0])[0] == _POWER_OF_TWO else _weighted
+        for block in blocks:
+            mean, term = self._room(block[0])
+            mean_of(block, weights, mean, term)
+            yield mean
+
+    def _room(self, like: Array) -> tuple[Array, Array]:
+        kept = self._rooms.get(like.dtype.str)
+        if kept is None or kept[0].size < like.size:
+            kept = self._rooms[like.dtype.str] = (np.empty_like(like), np.empty_like(like))
+        return kept[0][: like.size], kept[1][: like.size]
+
+
+_POWER_OF_TWO = 0.5  # the mantissa of one, as ``math.frexp`` gives it
+
+
+def _weighted(block: Sequence[Array], weights: Sequence[float], mean: Array, term: Array) -> None:
+    np.multiply(block[0], weights[0], out=mean)
+    for gradient, weight in zip(block[1:], weights[1:], strict=True):
+        np.multiply(gradient, weight, out=term)
+        np.add(mean, term, out=mean)
+
+
+def _plain(block: Sequence[Array], weights: Sequence[float], mean: Array, _term: Array) -> None:
+    """The same bits in fewer passes: to scale by a power of two is exact, before the sum or after it."""
+    np.add(block[0], block[1], out=mean)
+    for gradient in block[2:]:
+        np.add(mean, gradient, out=mean)
+    np.multiply(mean, weights[0], out=mean)

@@ -16,9 +16,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from runtime.pserver import kernels, means
+from runtime.pserver import kernels
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
+from runtime.pserver.means import Means
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.pace import Pace
 from runtime.pserver.snapshot import Kept, Snapshot
@@ -108,6 +109,7 @@ class Shard:
         self.places: tuple[BlockPlace, ...] = ()
         self.parameters: list[Array] = []
         self._optimiser = Optimiser()
+        self._means = Means()
         self._state: list[tuple[Array, ...]] = []
         self.ready = False
         self.version = 0
@@ -350,7 +352,7 @@ class Shard:
         while contributors := self._barrier.contributors(self.version, self._pushed):
             steps = [self._pushed.pop(index) for index in contributors]
             self.records += sum(step.samples for _ticket, step in steps)
-            self._update(_weighted_mean([step for _ticket, step in steps]), 1.0)
+            self._update(self._mean([step for _ticket, step in steps]), 1.0)
             for index, (ticket, step) in zip(contributors, steps, strict=True):
                 self._applied[index] = step.seq
                 out.append(Release(ticket, Outcome.DONE, self.version))
@@ -367,6 +369,18 @@ class Shard:
         self.late += len(late)
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
 
+    def _mean(self, steps: Sequence[Step]) -> Iterable[Array]:
+        """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).
+
+        Empty if there are no samples at all. Block by block, each good until the next is asked for.
+        """
+        steps = [step for step in steps if step.samples]
+        if len(steps) <= 1:
+            return steps[0].gradients if steps else ()
+        total = sum(step.samples for step in steps)
+        blocks = zip(*(step.gradients for step in steps), strict=True)
+        return self._means.weighted(blocks, [step.samples / total for step in steps])
+
     def _update(self, gradients: Iterable[Array], scale: float) -> None:
         """Make the next version; without gradients it is the same as the last."""
         if (snapshot := self.cut_when_due()) is not None:
@@ -374,19 +388,6 @@ class Shard:
         self.version += 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
             self._optimiser.apply(parameter, gradient, state, self.version, scale)
-
-
-def _weighted_mean(steps: Sequence[Step]) -> Iterable[Array]:
-    """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).
-
-    Empty if there are no samples at all. Block by block, each good until the next is asked for.
-    """
-    steps = [step for step in steps if step.samples]
-    if len(steps) <= 1:
-        return steps[0].gradients if steps else ()
-    total = sum(step.samples for step in steps)
-    blocks = zip(*(step.gradients for step in steps), strict=True)
-    return means.weighted(blocks, [step.samples / total for step in steps])
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:
