@@ -15,7 +15,7 @@ from typing import Any
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_noop as _
 
-# ``{word}`` stands for anything that is not empty; what it stands for is looked up in its turn.
+# ``{word}`` stands for anything that is not empty, ``{file}`` for one word; what it stands for is looked up in turn.
 SENTENCES: tuple[str, ...] = (
     # How a job goes
     _("Submitted."),
@@ -333,7 +333,21 @@ SENTENCES: tuple[str, ...] = (
     _("Another process runs as {replica} now; this one has to end."),
     _("This request belongs to another attempt of a job; its sender should end."),
     _("This process was asked to end while it waited for the master."),
+    _(
+        "This job runs two versions of the runtime: the peer speaks version {theirs} of the protocol, this "
+        "process version {ours}."
+    ),
+    _("Cancel the job and run it again; all its replicas are then of one version."),
+    _(
+        "{server} would need {needed} for its part of the parameters ({values} of values, {state} of the "
+        "optimiser's state, and room for {copies}) and has {limit}."
+    ),
+    _("the gradients and a copy for checkpoints"),
+    _("the gradients"),
+    _("Ask for more memory for role pserver, or for more of them."),
     # What a script is told
+    _("{error} in {file} line {line}"),
+    _("dist.init() was called before in this process; use the job that it gave."),
     _("A batch has at least one record, not {count}."),
     _("This job has its parameters already; put all arrays into one dict."),
     _("Save the model below the output directory, as in save_model('model.npz'), not {path}."),
@@ -511,8 +525,13 @@ def _patterns() -> Iterator[tuple[re.Pattern[str], str]]:
     """The table, those with the most words of their own first: they say most exactly what they mean."""
     for original in sorted(SENTENCES, key=lambda text: -len(_PLACE.sub("", text))):
         pieces = _PLACE.split(original)
-        literal = [re.escape(piece) if index % 2 == 0 else f"(?P<{piece}>.+?)" for index, piece in enumerate(pieces)]
+        literal = [re.escape(piece) if index % 2 == 0 else _place(piece) for index, piece in enumerate(pieces)]
         yield re.compile("".join(literal), re.DOTALL), original
+
+
+def _place(name: str) -> str:
+    """Anything, but a file is one word: where it stands between others, it does not take theirs."""
+    return rf"(?P<{name}>\S+?)" if name == "file" else f"(?P<{name}>.+?)"
 
 
 _PATTERNS = tuple(_patterns())

@@ -139,7 +139,10 @@ def unpack(data: Buffer) -> Header:
     if magic != MAGIC:
         raise WireError(f"These bytes are no frame: they begin with {magic.hex()} where {MAGIC.hex()} is due.")
     if version != VERSION:
-        raise WireError(f"The peer speaks version {version} of the protocol, this process version {VERSION}.")
+        raise WireError(
+            f"This job runs two versions of the runtime: the peer speaks version {version} of the protocol, this "
+            f"process version {VERSION}. Cancel the job and run it again; all its replicas are then of one version."
+        )
     dtype = flags >> _DTYPE_SHIFT & _DTYPE_MASK
     header = Header(_op(op), Flag(flags & _FLAG_MASK), DType(dtype), *numbers)
     if header.size > MAX_PAYLOAD:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import signal
 import sys
 import threading
@@ -23,6 +24,7 @@ from runtime.pserver import keeper
 from runtime.pserver.declaration import SYNC, Mode
 from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.rate import RECORDS_PER_SECOND
+from runtime.pserver.room import Room
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
@@ -90,6 +92,12 @@ def main() -> int:
         return contract.EXIT_RESTART
 
 
+def _room(environment: Environment) -> Room:
+    """As much memory as the agent has allowed."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    return Room(environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir))
+
+
 def _telling(channel: Channel, index: int) -> Callable[[int, float], object]:
     """Puts the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
     if index:
@@ -104,7 +112,10 @@ def _serve(environment: Environment) -> int:
     if checkpoints:
         checkpoints.restore(shard)
     server = ShardServer(
-        shard, job_crc(environment.job_id, environment.attempt), on_rate=_telling(channel, environment.index)
+        shard,
+        job_crc(environment.job_id, environment.attempt),
+        on_rate=_telling(channel, environment.index),
+        room=_room(environment),
     )
     ended = threading.Event()
     fenced: list[str] = []

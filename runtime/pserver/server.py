@@ -21,6 +21,7 @@ from runtime.protocol.shared import NOT_SHARED, Segment
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
 from runtime.pserver.rate import Rate
+from runtime.pserver.room import WITHOUT_LIMIT, Room
 from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
 
 # A trainer may connect before this server has heard that it is a member.
@@ -35,7 +36,7 @@ log = logging.getLogger("pserver")
 
 class ShardServer:
     """Serves one shard. ``job`` fences connections of other attempts. ``on_rate`` is called now and then with the
-    shard's version and the records per second that it takes."""
+    shard's version and the records per second that it takes. ``room`` is the memory for it."""
 
     def __init__(
         self,
@@ -43,8 +44,10 @@ class ShardServer:
         job: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_rate: Callable[[int, float], object] = lambda version, rate: None,
+        room: Room = WITHOUT_LIMIT,
     ) -> None:
         self.shard = shard
+        self.room = room
         self._on_rate = on_rate
         self._rate = Rate()
         self.changed = threading.Condition()
@@ -177,6 +180,8 @@ class _Session:
             declaration = Declaration.from_json(request.body)
         except (KeyError, TypeError, ValueError) as error:
             raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
+        if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
+            raise Refused("too_large", why)
         now = self._server.now()
         release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now), waiting)
         return _reply(request, release)

@@ -182,13 +182,17 @@ class Shard:
         self._declaring[ticket] = who
         return self._elect()
 
+    def places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
+        """The blocks of a declaration that this server holds."""
+        return tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
+
     def _accept(self, declaration: Declaration, now: float) -> None:
         self.declaration = declaration
         self._mode = Mode.parse(declaration.mode)
         self._barrier.quorum = self._mode.quorum
         self._pace = Pace(self._mode.bound)
         self._start_by = now + START_SECONDS
-        self.places = tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
+        self.places = self.places_of(declaration)
         sizes = [(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places]
         self.parameters = list(kernels.adjacent(sizes))
         self._optimiser = declaration.rule

@@ -284,7 +284,7 @@ def _refusals_told() -> Iterator[None]:
     try:
         yield
     except Refused as refused:
-        if refused.code in (Outcome.CONFLICT, Outcome.NOT_FINITE, "bad_declaration"):
+        if refused.code in (Outcome.CONFLICT, Outcome.NOT_FINITE, "bad_declaration", "too_large"):
             raise UsageError(refused.why) from None
         raise
 

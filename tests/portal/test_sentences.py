@@ -168,7 +168,7 @@ def test_in_english_nothing_changes() -> None:
         ),
         (
             "trainer-0 exited with code 1: NameError: in a.py line 3. Trying again as attempt 2; 1 more try after it.",
-            "trainer-0 已退出，退出码 1：NameError: in a.py line 3。将作为第 2 次尝试重新运行；此后还可再试 1 次。",
+            "trainer-0 已退出，退出码 1：NameError:（a.py 第 3 行）。将作为第 2 次尝试重新运行；此后还可再试 1 次。",
         ),
         ("After 30 seconds trainer-1 had not registered.", "过了 30 秒，trainer-1 仍未注册。"),
         (

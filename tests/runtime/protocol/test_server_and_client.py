@@ -257,6 +257,8 @@ def test_who_speaks_another_version_is_asked_a_few_times_and_then_told(serve, mo
         return data[:4] + bytes([frames.VERSION + 1]) + data[5:]
 
     monkeypatch.setattr(frames, "pack", from_the_future)
-    with pytest.raises(WireError, match="speaks version"):
+    ours, theirs = f"speaks version {frames.VERSION} ", f"speaks version {frames.VERSION + 1} "
+    with pytest.raises(WireError, match=f"two versions of the runtime: .*({ours}|{theirs}).*run it again") as told:
         Client(server.address).call(Op.STATUS)
+    assert all(f"version {number}" in str(told.value) for number in (frames.VERSION, frames.VERSION + 1))
     assert asked.count(Op.STATUS) == 3

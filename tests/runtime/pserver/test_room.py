@@ -1,0 +1,45 @@
+"""Whether parameters fit into a server's memory, said in numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.pserver.declaration import BlockPlace, Declaration, Tensor
+from runtime.pserver.optimisers import SGD, Adam, Optimiser
+from runtime.pserver.room import Room
+from runtime.pserver.slots import even_table
+
+MEBIBYTE = 1 << 20
+
+
+def refusal(room: Room, mebibytes: int, rule: Optimiser, servers: int = 1) -> str:
+    declaration = Declaration((Tensor("w", (mebibytes * MEBIBYTE // 4,), "<f4"),), rule)
+    return room.refusal(declaration, [place for place in declaration.blocks(even_table(servers)) if not place.server])
+
+
+def test_what_is_too_large_is_refused_with_the_numbers() -> None:
+    assert refusal(Room("pserver-0", 512 * MEBIBYTE, keeps=True), 100, Adam(0.1)) == (
+        "pserver-0 would need 764 MiB for its part of the parameters (100 MiB of values, 200 MiB of the optimiser's "
+        "state, and room for the gradients and a copy for checkpoints) and has 512 MiB. Ask for more memory for role "
+        "pserver, or for more of them."
+    )
+
+
+@pytest.mark.parametrize(
+    ("room", "rule", "servers"),
+    [
+        (Room(), Adam(0.1), 1),
+        (Room("pserver-0", 764 * MEBIBYTE, keeps=True), Adam(0.1), 1),
+        (Room("pserver-0", 512 * MEBIBYTE, keeps=False), Adam(0.1), 1),
+        (Room("pserver-0", 512 * MEBIBYTE, keeps=True), SGD(0.1), 1),
+        (Room("pserver-0", 512 * MEBIBYTE, keeps=True), Adam(0.1), 2),
+    ],
+    ids=["no limit", "just enough", "no checkpoints", "no state", "on two servers"],
+)
+def test_what_fits_is_taken(room: Room, rule: Optimiser, servers: int) -> None:
+    assert refusal(room, 100, rule, servers) == ""
+
+
+def test_only_the_servers_own_blocks_count() -> None:
+    declaration = Declaration((Tensor("w", (10**9,), "<f4"),), SGD(0.1))
+    assert Room("pserver-0", 65 * MEBIBYTE).refusal(declaration, [BlockPlace(0, 0, 0, 1000, 0)]) == ""
