@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench import alone, dispatch, steps, updates
+from bench import alone, checkpoint, dispatch, steps, updates
 from bench.report import Row
 
 
 def measure() -> list[Row]:
-    return [*steps.measure(), *alone.measure(), *dispatch.measure(), *updates.measure()]
+    return [*steps.measure(), *alone.measure(), *dispatch.measure(), *updates.measure(), *checkpoint.measure()]

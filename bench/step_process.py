@@ -1,18 +1,26 @@
-"""One process of ours in R1, R2, R5 and R10.
+"""One process of ours in R1, R2, R5, R9 and R10.
 
 ``server INDEX SERVERS TRAINERS``, or ``trainer INDEX ELEMENTS WIRE WORK ADDRESSES`` where WIRE is ``shared`` or
-``socket`` and WORK the number of matrix products that stand for the model's own work in a step.
+``socket`` and WORK the number of matrix products that stand for the model's own work in a step; ``bare WORK`` does
+only that. ``keeper FOLDER`` is a server that writes a checkpoint for each line of its standard input.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
+from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.meta import Book
 from runtime.contract import TRAINER, Member
+from runtime.coordination.base import Compare
+from runtime.coordination.embedded import EmbeddedStore
 from runtime.protocol.client import Client
+from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.optimisers import SGD
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
@@ -33,29 +41,76 @@ def serve(index: int, servers: int, trainers: int) -> None:
     server.close()
 
 
+def keep(folder: Path) -> None:
+    """A server of one trainer. For each line write a checkpoint, and print the seconds that it took."""
+    server = ShardServer(Shard(0, even_table(1), 1))
+    server.change_members([Member(TRAINER, 0, FIRST_INCARNATION)])
+    server.start()
+    store = EmbeddedStore(folder / "coordination.db")
+    store.put("/registration", b"")
+    owner = Compare("/registration", create_revision=store.list("/registration").revision)
+    files, book = LocalFiles(folder / "checkpoints"), Book(store, "bench", 1, 1)
+    # Due at every look.
+    keeper = Keeper(server, Identity("bench", 0, 1), files, book, owner, 0.0, _complain, print)
+    print(server.address, flush=True)
+    for _line in sys.stdin:
+        begun = time.perf_counter()
+        keeper.look(time.monotonic() + 1)
+        print(time.perf_counter() - begun, flush=True)
+    server.close()
+
+
+def _complain(_kind: str, text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def train(index: int, elements: int, wire: str, work: int, addresses: list[str]) -> None:
     """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
     clients = [Client(address, incarnation=FIRST_INCARNATION + index) for address in addresses]
     params = Params({"w": np.zeros(elements, "f4")}, ServerStore(clients, share=wire == "shared"), SGD(0.1))
     gradients = {"w": np.random.default_rng(index).normal(scale=1e-3, size=elements).astype("f4")}
-    matrix = np.full((SIDE, SIDE), 1e-3, "f4")
+
+    def step() -> None:
+        _compute(work)
+        params.push_pull(gradients)
+
+    _make_steps(step, lambda: hash(params["w"].tobytes()))
+
+
+def compute(work: int) -> None:
+    """As ``train``, but for the parameters."""
+    _make_steps(lambda: _compute(work), lambda: 0)
+
+
+def _make_steps(step: Callable[[], None], digest: Callable[[], int]) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         begun = time.perf_counter()
         for _ in range(int(line)):
-            for _ in range(work):
-                matrix @ matrix
-            params.push_pull(gradients)
+            step()
         seconds = (time.perf_counter() - begun) / int(line)
-        print(seconds, hash(params["w"].tobytes()), flush=True)
+        print(seconds, digest(), flush=True)
 
 
-def main(role: str, index: int, first: int, *rest: str) -> None:
+_MATRIX = np.full((SIDE, SIDE), 1e-3, "f4")
+
+
+def _compute(work: int) -> None:
+    for _ in range(work):
+        _MATRIX @ _MATRIX
+
+
+def main(role: str, *rest: str) -> None:
     if role == "server":
-        serve(index, first, int(rest[0]))
+        serve(*map(int, rest))
+    elif role == "keeper":
+        keep(Path(rest[0]))
+    elif role == "bare":
+        compute(int(rest[0]))
     else:
-        train(index, first, rest[0], int(rest[1]), list(rest[2:]))
+        index, elements, wire, work, *addresses = rest
+        train(int(index), int(elements), wire, int(work), addresses)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])
+    main(*sys.argv[1:])

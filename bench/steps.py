@@ -14,18 +14,17 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
 
+from bench.processes import Group, answer, make_steps, one_thread, ready, running, seconds_of_a_step
 from bench.report import Row
 
 MILLION = 10**6
 SIZES = (1 * MILLION, 10 * MILLION, 50 * MILLION)
 TRAINERS = (2, 4)
 SERVERS = 2
-ROUNDS = 5
 GOALS = {"socket": ("R1", "TCP", 1.3), "shared": ("R2", "same host", 5.0)}
 PEER = Path(__file__).with_name("gloo_peer.py")
 PEER_MISSING = "peer missing: name a Python with torch in REGATTA_BENCH_TORCH"
@@ -47,7 +46,7 @@ def _against_gloo(elements: int, trainers: int) -> list[Row]:
         peer = _peer_python()
         if peer:
             groups["gloo"] = stack.enter_context(_gloo(peer, elements, trainers))
-        seconds = _alternate(groups, steps=max(1, 20 * MILLION // elements))
+        seconds = seconds_of_a_step(groups, steps=max(1, 20 * MILLION // elements))
     return [_against(wire, elements, trainers, seconds) for wire in GOALS]
 
 
@@ -63,11 +62,20 @@ def _against(wire: str, elements: int, trainers: int, seconds: Mapping[str, floa
 
 
 def _scaling() -> Row:
-    """R5. Each trainer's step is on as many records, so the ratio of the times says it all."""
-    with _ours(_WORK_ELEMENTS, 1, "shared", _WORK) as one, _ours(_WORK_ELEMENTS, 2, "shared", _WORK) as two:
-        seconds = _alternate({"one": one, "two": two}, steps=20)
-    ratio = round(2 * seconds["one"] / seconds["two"], 2)
-    return Row("R5", "records a second, 2 trainers over 1, compute-bound", ratio, ">= 1.8", ratio >= 1.8, 2.0)
+    """R5. Each trainer's step is on as many records, so the ratio of the times says it all.
+
+    The peer is what the machine has to give: two processes over one that only work, without the runtime.
+    """
+    with ExitStack() as stack:
+        groups = {
+            f"{kind} {count}": stack.enter_context(make(count))
+            for count in (1, 2)
+            for kind, make in (("ours", _computing), ("bare", _bare))
+        }
+        seconds = seconds_of_a_step(groups, steps=20)
+    ours, bare = (round(2 * seconds[f"{kind} 1"] / seconds[f"{kind} 2"], 2) for kind in ("ours", "bare"))
+    case = "records a second, 2 trainers over 1, compute-bound"
+    return Row("R5", case, ours, ">= 1.8", ours >= 1.8, bare, round(ours / bare, 2))
 
 
 def _exact(trainers: int) -> Row:
@@ -75,51 +83,40 @@ def _exact(trainers: int) -> Row:
     digests = set()
     for _run in range(2):
         with _ours(MILLION, trainers, "shared") as group:
-            digests |= {digest for _seconds, digest in _round(group, 10)}
+            digests |= {digest for _seconds, digest in make_steps(group, 10)}
     equal = len(digests) == 1
     return Row("R10", f"{trainers} trainers: runs whose bits differ from the first", 0 if equal else 1, "0", equal)
 
 
 # --- Processes -------------------------------------------------------------------------------------------------------
-Group = Sequence["subprocess.Popen[str]"]
-
-
-def _alternate(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
-    """Median seconds of a step of each group; the groups take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in groups}
-    for number in range(ROUNDS + 1):
-        for name, group in groups.items():
-            seconds = max(float(spent) for spent, _digest in _round(group, steps if number else 1))
-            if number:  # the first round warms up
-                taken[name].append(seconds)
-    return {name: median(values) for name, values in taken.items()}
-
-
-def _round(group: Group, steps: int) -> list[tuple[str, str]]:
-    for process in group:
-        assert process.stdin is not None
-        process.stdin.write(f"{steps}\n")
-        process.stdin.flush()
-    answers = [_line(process).split() for process in group]
-    return [(seconds, digest) for seconds, digest in answers]
-
-
 @contextmanager
 def _ours(elements: int, trainers: int, wire: str, work: int = 0) -> Iterator[Group]:
     command = [sys.executable, "-m", "bench.step_process"]
     # Hashes of bytes are salted by default; the digests of two runs are compared.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    environment = {**one_thread(), "PYTHONHASHSEED": "0"}
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(_process([*command, "server", str(index), str(SERVERS), str(trainers)], environment))
+            stack.enter_context(running([*command, "server", str(index), str(SERVERS), str(trainers)], environment))
             for index in range(SERVERS)
         ]
-        addresses = [_line(server) for server in servers]
+        addresses = [answer(server) for server in servers]
         tail = [str(elements), wire, str(work), *addresses]
-        yield _ready(
-            stack.enter_context(_process([*command, "trainer", str(index), *tail], environment))
+        yield ready(
+            stack.enter_context(running([*command, "trainer", str(index), *tail], environment))
             for index in range(trainers)
         )
+
+
+def _computing(trainers: int) -> AbstractContextManager[Group]:
+    return _ours(_WORK_ELEMENTS, trainers, "shared", _WORK)
+
+
+@contextmanager
+def _bare(workers: int) -> Iterator[Group]:
+    """Processes that do the work of a step and nothing else."""
+    command = [sys.executable, "-m", "bench.step_process", "bare", str(_WORK)]
+    with ExitStack() as stack:
+        yield ready(stack.enter_context(running(command, one_thread())) for _ in range(workers))
 
 
 @contextmanager
@@ -128,9 +125,9 @@ def _gloo(python: str, elements: int, workers: int) -> Iterator[Group]:
         port = str(probe.getsockname()[1])
     shared = {"WORLD_SIZE": str(workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"}
     with ExitStack() as stack:
-        yield _ready(
+        yield ready(
             stack.enter_context(
-                _process([python, str(PEER), str(elements)], {**os.environ, **shared, "RANK": str(rank)})
+                running([python, str(PEER), str(elements)], {**os.environ, **shared, "RANK": str(rank)})
             )
             for rank in range(workers)
         )
@@ -141,33 +138,3 @@ def _peer_python() -> str:
     python = os.environ.get("REGATTA_BENCH_TORCH", sys.executable)
     found = subprocess.run([python, "-c", "import torch.distributed"], capture_output=True, check=False)
     return python if found.returncode == 0 else ""
-
-
-def _ready(processes: Iterator[subprocess.Popen[str]]) -> Group:
-    group = list(processes)
-    for process in group:
-        if (told := _line(process)) != "ready":
-            raise RuntimeError(f"A process of the benchmark said {told!r} instead of being ready.")
-    return group
-
-
-def _line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line: str = process.stdout.readline()
-    return line.strip()
-
-
-@contextmanager
-def _process(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A process that ends when its standard input does."""
-    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

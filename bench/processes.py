@@ -1,0 +1,75 @@
+"""The processes of a benchmark: they say when they are ready, are told by a line what to do, and answer with a line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import median
+
+ROUNDS = 5
+
+Process = subprocess.Popen[str]
+Group = Sequence[Process]
+
+
+def one_thread() -> dict[str, str]:
+    """The environment as a replica of one core gets it (``jobs.planner``): one thread for linear algebra."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+@contextmanager
+def running(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Process]:
+    """A process that ends when its standard input does."""
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def ready(processes: Iterable[Process]) -> Group:
+    """Wait until all are."""
+    group = list(processes)
+    for process in group:
+        if (said := answer(process)) != "ready":
+            raise RuntimeError(f"A process of the benchmark said {said!r} instead of being ready.")
+    return group
+
+
+def tell(process: Process, line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def answer(process: Process) -> str:
+    assert process.stdout is not None
+    line: str = process.stdout.readline()
+    return line.strip()
+
+
+def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
+    """Have all of a group make so many steps at once: seconds of a step, and digest of what came of it, of each."""
+    for process in group:
+        tell(process, str(steps))
+    answers = [answer(process).split() for process in group]
+    return [(float(seconds), digest) for seconds, digest in answers]
+
+
+def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
+    """The median of each group; the groups take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in groups}
+    for number in range(ROUNDS + 1):
+        for name, group in groups.items():
+            seconds = max(spent for spent, _digest in make_steps(group, steps if number else 1))
+            if number:  # the first round warms up
+                taken[name].append(seconds)
+    return {name: median(values) for name, values in taken.items()}
