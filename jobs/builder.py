@@ -38,19 +38,25 @@ class BuildView:
     log: tuple[str, ...] = ()
 
 
+def rooms() -> tuple[Path, Path]:
+    """Where the bundles and where the environments are. What is used is marked by its time of change, for
+    ``jobs/pruning.py``."""
+    return Path(settings.DATA_DIR) / "bundles", Path(settings.DATA_DIR) / "environments"
+
+
 def bundle_folder(digest: str) -> Path:
-    return Path(settings.DATA_DIR) / "bundles" / digest
+    return rooms()[0] / digest
 
 
 def environment_folder(requirements: tuple[str, ...]) -> Path:
     recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements)])
-    return Path(settings.DATA_DIR) / "environments" / hashlib.sha256(recipe.encode()).hexdigest()[:32]
+    return rooms()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
 
 
 def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
     """The folder with the files; it is seen whole or not at all. Raises OSError."""
     folder = bundle_folder(digest)
-    if folder.is_dir():
+    if _is_there(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
@@ -64,6 +70,15 @@ def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether it is there; and if so, it has been used now."""
+    try:
+        os.utime(folder)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _move(fresh: Path, folder: Path) -> None:
@@ -82,7 +97,7 @@ def build(digest: str, files: Mapping[str, str], requirements: tuple[str, ...]) 
         return BuildView(planner.Build(bundle, Path(sys.executable)))
     folder = environment_folder(requirements)
     outcome = folder / "outcome.json"
-    if not outcome.exists():
+    if not (_is_there(folder) and outcome.exists()):
         _begin(folder, requirements)
         return BuildView(log=_log_of(folder))
     told = json.loads(outcome.read_text(encoding="utf-8"))
@@ -118,7 +133,7 @@ def _begin(folder: Path, requirements: tuple[str, ...]) -> None:
 
 def end_installations() -> None:
     """End what installs now, with all that it has started; the next ``build`` begins anew."""
-    for lock in (Path(settings.DATA_DIR) / "environments").glob("*/lock"):
+    for lock in rooms()[1].glob("*/lock"):
         if _is_held(lock):
             with contextlib.suppress(ValueError, ProcessLookupError):
                 # An installer leads a session of its own, and so a group.

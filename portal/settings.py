@@ -188,6 +188,8 @@ CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
 COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 ATTEMPTS_DIR = DATA_DIR / "attempts"
 STORAGE_DIR = DATA_DIR / "storage"
+# What was built for a job, code and packages, is kept so long after it was last used.
+KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.
 REGISTRATION_SECONDS = env.number("REGATTA_REGISTRATION_SECONDS", 60.0, minimum=1.0)
 # How long a replica is given between SIGTERM and SIGKILL.

@@ -24,10 +24,11 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from jobs.pruning import Pruning
         from jobs.reconciler import sweep
         from jobs.streams.sealing import seal_due
 
-        stop = threading.Event()
+        stop, pruning = threading.Event(), Pruning()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
@@ -35,6 +36,7 @@ class Command(BaseCommand):
             close_old_connections()
             sweep(now)
             seal_due(now)
+            pruning.when_due(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 

@@ -1,0 +1,78 @@
+"""Removes the bundles and environments that nobody has used for long; whoever needs one again has it made again."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs import builder
+from jobs.models import Job
+from jobs.states import ACTIVE
+
+_log = logging.getLogger(__name__)
+
+EVERY = timedelta(hours=1)
+# Before the name of a folder that is being removed.
+_GOING = ".going-"
+
+
+class Pruning:
+    """Looks at most every hour, however often it is asked."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+
+    def when_due(self, now: datetime) -> None:
+        if self._next is None or now >= self._next:
+            self._next = now + EVERY
+            prune(now, timedelta(days=settings.KEEP_BUILDS_DAYS))
+
+
+def prune(now: datetime, age: timedelta) -> int:
+    """Remove what was last used longer than ``age`` ago and is not wanted by a job that waits or runs; how many."""
+    wanted = set(_wanted())
+    old = [folder for folder in _made() if folder not in wanted and _used(folder) < now - age]
+    removed = sum(_remove(folder, now - age) for folder in old)
+    if removed:
+        _log.info("Removed %d bundles and environments that were not used for %d days.", removed, age.days)
+    return removed
+
+
+def _made() -> Iterator[Path]:
+    """Every bundle and environment, and what a crash has left of one that was being made or removed."""
+    for parent in builder.rooms():
+        yield from parent.iterdir() if parent.is_dir() else ()
+
+
+def _wanted() -> Iterator[Path]:
+    rows = Job.objects.filter(state__in=ACTIVE).values_list("snapshot_id", "spec__requirements")
+    for digest, requirements in rows:
+        yield builder.bundle_folder(digest)
+        yield builder.environment_folder(tuple(requirements or ()))
+
+
+def _used(folder: Path) -> datetime:
+    """When it was last used or made; now, as it were, where it is gone already."""
+    try:
+        return datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+    except FileNotFoundError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def _remove(folder: Path, before: datetime) -> bool:
+    """Out of the way first, so that nobody finds half of it. Who used it at the last moment gets it back."""
+    going = folder if folder.name.startswith(_GOING) else folder.with_name(f"{_GOING}{folder.name}")
+    try:
+        folder.replace(going)
+        if _used(going) >= before:
+            going.replace(folder)
+            return False
+    except OSError:
+        return False
+    shutil.rmtree(going, ignore_errors=True)
+    return True

@@ -1,0 +1,91 @@
+"""What was built and is not used any more is removed, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from jobs import builder, pruning
+from jobs.models import Job
+from tests.jobs.fakes import ObedientBackend
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+NOW = datetime.now(UTC)
+AGE = timedelta(days=14)
+
+
+@pytest.fixture(autouse=True)
+def _own_data(settings: Settings, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path / "data"
+
+
+def aged(folder: Path, days: float) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "content").write_text("x", encoding="utf-8")
+    at = (NOW - timedelta(days=days)).timestamp()
+    os.utime(folder, (at, at))
+    return folder
+
+
+def test_only_what_was_not_used_for_long_goes() -> None:
+    bundles, environments = builder.rooms()
+    old = [aged(bundles / "a", 15), aged(environments / "b", 15), aged(bundles / ".making-c", 15)]
+    fresh = [aged(bundles / "d", 13), aged(environments / "e", 13), aged(bundles / ".making-f", 0)]
+    assert pruning.prune(NOW, AGE) == 3
+    assert [folder.exists() for folder in old + fresh] == [False] * 3 + [True] * 3
+
+
+def test_what_a_job_waits_for_or_runs_with_stays(
+    backend: ObedientBackend, submit: Callable[..., Job], personas: Personas
+) -> None:
+    requirements = ["tiny==1.0"]
+    job = submit(requirements=requirements)
+    needed = [
+        aged(builder.bundle_folder(job.snapshot_id), 90),
+        aged(builder.environment_folder(tuple(requirements)), 90),
+    ]
+    assert pruning.prune(NOW, AGE) == 0
+    Job.objects.update(state="SUCCEEDED")
+    assert pruning.prune(NOW, AGE) == 2
+    assert not any(folder.exists() for folder in needed)
+
+
+def test_whoever_uses_a_bundle_keeps_it_for_as_long_again() -> None:
+    folder = aged(builder.bundle_folder("d" * 64), 15)
+    assert builder.write_bundle("d" * 64, {}) == folder
+    assert pruning.prune(NOW, AGE) == 0
+
+
+def test_what_was_used_at_the_last_moment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = aged(builder.bundle_folder("d" * 64), 15)
+    replace = Path.replace
+
+    def used_meanwhile(source: Path, target: Path) -> Path:
+        if source == folder:
+            os.utime(source)
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", used_meanwhile)
+    assert pruning.prune(NOW, AGE) == 0
+    assert (folder / "content").exists()
+
+
+def test_a_removal_that_was_broken_off_is_finished() -> None:
+    folder = aged(builder.rooms()[0] / ".going-d", 15)
+    assert pruning.prune(NOW, AGE) == 1
+    assert not folder.exists()
+
+
+def test_it_looks_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[datetime] = []
+    monkeypatch.setattr(pruning, "prune", lambda now, age: looks.append(now))
+    due = pruning.Pruning()
+    for minutes in (0, 30, 59, 60, 61):
+        due.when_due(NOW + timedelta(minutes=minutes))
+    assert looks == [NOW, NOW + timedelta(hours=1)]
