@@ -22,11 +22,11 @@ from runtime.errors import Lost, RegattaError
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import Trainer, serving
 from runtime.master.pace import Pace
-from runtime.master.server import Master, MasterSession
+from runtime.master.reception import Reception
+from runtime.master.server import Master
 from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable, partition
 from runtime.protocol.frames import job_crc
-from runtime.protocol.server import Server
 
 REGISTRATION_SECONDS = 30.0
 # How often a master that stands by looks whether it was asked to end.
@@ -52,22 +52,21 @@ class _Process:
         """Serve until the job is over; the exit code."""
         table = find_table(self._environment)
         job = job_crc(self._environment.job_id, self._environment.attempt)
-        server = Server(lambda: MasterSession(master, job, server.incarnation))
-        server.incarnation = self._register(server.address)
+        reception = Reception(job)
+        reception.incarnation = self._register(reception.address)
         self._channel.on_fenced(self._on_fenced)
-        owner = self._await_turn(server.incarnation)
+        owner = self._await_turn(reception.incarnation)
         if owner is None:
-            server.close()
+            reception.close()
             return self._verdict()
         ledger = Ledger(self._store, self._prefix, owner)
-        self._master = master = Master(plan(self._environment), table, ledger, self._tell)
+        self._master = master = Master(plan(self._environment), table, ledger, self._tell, reception)
         self._channel.on_members(lambda members: master.members(trainers(members)))
-        server.start()
         try:
             master.run(self._stop.is_set)
         finally:
             master.close()
-            server.close()
+            reception.close()
         return self._verdict()
 
     def stop(self) -> None:

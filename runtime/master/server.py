@@ -1,7 +1,6 @@
-"""The queue on the wire: requests in, one commit for all that came meanwhile, answers out.
+"""The master at work: requests in, one commit for all that came meanwhile, answers out. One thread does it all.
 
-The queue's time is the time that masters have served: it goes on from the last commit when another master takes over,
-so that no deadline passes while nobody could have been told.
+Nothing is answered before it is committed. A trainer that has to wait is answered as soon as there is news.
 """
 
 from __future__ import annotations
@@ -9,53 +8,41 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 from runtime.coordination.base import Clock, StoreUnavailable
 from runtime.errors import Lost, Refused, RegattaError
+from runtime.master import requests
+from runtime.master.commits import Commits, Operation, Ticket, View
 from runtime.master.ledger import Behind, Ledger
-from runtime.master.messages import Answer, Trainer, Wait, answer_to_json
-from runtime.master.queue import TaskQueue
-from runtime.master.state import Changes, Happening, Key, Plan, Verdict
+from runtime.master.messages import Trainer, Wait
+from runtime.master.reception import Call, Reception
+from runtime.master.state import Changes, Happening, Plan
 from runtime.master.table import TaskTable
-from runtime.protocol.connection import Closed, Message, refuse_blocks
-from runtime.protocol.frames import Header, Op
-from runtime.protocol.server import reply
 
-JOB_FAILED = "job_failed"
 # A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
 HOLD_SECONDS = 2.0
-# How long a request is tried again while the store does not answer.
+# How long a request is tried again while the store does not answer, and how often.
 STORE_PATIENCE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 0.1
+# Whoever waits longer than usual is told so often that the master lives.
+WAITING_SECONDS = 1.0
 # Commits begin at least so far apart: all that is asked for meanwhile is one transaction.
 COMMIT_SECONDS = 0.0025
+# Deadlines are looked at so often at least.
+_LOOK_SECONDS = 1.0
+_CLOSE_SECONDS = 10.0
 
 log = logging.getLogger("master")
 
-Operation = Callable[[TaskQueue, float], Any]
-
-
-class View(NamedTuple):
-    """What may be read of the queue at any time: as of the last commit."""
-
-    over: bool
-    failed: str
-    trainers: bool
-    deadline: float | None
-
-    @classmethod
-    def of(cls, queue: TaskQueue, now: float = 0.0) -> View:
-        return cls(queue.finished or bool(queue.failed), queue.failed, bool(queue.live), queue.next_deadline(now))
-
 
 class Master:
-    """The queue with its lock, its ledger and its clock. All methods may be called from any thread.
+    """The queue on the wire. Its methods may be called from any thread, for ``change`` and what calls it: any other.
 
     ``tell`` is called with what has happened once it is committed. Errors of the ledger (``Lost``) go to the caller and
-    stay in ``lost``.
+    stay in ``lost``. For ``patience`` seconds what is asked is tried again while the store does not answer.
     """
 
     def __init__(
@@ -64,301 +51,211 @@ class Master:
         table: TaskTable,
         ledger: Ledger,
         tell: Callable[[Sequence[Happening]], object],
+        reception: Reception,
+        *,
         clock: Clock = time.monotonic,
+        patience: float = STORE_PATIENCE_SECONDS,
     ) -> None:
-        self._plan = plan
-        self._table = table
-        self._ledger = ledger
+        """Raises what the first commit raises: UsageError if the store holds the state of another data set."""
+        self._commits = Commits(plan, table, ledger, clock)
         self._tell = tell
-        self._clock = clock
-        self._waiting: SimpleQueue[_Ticket | None] = SimpleQueue()
-        self._next_commit = clock()
-        self._news = threading.Condition()
-        self._changes = 0
-        self._live: tuple[Trainer, ...] | None = None  # None until somebody says
+        self._reception = reception
+        self._patience = patience
+        self._inbox: SimpleQueue[Ticket] = SimpleQueue()
+        self._due: list[Ticket] = []
+        self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
+        self._next_commit = self._next_word = 0.0
+        self._view = View()
         self._had_trainers = False
-        self._closed = threading.Event()
+        self._ended = threading.Event()  # the job is over, or this master is lost, or closed
+        self._closing = False
         self.lost: RegattaError | None = None
-        self._began = clock()
-        self._queue = TaskQueue.begin(plan, table, 0.0)
-        self._view = View.of(self._queue)
-        self._must_load = True
-        threading.Thread(target=self._commit_for_ever, name="commits", daemon=True).start()
-        self.change(lambda queue, now: None)
+        self._thread = threading.Thread(target=self._serve, name="master", daemon=True)
+        self._thread.start()
+        try:
+            self.change(lambda queue, now: None)
+        except RegattaError:
+            self.close()
+            raise
 
     # --- What the process does ---------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
         """Do ``operation`` on the queue and commit; gives what the operation gave.
 
-        Whoever comes while a commit is on its way is committed with all who came meanwhile, in one transaction.
+        Raises StoreUnavailable when the store has not answered for the whole patience, and what the operation raises.
         """
-        ticket = _Ticket(operation)
-        self._waiting.put(ticket)
-        return ticket.outcome()
+        done = threading.Semaphore(0)
+        ticket = Ticket(operation, time.monotonic() + self._patience, lambda _: done.release())
+        self._inbox.put(ticket)
+        self._reception.wake()
+        while not done.acquire(timeout=_LOOK_SECONDS):
+            if not self._thread.is_alive():
+                raise StoreUnavailable(_ENDING)
+        if ticket.error:
+            raise ticket.error
+        return ticket.value
 
     def members(self, live: Collection[Trainer]) -> None:
         """The trainers that live now. An error goes to ``lost``, for the caller could do nothing about it."""
-        trainers = self._live = tuple(sorted(live))
+        trainers = self._commits.live = tuple(sorted(live))
         self._had_trainers = self._had_trainers or bool(live)
         try:
-            self._patiently(lambda queue, now: queue.members(trainers, now))
+            self.change(lambda queue, now: queue.members(trainers, now))
         except RegattaError as error:
-            self.lost = error
-            self.wake()
+            self.lost = self.lost or error
+            self._ended.set()
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Mind the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
         while not (stop() or self.over or self.lost):
-            seen, due = self._changes, self._view.deadline
-            self._wait_for_news(seen, 1.0 if due is None else min(1.0, max(0.0, due - self._now())))
-            if due is not None and self._now() >= due:
-                self._patiently(lambda queue, now: queue.tick(now))
+            due = self._view.deadline
+            left = _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._commits.now()))
+            self._ended.wait(left)
+            self._ended.clear()
+            if due is not None and self._commits.now() >= due:
+                self.change(lambda queue, now: queue.tick(now))
 
     def close(self) -> None:
-        """Let everybody go who waits for news, and commit no more than what has been asked for."""
-        self._closed.set()
-        self._waiting.put(None)
+        """Commit what has been asked for, let everybody go who waits for news, and stop answering."""
+        self._closing = True
         self.wake()
+        self._thread.join(_CLOSE_SECONDS)
 
     def wake(self) -> None:
-        """Make ``run``, and all who wait for news, look again."""
-        with self._news:
-            self._news.notify_all()
+        """Make ``run`` look again."""
+        self._ended.set()
+        self._reception.wake()
 
     @property
     def over(self) -> bool:
         """The job is done or failed, and all its trainers have been told and are gone."""
-        return self._view.over and self._had_trainers and not self._view.trainers
+        had_trainers = self._had_trainers or self._commits.handed_out
+        return self._view.over and had_trainers and not self._view.trainers
 
     @property
     def failed(self) -> str:
         """Why the job cannot go on, empty if it can."""
         return self._view.failed
 
-    # --- What trainers ask -------------------------------------------------------------------------------------------
-    def get(
-        self,
-        trainer: Trainer,
-        request: int,
-        ended: int | None,
-        waiting: Callable[[], None],
-        finished: Key | None = None,
-    ) -> Answer:
-        """Give work, or hold the answer until there is news. ``finished`` is done, in the same commit."""
+    # --- The one thread ----------------------------------------------------------------------------------------------
+    def _serve(self) -> None:
+        try:
+            while not self._closing:
+                self._turn(self._pause())
+            self._take_leave()
+        except Exception:
+            log.exception("The master broke off.")
+            self.lost = Lost("The master broke off while it answered; it has to be started again.")
+            self._ended.set()
 
-        def ask(queue: TaskQueue, now: float) -> Answer:
-            if finished is not None:
-                queue.done(finished, now)
-            return queue.get(trainer, request, ended, now)
+    def _pause(self) -> float:
+        """How long there is nothing to do unless somebody asks."""
+        now = time.monotonic()
+        if self._due or not self._inbox.empty():
+            return max(0.0, self._next_commit - now)
+        return max(0.0, min(until for until, _call in self._held) - now) if self._held else _LOOK_SECONDS
 
-        give_up = self._clock() + HOLD_SECONDS
-        while True:
-            seen = self._changes
-            self._refuse_replaced(trainer)
-            answer: Answer = self._patiently(ask, waiting)
-            if self._view.failed:
-                raise Refused(JOB_FAILED, self._view.failed)
-            left = give_up - self._clock()
-            if not isinstance(answer, Wait):
-                return answer
-            if left <= 0 or self._closed.is_set():
-                return Wait(0.0)
-            self._wait_for_news(seen, left)
+    def _turn(self, seconds: float) -> None:
+        for call in self._reception.poll(seconds):
+            self._take(call, time.monotonic() + HOLD_SECONDS)
+        while not self._inbox.empty():
+            self._due.append(self._inbox.get())
+        now = time.monotonic()
+        for until, call in self._held:
+            if until <= now:
+                self._let_go(call)
+        self._held = [one for one in self._held if one[0] > now]
+        if self._due and now >= self._next_commit:
+            self._commit()
 
-    def report(
-        self, op: Op, key: Key, why: str, waiting: Callable[[], None], place: tuple[int, int] | None = None
-    ) -> Verdict:
-        """A trainer's word on a task that it has. ``why`` and ``place`` (records first, end) go with a failure."""
-        operations: Mapping[Op, Operation] = {
-            Op.TASK_DONE: lambda queue, now: queue.done(key, now),
-            Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, place),
-            Op.TASK_RELEASE: lambda queue, now: queue.release(key, now),
-            Op.TASK_EXTEND: lambda queue, now: queue.extend(key, now),
-        }
-        return Verdict(self._patiently(operations[op], waiting))
+    def _take_leave(self) -> None:
+        self._next_commit = 0.0
+        self._turn(0.0)
+        for ticket in self._due:
+            ticket.settle(StoreUnavailable(_ENDING))
+        for _until, call in self._held:
+            self._let_go(call)
 
-    def save_request(self, trainer: Trainer, seconds: float, waiting: Callable[[], None]) -> bool:
-        return bool(self._patiently(lambda queue, now: queue.save_request(trainer, seconds, now), waiting))
+    def _take(self, call: Call, hold_until: float) -> None:
+        """Line the call up for the next commit."""
+        try:
+            asked = requests.operation(call.request)
+        except Refused as refused:
+            self._reception.refuse(call, refused)
+            return
+        self._due.append(
+            Ticket(
+                asked,
+                time.monotonic() + self._patience,
+                lambda ticket: self._answer(call, ticket, hold_until),
+                lambda: self._reception.ask_to_wait(call),
+            )
+        )
 
-    def _refuse_replaced(self, trainer: Trainer) -> None:
-        if any(trainer.index == other.index and trainer < other for other in self._live or ()):
-            raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
+    def _answer(self, call: Call, ticket: Ticket, hold_until: float) -> None:
+        error = ticket.error
+        if isinstance(error, StoreUnavailable | Behind):
+            self._reception.refuse(call, Refused("store_unavailable", str(error)))
+        elif isinstance(error, Refused):
+            self._reception.refuse(call, error)
+        elif error:
+            self._reception.hang_up(call.caller)  # the trainer looks for the master that is now
+        elif isinstance(ticket.value, Wait) and not self._closing:
+            self._held.append((hold_until, call))
+        else:
+            self._reception.answer(call, requests.reply(call.request, ticket.value))
+
+    def _let_go(self, call: Call) -> None:
+        """Answer one who has waited for news in vain."""
+        self._reception.answer(call, requests.reply(call.request, Wait(0.0)))
 
     # --- Committing --------------------------------------------------------------------------------------------------
-    def _patiently(self, operation: Operation, waiting: Callable[[], None] = lambda: None) -> Any:
-        """``change``, tried again while the store does not answer. Raises StoreUnavailable in the end."""
-        give_up = self._clock() + STORE_PATIENCE_SECONDS
-        while True:
-            try:
-                return self.change(operation)
-            except (StoreUnavailable, Behind):
-                if self._clock() >= give_up or self._closed.wait(STORE_PAUSE_SECONDS):
-                    raise
-                waiting()
-
-    def _commit_for_ever(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            self._closed.wait(max(0.0, self._next_commit - self._clock()))
-            self._next_commit = self._clock() + COMMIT_SECONDS
-            batch, more = [first], True
-            while more and not self._waiting.empty():
-                if more := (ticket := self._waiting.get()) is not None:
-                    batch.append(ticket)
-            self._commit_all(batch)
-            if not more:
-                break
-        self._refuse_all()
-
-    def _refuse_all(self) -> None:
-        while not self._waiting.empty():
-            if (ticket := self._waiting.get()) is not None:
-                ticket.settle(StoreUnavailable("This master is ending. Ask the next one."))
-
-    def _commit_all(self, batch: Sequence[_Ticket]) -> None:
-        error: RegattaError | None = None
+    def _commit(self) -> None:
+        batch, self._due = self._due, []
+        self._next_commit = time.monotonic() + COMMIT_SECONDS
         try:
-            self._commit(batch)
+            changes = self._commits.commit(batch)
         except (StoreUnavailable, Behind) as passing:
-            error = passing
+            self._put_off(batch, passing)
         except RegattaError as final:
-            error = self.lost = final
+            self._break_off(batch, final)
         except Exception:
             log.exception("A change broke off.")
-            error = self.lost = Lost("The master broke off in the middle of a change.")
-        for ticket in batch:
-            ticket.settle(error)
+            self._break_off(batch, Lost("The master broke off in the middle of a change."))
+        else:
+            self._publish(batch, changes)
 
-    def _commit(self, batch: Sequence[_Ticket]) -> None:
-        if self._must_load:
-            self._load()
-        self._must_load = True  # until it is known that the commit happened
-        now = self._now()
-        for ticket in batch:
-            ticket.run(self._queue, now)
-        changes = self._queue.take(now)
-        self._ledger.commit(changes, self._queue.entries, self._table)
-        self._must_load = False
-        self._publish(changes, now)
-
-    def _publish(self, changes: Changes, now: float) -> None:
-        self._view = View.of(self._queue, now)
+    def _publish(self, batch: Sequence[Ticket], changes: Changes) -> None:
+        self._view = self._commits.view()
         if changes.happenings:
             self._tell(changes.happenings)
+        if self.over:
+            self._ended.set()
+        for ticket in batch:
+            ticket.settle()
         if changes.tasks or changes.deal or changes.happenings:
-            with self._news:
-                self._changes += 1
-                self._news.notify_all()
+            held, self._held = self._held, []
+            for until, call in held:
+                self._take(call, until)
 
-    def _load(self) -> None:
-        saved = self._ledger.load(self._table)
-        self._began = self._clock() - (saved.head.at if saved else 0.0)
-        if saved is None:
-            self._queue = TaskQueue.begin(self._plan, self._table, 0.0)
-        else:
-            self._queue = TaskQueue.resume(self._plan, self._table, saved)
-            self._had_trainers = self._had_trainers or any(entry.epoch for entry in saved.entries)
-        if self._live is not None:
-            self._queue.members(self._live, self._now())
+    def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
+        """Try the same again in a moment; it is as if it had not been tried."""
+        now = time.monotonic()
+        self._next_commit = now + STORE_PAUSE_SECONDS
+        self._due = [ticket for ticket in batch if now < ticket.give_up]
+        for ticket in batch:
+            if now >= ticket.give_up:
+                ticket.settle(why)
+        if now >= self._next_word:
+            self._next_word = now + WAITING_SECONDS
+            for ticket in self._due:
+                ticket.waiting()
 
-    def _now(self) -> float:
-        """The queue's time, to the millisecond."""
-        return round(self._clock() - self._began, 3)
-
-    def _wait_for_news(self, seen: int, seconds: float) -> None:
-        with self._news:
-            if self._changes == seen and not self._closed.is_set():
-                self._news.wait(seconds)
-
-
-class _Ticket:
-    """One operation on its way through a commit. Its lock is held until it is settled."""
-
-    def __init__(self, operation: Operation) -> None:
-        self._operation = operation
-        self._value: Any = None
-        self._error: RegattaError | None = None
-        self._settled = threading.Lock()
-        self._settled.acquire()
-
-    def run(self, queue: TaskQueue, now: float) -> None:
-        self._value = self._operation(queue, now)
-
-    def settle(self, error: RegattaError | None) -> None:
-        self._error = error
-        self._settled.release()
-
-    def outcome(self) -> Any:
-        self._settled.acquire()
-        if self._error:
-            raise self._error
-        return self._value
+    def _break_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
+        self.lost = why
+        for ticket in batch:
+            ticket.settle(why)
+        self._ended.set()
 
 
-class MasterSession:
-    """Answers one trainer's connection. ``job`` refuses senders of another attempt that say which is theirs.
-
-    Every reply carries the master's ``incarnation``, so that a trainer can tell a replaced master from the one that is.
-    """
-
-    def __init__(self, master: Master, job: int = 0, incarnation: int = 0) -> None:
-        self._master = master
-        self._job = job
-        self._incarnation = incarnation
-
-    def allocate(self, header: Header) -> memoryview:
-        return refuse_blocks(header)
-
-    def closed(self) -> None:
-        """Nothing is kept for a connection: who lives is the coordination store's to say."""
-
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
-        head = request.head
-        if self._job and head.job and head.job != self._job:
-            raise Refused("other_job", "This request belongs to another attempt of a job; its sender should end.")
-        if head.op not in _ANSWERS:
-            raise Refused("unknown_op", f"The master does not know {head.op.name}; ask a parameter server.")
-        try:
-            trainer = Trainer(int(request.body["trainer"]), head.incarnation)
-            body = _ANSWERS[head.op](self._master, head.op, trainer, request.body, waiting)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Refused("bad_request", f"The body of {head.op.name} is wrong: {error!r}.") from error
-        except (StoreUnavailable, Behind) as error:
-            raise Refused("store_unavailable", str(error)) from error
-        except Lost as error:
-            raise Closed(str(error)) from error  # the trainer looks for the master that is now
-        answer = reply(request, body)
-        return Message(answer.head._replace(incarnation=self._incarnation), body)
-
-
-def _get(
-    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
-) -> dict[str, Any]:
-    ended, finished = body["ended"], body.get("done")
-    key = Key(int(finished[0]), int(finished[1]), int(finished[2]), trainer) if finished else None
-    request, ended = int(body["request"]), None if ended is None else int(ended)
-    return answer_to_json(master.get(trainer, request, ended, waiting, key))
-
-
-def _report(
-    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
-) -> dict[str, Any]:
-    key = Key(int(body["pass_id"]), int(body["task_id"]), int(body["epoch"]), trainer)
-    place = body.get("place")
-    where = (int(place[0]), int(place[1])) if place else None
-    return {"counted": master.report(op, key, str(body.get("why", "")), waiting, where) is Verdict.OK}
-
-
-def _save_request(
-    master: Master, op: Op, trainer: Trainer, body: Mapping[str, Any], waiting: Callable[[], None]
-) -> dict[str, Any]:
-    return {"granted": master.save_request(trainer, float(body["seconds"]), waiting)}
-
-
-_ANSWERS = {
-    Op.TASK_GET: _get,
-    Op.TASK_DONE: _report,
-    Op.TASK_FAIL: _report,
-    Op.TASK_RELEASE: _report,
-    Op.TASK_EXTEND: _report,
-    Op.SAVE_REQUEST: _save_request,
-}
+_ENDING = "This master is ending. Ask the next one."

@@ -15,10 +15,9 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.server import Master, MasterSession
+from runtime.master.reception import Reception
+from runtime.master.server import Master
 from runtime.master.state import Happening, Key, Plan, Status
-from runtime.protocol.frames import Op
-from runtime.protocol.server import Server
 from runtime.trainer.tasks import JobFailed, TaskClient, TaskSource
 from tests.runtime.master.test_queue import table_of
 
@@ -53,19 +52,20 @@ class Running:
         self, store: EmbeddedStore, tasks: int, plan: Plan, owner: Sequence[Compare], incarnation: int
     ) -> None:
         self.told: list[Happening] = []
-        self.master = Master(plan, table_of(tasks), Ledger(store, PREFIX, owner), self.told.extend)
-        self.server = Server(lambda: MasterSession(self.master, 5, incarnation), incarnation=incarnation)
-        self.server.start()
+        self.reception = Reception(5, incarnation)
+        self.address = self.reception.address
+        ledger = Ledger(store, PREFIX, owner)
+        self.master = Master(plan, table_of(tasks), ledger, self.told.extend, self.reception)
         self._clients: list[TaskClient] = []
 
     def client(self, trainer: Trainer, **options: object) -> TaskClient:
         options.setdefault("deadline", 5.0)
-        self._clients.append(TaskClient(self.server.address, trainer.index, trainer.incarnation, **options))
+        self._clients.append(TaskClient(self.address, trainer.index, trainer.incarnation, **options))
         return self._clients[-1]
 
     def close(self) -> None:
         self.master.close()
-        self.server.close()
+        self.reception.close()
         for client in self._clients:
             client.close()
 
@@ -85,6 +85,24 @@ def start(store: EmbeddedStore) -> Iterator[Callable[..., Running]]:
     yield start
     for one in running:
         one.close()
+
+
+@pytest.fixture
+def reception() -> Iterator[Callable[[], Reception]]:
+    """Makes receptions for masters that are only asked from within."""
+    made: list[Reception] = []
+
+    def make() -> Reception:
+        made.append(Reception())
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def ask(master: Master, trainer: Trainer, request: int) -> object:
+    return master.change(lambda queue, now: queue.get(trainer, request, None, now))
 
 
 @contextmanager
@@ -235,12 +253,12 @@ class TestRecovery:
         assert client.done(client.next_task())
         first.close()
         second = start(3, X, passes=1)
-        client.move(second.server.address)
+        client.move(second.address)
         assert work(client) == [(0, 1), (0, 2)]
 
     def test_m10_a_get_whose_answer_was_lost_gets_the_same_task_from_the_next_master(self, start):
         first = start(3, X)
-        lost = first.master.get(X, 1, None, lambda: None)
+        lost = ask(first.master, X, 1)
         first.close()
         second = start(3, X)
         assert second.client(X).next_task() == lost  # its first request has the number 1 too
@@ -259,7 +277,7 @@ class TestRecovery:
                 running.close()
                 running = Running(store, 9, Plan(2, True, 2), (), 0)
                 running.master.members([X, Y])
-                x.move(running.server.address), y.move(running.server.address)
+                x.move(running.address), y.move(running.address)
             y.done(seen[1])
             answers: list[list[tuple[int, int]]] = [[], []]
             with together(lambda: answers[0].extend(work(x)), lambda: answers[1].extend(work(y))):
@@ -270,15 +288,15 @@ class TestRecovery:
 
         assert run(restart=True) == run(restart=False)
 
-    def test_deadlines_stand_still_while_there_is_no_master(self, start, store):
+    def test_deadlines_stand_still_while_there_is_no_master(self, reception, store):
         clock = [1000.0]
-        master = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, lambda: clock[0])
+        master = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), clock=lambda: clock[0])
         master.members([X])
-        master.get(X, 1, None, lambda: None)
+        ask(master, X, 1)
         clock[0] += 40.0
-        master.save_request(X, 30.0, lambda: None)
+        master.change(lambda queue, now: queue.save_request(X, 30.0, now))
         clock[0] += 5000.0
-        heir = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, lambda: clock[0])
+        heir = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), clock=lambda: clock[0])
         heir.members([X])
         clock[0] += 19.0
         heir.change(lambda queue, now: queue.tick(now))
@@ -286,6 +304,7 @@ class TestRecovery:
         clock[0] += 1.0
         heir.change(lambda queue, now: queue.tick(now))
         assert heir.change(lambda queue, now: queue.count(Status.PENDING)) == 0
+        master.close(), heir.close()
 
     def test_the_tasks_of_one_who_left_meanwhile_go_back(self, start):
         first = start(1, X)
@@ -300,10 +319,10 @@ class TestRecovery:
         first.close()
         assert not start(1, X, Y).client(Y).save_request(30)
 
-    def test_m11_another_data_set_is_refused_with_both(self, start, store):
+    def test_m11_another_data_set_is_refused_with_both(self, start, reception, store):
         start(3, X)
         with pytest.raises(UsageError, match=r"30 records in 3 tasks.*40 records in 4 tasks"):
-            Master(Plan(1), table_of(4), Ledger(store, PREFIX), list)
+            Master(Plan(1), table_of(4), Ledger(store, PREFIX), list, reception())
 
     @pytest.mark.parametrize("when", ["before", "after"])
     def test_m5_a_commit_of_unknown_end_loses_and_doubles_nothing(self, start, store, when):
@@ -324,7 +343,7 @@ class TestRecovery:
         store.delete("/master")
         store.put("/master", b"new")
         with pytest.raises(Lost, match="replaced"):
-            running.master.get(X, 1, None, lambda: None)
+            ask(running.master, X, 1)
         assert isinstance(running.master.lost, Lost)
 
     def test_h_a_master_that_missed_a_commit_reads_again_instead_of_overwriting(self, start):
@@ -332,7 +351,7 @@ class TestRecovery:
         done = new.client(X)
         task = done.next_task()
         done.done(task)
-        assert old.master.get(X, 50, None, lambda: None).task_id != task.task_id
+        assert ask(old.master, X, 50).task_id != task.task_id
 
 
 class TestTwoMasters:
@@ -343,7 +362,7 @@ class TestTwoMasters:
         task = old.client(X).next_task()
         new = start(2, X, owner=lead(store, PREFIX, mine[1]))
         with pytest.raises(Lost, match="replaced"):
-            old.master.report(Op.TASK_DONE, Key(0, task.task_id, task.epoch, X), "", lambda: None)
+            old.master.change(lambda queue, now: queue.done(Key(0, task.task_id, task.epoch, X), now))
         assert new.client(X).next_task() == task
 
     def test_one_whose_registration_is_gone_does_not_lead(self, store):
@@ -355,12 +374,12 @@ class TestTwoMasters:
         client = old.client(X, master=9)
         answers: list[object] = []
         with together(lambda: answers.append(client.next_task())):
-            client.move(new.server.address, 9)
+            client.move(new.address, 9)
         assert isinstance(answers[0], Task)
 
     def test_an_answer_of_an_older_master_does_not_count(self, start):
         running = start(1, X, incarnation=5)
-        running.server.incarnation = 0  # a master that forgot to look for whom the question was
+        running.reception.incarnation = 0  # a master that forgot to look for whom the question was
         client = running.client(X, master=9, patience=0.2)
         with pytest.raises(Lost, match="has been replaced"):
             client.next_task()
@@ -372,12 +391,12 @@ class TestTwoMasters:
         first.close()
         answers: list[object] = []
         with together(lambda: answers.append(client.done(task))):
-            client.move(start(1, X).server.address)
+            client.move(start(1, X).address)
         assert answers == [True]
 
 
 class TestCommits:
-    def test_a_commit_of_one_report_is_small_however_many_tasks_there_are(self, store):
+    def test_a_commit_of_one_report_is_small_however_many_tasks_there_are(self, reception, store):
         sizes = []
         plain = store.txn
 
@@ -385,11 +404,12 @@ class TestCommits:
             sizes.append(sum(len(operation.value) for operation in operations))
             return plain(compares, operations)
 
-        master = Master(Plan(2, False), table_of(10_000), Ledger(store, PREFIX), list)
+        master = Master(Plan(2, False), table_of(10_000), Ledger(store, PREFIX), list, reception())
         store.txn = measuring
         master.members([X])
         for request in range(20):
-            master.get(X, request, None, lambda: None)
+            ask(master, X, request)
+        master.close()
         assert max(sizes) < 1000
 
     def test_requests_that_come_together_are_committed_together(self, start, store):
@@ -397,11 +417,11 @@ class TestCommits:
         before = store.list(PREFIX).revision
         gate = threading.Barrier(16)
 
-        def ask(request: int) -> None:
+        def ask_at_once(request: int) -> None:
             gate.wait(5)
-            running.master.get(X, request, None, lambda: None)
+            ask(running.master, X, request)
 
-        with together(*(lambda request=request: ask(request) for request in range(16))):
+        with together(*(lambda request=request: ask_at_once(request) for request in range(16))):
             pass
         assert store.list(PREFIX).revision - before <= 16
 
@@ -409,7 +429,7 @@ class TestCommits:
         running = start(200, X, passes=1)
         before, begun = store.list(PREFIX).revision, time.monotonic()
         for request in range(1, 101):
-            running.master.get(X, request, None, lambda: None)
+            ask(running.master, X, request)
         took = time.monotonic() - begun
         assert store.list(PREFIX).revision - before <= took / 0.0025 + 2
 

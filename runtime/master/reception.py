@@ -1,0 +1,201 @@
+"""Where trainers come in: all connections of a master, minded by one thread.
+
+Requests are small frames without blocks, so one thread reads and answers them without ever waiting for a peer: what a
+peer does not take at once is kept until it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from runtime.errors import Refused, WireError
+from runtime.protocol import frames
+from runtime.protocol.connection import Message
+from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
+from runtime.protocol.server import reply_head
+
+_RECEIVE_BYTES = 1 << 16
+# A peer that leaves so much unread is cut off.
+_UNREAD_BYTES = 1 << 22
+
+
+class Caller:
+    """One connection: what came of its next frame, and what it has still to take."""
+
+    def __init__(self, link: socket.socket) -> None:
+        link.setblocking(False)
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link = link
+        self.incoming = b""
+        self.outgoing = b""
+
+
+class Call(NamedTuple):
+    """A request and who is on the line."""
+
+    caller: Caller
+    request: Message
+
+
+class Reception:
+    """Listens on 127.0.0.1 from the moment it is made, and answers from the first ``poll`` on.
+
+    ``job`` and ``incarnation`` (0: not checked) fence requests that were meant for another attempt or for an earlier
+    master; every reply carries the incarnation, so that a trainer can tell a replaced master from the one that is.
+    All methods but ``wake`` are for one thread at a time.
+    """
+
+    def __init__(self, job: int = 0, incarnation: int = 0) -> None:
+        self.incarnation = incarnation
+        self._job = job
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._listener.setblocking(False)
+        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        self._callers: set[Caller] = set()
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        host, port = self._listener.getsockname()
+        return f"{host}:{port}"
+
+    def wake(self) -> None:
+        """Make ``poll`` return. From any thread; without effect once it is closed."""
+        if not self._closed:
+            os.eventfd_write(self._bell, 1)
+
+    def poll(self, seconds: float) -> list[Call]:
+        """What has been asked, waiting for it so long at most. Senders of another attempt are refused here."""
+        calls: list[Call] = []
+        for key, events in self._selector.select(seconds):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif key.data is None:
+                os.eventfd_read(self._bell)
+            elif events & selectors.EVENT_READ:
+                calls += self._read(key.data)
+            else:
+                self._send(key.data, b"")
+        return calls
+
+    def close(self) -> None:
+        """Stop listening and break every connection. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for caller in list(self._callers):
+            self.hang_up(caller)
+        self._selector.close()
+        self._listener.close()
+        os.close(self._bell)
+
+    # --- Answering ---------------------------------------------------------------------------------------------------
+    def answer(self, call: Call, body: Mapping[str, Any]) -> None:
+        self._reply(call, Flag.REPLY, body)
+
+    def refuse(self, call: Call, refused: Refused) -> None:
+        self._reply(call, Flag.REPLY | Flag.ERROR, {"code": refused.code, "why": refused.why})
+
+    def ask_to_wait(self, call: Call) -> None:
+        """Say that the answer takes longer and that this master lives."""
+        self._send_frame(call.caller, reply_head(call.request.head)._replace(op=Op.WAIT), {})
+
+    def hang_up(self, caller: Caller) -> None:
+        if caller in self._callers:
+            self._callers.remove(caller)
+            self._selector.unregister(caller.link)
+            caller.link.close()
+
+    def _reply(self, call: Call, flags: Flag, body: Mapping[str, Any]) -> None:
+        head = reply_head(call.request.head)._replace(flags=flags, incarnation=self.incarnation)
+        self._send_frame(call.caller, head, body)
+
+    def _send_frame(self, caller: Caller, head: Header, body: Mapping[str, Any]) -> None:
+        payload = frames.to_json(body)
+        self._send(caller, frames.pack(head._replace(flags=head.flags | Flag.LAST), payload) + payload)
+
+    def _send(self, caller: Caller, data: bytes) -> None:
+        """Send what waits and ``data`` behind it, or as much as the peer takes now."""
+        if caller not in self._callers:
+            return
+        waited = bool(caller.outgoing)
+        data = caller.outgoing + data
+        try:
+            data = data[caller.link.send(data) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.hang_up(caller)
+            return
+        caller.outgoing = data
+        if len(data) > _UNREAD_BYTES:
+            self.hang_up(caller)
+        elif bool(data) != waited:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(caller.link, both if data else selectors.EVENT_READ, caller)
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # a peer that gave up meanwhile
+            link, _peer = self._listener.accept()
+            caller = Caller(link)
+            self._callers.add(caller)
+            self._selector.register(link, selectors.EVENT_READ, caller)
+
+    def _read(self, caller: Caller) -> list[Call]:
+        try:
+            data = caller.link.recv(_RECEIVE_BYTES)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            self.hang_up(caller)
+            return []
+        caller.incoming += data
+        try:
+            return [call for request in _requests(caller) if (call := self._admitted(caller, request))]
+        except WireError as error:
+            self._say_goodbye(caller, error)
+            return []
+
+    def _admitted(self, caller: Caller, request: Message) -> Call | None:
+        """The request as a call; None for one that was meant for somebody else, which is told so."""
+        call, head = Call(caller, request), request.head
+        if self._job and head.job and head.job != self._job:
+            why = "This request belongs to another attempt of a job; its sender should end."
+            self.refuse(call, Refused("other_job", why))
+            return None
+        if self.incarnation and head.expected and head.expected != self.incarnation:
+            why = "This request was meant for a process that has been replaced; register again."
+            self.refuse(call, Refused("not_owner", why))
+            return None
+        return call
+
+    def _say_goodbye(self, caller: Caller, error: WireError) -> None:
+        """Tell a peer whose bytes made no sense why it is cut off."""
+        self.refuse(Call(caller, Message(Header(Op.BYE))), Refused("bad_frame", str(error)))
+        self.hang_up(caller)
+
+
+def _requests(caller: Caller) -> Iterator[Message]:
+    """The whole frames that have come. Raises WireError for bytes that are none."""
+    while len(caller.incoming) >= HEADER_BYTES:
+        data = caller.incoming[:HEADER_BYTES]
+        head = frames.unpack(data)
+        if head.op is Op.BLOCK or not head.last:
+            raise WireError("Numbers came where none are expected: a master takes requests only.")
+        end = HEADER_BYTES + head.size
+        if len(caller.incoming) < end:
+            return
+        payload, caller.incoming = caller.incoming[HEADER_BYTES:end], caller.incoming[end:]
+        frames.verify(data, head, payload)
+        yield Message(head, frames.from_json(payload))

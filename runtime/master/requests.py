@@ -1,0 +1,83 @@
+"""What trainers may ask over the wire: a request's body as an operation on the queue, and the answer's body."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runtime.errors import Refused
+from runtime.master.commits import Operation
+from runtime.master.messages import Answer, Trainer, answer_to_json
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Key, Verdict
+from runtime.protocol.connection import Message
+from runtime.protocol.frames import Op
+
+JOB_FAILED = "job_failed"
+
+Body = Mapping[str, Any]
+
+
+def operation(request: Message) -> Operation:
+    """What the request asks of the queue; ``reply`` makes the answer of what it gives. Raises Refused."""
+    head, body = request.head, request.body
+    make = _OPERATIONS.get(head.op)
+    if make is None:
+        raise Refused("unknown_op", f"The master does not know {head.op.name}; ask a parameter server.")
+    try:
+        return make(head.op, Trainer(int(body["trainer"]), head.incarnation), body)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise Refused("bad_request", f"The body of {head.op.name} is wrong: {error!r}.") from error
+
+
+def reply(request: Message, value: Any) -> Body:
+    """The answer's body."""
+    if request.head.op is Op.TASK_GET:
+        return answer_to_json(value)
+    return {"granted": value} if request.head.op is Op.SAVE_REQUEST else {"counted": value is Verdict.OK}
+
+
+def _get(op: Op, trainer: Trainer, body: Body) -> Operation:
+    request, ended = int(body["request"]), body["ended"]
+    last = None if ended is None else int(ended)
+    told = body.get("done")
+    finished = Key(int(told[0]), int(told[1]), int(told[2]), trainer) if told else None
+
+    def get(queue: TaskQueue, now: float) -> Answer:
+        if any(trainer.index == other.index and trainer < other for other in queue.live):
+            raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
+        if finished is not None:
+            queue.done(finished, now)
+        if queue.failed:
+            raise Refused(JOB_FAILED, queue.failed)
+        return queue.get(trainer, request, last, now)
+
+    return get
+
+
+def _report(op: Op, trainer: Trainer, body: Body) -> Operation:
+    key = Key(int(body["pass_id"]), int(body["task_id"]), int(body["epoch"]), trainer)
+    why, place = str(body.get("why", "")), body.get("place")
+    where = (int(place[0]), int(place[1])) if place else None
+    reports: Mapping[Op, Operation] = {
+        Op.TASK_DONE: lambda queue, now: queue.done(key, now),
+        Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, where),
+        Op.TASK_RELEASE: lambda queue, now: queue.release(key, now),
+        Op.TASK_EXTEND: lambda queue, now: queue.extend(key, now),
+    }
+    return reports[op]
+
+
+def _save_request(op: Op, trainer: Trainer, body: Body) -> Operation:
+    seconds = float(body["seconds"])
+    return lambda queue, now: queue.save_request(trainer, seconds, now)
+
+
+_OPERATIONS: Mapping[Op, Callable[[Op, Trainer, Body], Operation]] = {
+    Op.TASK_GET: _get,
+    Op.TASK_DONE: _report,
+    Op.TASK_FAIL: _report,
+    Op.TASK_RELEASE: _report,
+    Op.TASK_EXTEND: _report,
+    Op.SAVE_REQUEST: _save_request,
+}
