@@ -78,12 +78,7 @@ class Board:
         if not 0 <= key.task_id < len(self.entries):
             return False
         entry = self.entries[key.task_id]
-        return (entry.status, entry.pass_id, entry.epoch, entry.trainer) == (
-            status,
-            key.pass_id,
-            key.epoch,
-            key.trainer,
-        )
+        return entry[:4] == (status, key.pass_id, key.epoch, key.trainer)
 
     def is_finished(self, key: Key) -> bool:
         """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
@@ -109,17 +104,8 @@ class Board:
     def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
         """Give a task that is todo to a trainer."""
         entry = self.entries[task_id]
-        self.write(
-            task_id,
-            entry._replace(
-                status=Status.PENDING,
-                pass_id=self.pass_id,
-                epoch=entry.epoch + 1,
-                trainer=trainer,
-                request=request,
-                timer=timer,
-            ),
-        )
+        blame = entry.failures, entry.blamed, entry.failures_ever
+        self.write(task_id, Entry(Status.PENDING, self.pass_id, entry.epoch + 1, trainer, request, *blame, timer))
         self.pending.add(task_id)
         return self.task(task_id)
 

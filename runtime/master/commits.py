@@ -25,21 +25,21 @@ class Ticket:
     """One operation on its way through a commit.
 
     ``settled`` is called once, when ``value`` or ``error`` is there; ``waiting`` now and then while the store does not
-    answer. ``give_up`` is the monotonic time after which it is not tried again.
+    answer. ``since`` is the monotonic time at which it was asked.
     """
 
-    __slots__ = ("_operation", "_settled", "error", "give_up", "value", "waiting")
+    __slots__ = ("_operation", "_settled", "error", "since", "value", "waiting")
 
     def __init__(
         self,
         operation: Operation,
-        give_up: float,
+        since: float,
         settled: Callable[[Ticket], None],
         waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._operation = operation
         self._settled = settled
-        self.give_up = give_up
+        self.since = since
         self.waiting = waiting
         self.value: Any = None
         self.error: RegattaError | None = None
@@ -69,6 +69,13 @@ class View(NamedTuple):
         return cls(queue.finished or bool(queue.failed), queue.failed, bool(queue.live), queue.next_deadline(now))
 
 
+class Committed(NamedTuple):
+    """What was committed, and how the queue looks now."""
+
+    changes: Changes
+    view: View
+
+
 class Commits:
     """For one thread. ``live`` are the trainers that live now, None until somebody says; ``began`` is when, on the
     clock, the queue's time began; ``handed_out`` says that the queue had handed out tasks when it was read.
@@ -85,7 +92,7 @@ class Commits:
         self.live: tuple[Trainer, ...] | None = None
         self.handed_out = False
 
-    def commit(self, tickets: Sequence[Ticket]) -> Changes:
+    def commit(self, tickets: Sequence[Ticket]) -> Committed:
         """Run the tickets' operations and commit what they changed; they are not settled yet.
 
         Raises what the ledger raises, and then the next call reads the queue anew from the store.
@@ -99,10 +106,7 @@ class Commits:
         changes = self._queue.take(now)
         self._ledger.commit(changes, self._queue.entries, self._table)
         self._must_load = False
-        return changes
-
-    def view(self) -> View:
-        return View.of(self._queue, self.now())
+        return Committed(changes, View.of(self._queue, now))
 
     def now(self) -> float:
         """The queue's time, to the millisecond."""

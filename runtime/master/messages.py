@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from runtime.contract import MASTER, Member
 from runtime.data.catalogue import Chunk
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Trainer:
+class Trainer(NamedTuple):
     """One life of a trainer. The incarnation tells a restarted one from the one before."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # that tuples have a method of this name does not matter here
     incarnation: int
 
     def __str__(self) -> str:
@@ -60,19 +58,25 @@ Answer = Task | Wait | PassEnd | JobDone
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
-    return {"answer": _NAMES[type(answer)], **answer._asdict()}
+    return dict(zip(_FIELDS[type(answer)], (_NAMES[type(answer)], *answer), strict=True))
 
 
 def answer_from_json(body: Mapping[str, Any]) -> Answer:
     """Raises KeyError, TypeError or ValueError for a body that is no answer."""
-    fields = {name: value for name, value in body.items() if name != "answer"}
-    if "chunks" in fields:
-        fields["chunks"] = tuple(Chunk(*chunk) for chunk in fields["chunks"])
-        ranges = fields.get("ranges")
-        fields["ranges"] = None if ranges is None else tuple((first, end) for first, end in ranges)
-    answer: Answer = _TYPES[body["answer"]](**fields)
-    return answer
+    kind = _TYPES[body["answer"]]
+    if kind is not Task:
+        answer: Answer = kind(**{name: body[name] for name in kind._fields})
+        return answer
+    ranges = body["ranges"]
+    return Task(
+        body["pass_id"],
+        body["task_id"],
+        body["epoch"],
+        tuple(Chunk(*chunk) for chunk in body["chunks"]),
+        None if ranges is None else tuple((first, end) for first, end in ranges),
+    )
 
 
 _TYPES: Mapping[str, Any] = {"task": Task, "wait": Wait, "pass_end": PassEnd, "job_done": JobDone}
 _NAMES = {kind: name for name, kind in _TYPES.items()}
+_FIELDS = {kind: ("answer", *kind._fields) for kind in _NAMES}

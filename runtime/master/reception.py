@@ -17,11 +17,12 @@ from runtime.errors import Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
-from runtime.protocol.server import reply_head
 
 _RECEIVE_BYTES = 1 << 16
 # A peer that leaves so much unread is cut off.
 _UNREAD_BYTES = 1 << 22
+_ANSWER = Flag.REPLY | Flag.LAST
+_REFUSAL = _ANSWER | Flag.ERROR
 
 
 class Caller:
@@ -99,14 +100,14 @@ class Reception:
 
     # --- Answering ---------------------------------------------------------------------------------------------------
     def answer(self, call: Call, body: Mapping[str, Any]) -> None:
-        self._reply(call, Flag.REPLY, body)
+        self._reply(call, _ANSWER, body)
 
     def refuse(self, call: Call, refused: Refused) -> None:
-        self._reply(call, Flag.REPLY | Flag.ERROR, {"code": refused.code, "why": refused.why})
+        self._reply(call, _REFUSAL, {"code": refused.code, "why": refused.why})
 
     def ask_to_wait(self, call: Call) -> None:
         """Say that the answer takes longer and that this master lives."""
-        self._send_frame(call.caller, reply_head(call.request.head)._replace(op=Op.WAIT), {})
+        self._send_frame(call, Op.WAIT, _ANSWER, {})
 
     def hang_up(self, caller: Caller) -> None:
         if caller in self._callers:
@@ -115,12 +116,12 @@ class Reception:
             caller.link.close()
 
     def _reply(self, call: Call, flags: Flag, body: Mapping[str, Any]) -> None:
-        head = reply_head(call.request.head)._replace(flags=flags, incarnation=self.incarnation)
-        self._send_frame(call.caller, head, body)
+        self._send_frame(call, call.request.head.op, flags, body)
 
-    def _send_frame(self, caller: Caller, head: Header, body: Mapping[str, Any]) -> None:
-        payload = frames.to_json(body)
-        self._send(caller, frames.pack(head._replace(flags=head.flags | Flag.LAST), payload) + payload)
+    def _send_frame(self, call: Call, op: Op, flags: Flag, body: Mapping[str, Any]) -> None:
+        asked, payload = call.request.head, frames.to_json(body)
+        head = Header(op, flags, job=asked.job, incarnation=self.incarnation, seq=asked.seq)
+        self._send(call.caller, frames.pack(head, payload) + payload)
 
     def _send(self, caller: Caller, data: bytes) -> None:
         """Send what waits and ``data`` behind it, or as much as the peer takes now."""

@@ -1,6 +1,7 @@
-"""The master at work: requests in, one commit for all that came meanwhile, answers out. One thread does it all.
+"""The master at work: requests in, one commit for all that came meanwhile, answers out.
 
-Nothing is answered before it is committed. A trainer that has to wait is answered as soon as there is news.
+One thread minds the connections, another the queue and the store: while a commit is on its way, the next requests
+gather. Nothing is answered before it is committed. A trainer that has to wait is answered as soon as there is news.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 from runtime.coordination.base import Clock, StoreUnavailable
 from runtime.errors import Lost, Refused, RegattaError
 from runtime.master import requests
-from runtime.master.commits import Commits, Operation, Ticket, View
+from runtime.master.commits import Commits, Committed, Operation, Ticket, View
 from runtime.master.ledger import Behind, Ledger
 from runtime.master.messages import Trainer, Wait
 from runtime.master.reception import Call, Reception
-from runtime.master.state import Changes, Happening, Plan
+from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable
 
 # A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
@@ -33,7 +34,8 @@ WAITING_SECONDS = 1.0
 COMMIT_SECONDS = 0.0025
 # Deadlines are looked at so often at least.
 _LOOK_SECONDS = 1.0
-_CLOSE_SECONDS = 10.0
+# A store that does not answer holds up the end no longer than this.
+_LEAVE_SECONDS = 2.0
 
 log = logging.getLogger("master")
 
@@ -62,7 +64,10 @@ class Master:
         self._reception = reception
         self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
-        self._due: list[Ticket] = []
+        self._due: list[Ticket] = []  # for the next commit
+        self._flying: list[Ticket] = []  # in the commit that is on its way
+        self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
         self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
         self._next_commit = self._next_word = 0.0
         self._view = View()
@@ -70,7 +75,8 @@ class Master:
         self._ended = threading.Event()  # the job is over, or this master is lost, or closed
         self._closing = False
         self.lost: RegattaError | None = None
-        self._thread = threading.Thread(target=self._serve, name="master", daemon=True)
+        threading.Thread(target=self._commit_all, name="commits", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="requests", daemon=True)
         self._thread.start()
         try:
             self.change(lambda queue, now: None)
@@ -85,7 +91,7 @@ class Master:
         Raises StoreUnavailable when the store has not answered for the whole patience, and what the operation raises.
         """
         done = threading.Semaphore(0)
-        ticket = Ticket(operation, time.monotonic() + self._patience, lambda _: done.release())
+        ticket = Ticket(operation, time.monotonic(), lambda _: done.release())
         self._inbox.put(ticket)
         self._reception.wake()
         while not done.acquire(timeout=_LOOK_SECONDS):
@@ -119,7 +125,7 @@ class Master:
         """Commit what has been asked for, let everybody go who waits for news, and stop answering."""
         self._closing = True
         self.wake()
-        self._thread.join(_CLOSE_SECONDS)
+        self._thread.join()
 
     def wake(self) -> None:
         """Make ``run`` look again."""
@@ -137,7 +143,7 @@ class Master:
         """Why the job cannot go on, empty if it can."""
         return self._view.failed
 
-    # --- The one thread ----------------------------------------------------------------------------------------------
+    # --- Requests: one thread ----------------------------------------------------------------------------------------
     def _serve(self) -> None:
         try:
             while not self._closing:
@@ -147,31 +153,46 @@ class Master:
             log.exception("The master broke off.")
             self.lost = Lost("The master broke off while it answered; it has to be started again.")
             self._ended.set()
+        self._batches.put(None)
 
     def _pause(self) -> float:
         """How long there is nothing to do unless somebody asks."""
         now = time.monotonic()
-        if self._due or not self._inbox.empty():
+        if self._due and not self._flying:
             return max(0.0, self._next_commit - now)
-        return max(0.0, min(until for until, _call in self._held) - now) if self._held else _LOOK_SECONDS
+        return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
 
     def _turn(self, seconds: float) -> None:
         for call in self._reception.poll(seconds):
             self._take(call, time.monotonic() + HOLD_SECONDS)
         while not self._inbox.empty():
             self._due.append(self._inbox.get())
+        if not self._outcomes.empty():
+            self._conclude(self._outcomes.get())
         now = time.monotonic()
-        for until, call in self._held:
-            if until <= now:
-                self._let_go(call)
-        self._held = [one for one in self._held if one[0] > now]
-        if self._due and now >= self._next_commit:
-            self._commit()
+        self._comfort(now)
+        if self._due and not self._flying and now >= self._next_commit:
+            self._take_off(now)
+
+    def _comfort(self, now: float) -> None:
+        """Let go who has waited for news in vain; tell who waits for the store that this master lives."""
+        late = [call for until, call in self._held if until <= now]
+        if late:
+            self._held = [one for one in self._held if one[0] > now]
+        for call in late:
+            self._let_go(call)
+        if now >= self._next_word:
+            self._next_word = now + WAITING_SECONDS
+            for ticket in (*self._flying, *self._due):
+                if ticket.since + WAITING_SECONDS <= now:
+                    ticket.waiting()
 
     def _take_leave(self) -> None:
-        self._next_commit = 0.0
-        self._turn(0.0)
-        for ticket in self._due:
+        """What was asked for is committed if the store answers in time; then everybody is let go."""
+        give_up = time.monotonic() + _LEAVE_SECONDS
+        while (self._due or self._flying) and time.monotonic() < give_up and not self.lost:
+            self._turn(STORE_PAUSE_SECONDS)
+        for ticket in (*self._flying, *self._due):
             ticket.settle(StoreUnavailable(_ENDING))
         for _until, call in self._held:
             self._let_go(call)
@@ -183,14 +204,11 @@ class Master:
         except Refused as refused:
             self._reception.refuse(call, refused)
             return
-        self._due.append(
-            Ticket(
-                asked,
-                time.monotonic() + self._patience,
-                lambda ticket: self._answer(call, ticket, hold_until),
-                lambda: self._reception.ask_to_wait(call),
-            )
-        )
+
+        def settled(ticket: Ticket) -> None:
+            self._answer(call, ticket, hold_until)
+
+        self._due.append(Ticket(asked, time.monotonic(), settled, lambda: self._reception.ask_to_wait(call)))
 
     def _answer(self, call: Call, ticket: Ticket, hold_until: float) -> None:
         error = ticket.error
@@ -206,27 +224,39 @@ class Master:
             self._reception.answer(call, requests.reply(call.request, ticket.value))
 
     def _let_go(self, call: Call) -> None:
-        """Answer one who has waited for news in vain."""
         self._reception.answer(call, requests.reply(call.request, Wait(0.0)))
 
-    # --- Committing --------------------------------------------------------------------------------------------------
-    def _commit(self) -> None:
-        batch, self._due = self._due, []
-        self._next_commit = time.monotonic() + COMMIT_SECONDS
+    # --- Commits: begun and concluded by the thread of the requests, made by the other one ---------------------------
+    def _take_off(self, now: float) -> None:
+        self._next_commit = now + COMMIT_SECONDS
+        self._flying, self._due = self._due, []
+        self._batches.put(self._flying)
+
+    def _commit_all(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            self._outcomes.put(self._outcome(batch))
+            self._reception.wake()
+
+    def _outcome(self, batch: Sequence[Ticket]) -> Committed | RegattaError:
         try:
-            changes = self._commits.commit(batch)
-        except (StoreUnavailable, Behind) as passing:
-            self._put_off(batch, passing)
-        except RegattaError as final:
-            self._break_off(batch, final)
+            return self._commits.commit(batch)
+        except RegattaError as error:
+            return error
         except Exception:
             log.exception("A change broke off.")
-            self._break_off(batch, Lost("The master broke off in the middle of a change."))
-        else:
-            self._publish(batch, changes)
+            return Lost("The master broke off in the middle of a change.")
 
-    def _publish(self, batch: Sequence[Ticket], changes: Changes) -> None:
-        self._view = self._commits.view()
+    def _conclude(self, outcome: Committed | RegattaError) -> None:
+        batch, self._flying = self._flying, []
+        if isinstance(outcome, Committed):
+            self._publish(batch, outcome)
+        elif isinstance(outcome, StoreUnavailable | Behind):
+            self._put_off(batch, outcome)
+        else:
+            self._break_off(batch, outcome)
+
+    def _publish(self, batch: Sequence[Ticket], committed: Committed) -> None:
+        changes, self._view = committed
         if changes.happenings:
             self._tell(changes.happenings)
         if self.over:
@@ -242,14 +272,11 @@ class Master:
         """Try the same again in a moment; it is as if it had not been tried."""
         now = time.monotonic()
         self._next_commit = now + STORE_PAUSE_SECONDS
-        self._due = [ticket for ticket in batch if now < ticket.give_up]
+        again = [ticket for ticket in batch if now < ticket.since + self._patience]
+        self._due = again + self._due
         for ticket in batch:
-            if now >= ticket.give_up:
+            if ticket not in again:
                 ticket.settle(why)
-        if now >= self._next_word:
-            self._next_word = now + WAITING_SECONDS
-            for ticket in self._due:
-                ticket.waiting()
 
     def _break_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
         self.lost = why

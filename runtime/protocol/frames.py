@@ -87,6 +87,11 @@ class DType(IntEnum):
 _DTYPE_SHIFT = 3
 _DTYPE_MASK = 0b111
 _FLAG_MASK = 0b111
+# Enumerations count as slow as they read well: a frame is packed and unpacked with plain numbers and tables.
+_LAST, _ERROR = int(Flag.LAST), int(Flag.ERROR)
+_FLAGS = tuple(map(Flag, range(_FLAG_MASK + 1)))
+_DTYPES = tuple(map(DType, range(_DTYPE_MASK + 1)))
+_OPS = {int(op): op for op in Op}
 
 
 class Header(NamedTuple):
@@ -108,11 +113,11 @@ class Header(NamedTuple):
 
     @property
     def last(self) -> bool:
-        return bool(self.flags & Flag.LAST)
+        return bool(int(self.flags) & _LAST)
 
     @property
     def error(self) -> bool:
-        return bool(self.flags & Flag.ERROR)
+        return bool(int(self.flags) & _ERROR)
 
 
 def job_crc(job_id: str, attempt: int) -> int:
@@ -125,7 +130,7 @@ def pack(header: Header, payload: Buffer = b"") -> bytes:
     size = memoryview(payload).nbytes
     if size > MAX_PAYLOAD:
         raise WireError(f"A frame holds at most {MAX_PAYLOAD} bytes, this one has {size}; split it into blocks.")
-    flags = header.flags | header.dtype << _DTYPE_SHIFT
+    flags = int(header.flags) | int(header.dtype) << _DTYPE_SHIFT
     numbers = (header.job, header.shard, header.incarnation, header.expected, header.seq, header.version)
     packed = _LAYOUT.pack(MAGIC, VERSION, header.op, flags, *numbers, header.tensor, header.offset, size, 0)
     return packed[:_CRC_AT] + _UNSIGNED.pack(_checksum(header.op, packed[:_CRC_AT], payload))
@@ -144,7 +149,7 @@ def unpack(data: Buffer) -> Header:
             f"process version {VERSION}. Cancel the job and run it again; all its replicas are then of one version."
         )
     dtype = flags >> _DTYPE_SHIFT & _DTYPE_MASK
-    header = Header(_op(op), Flag(flags & _FLAG_MASK), DType(dtype), *numbers)
+    header = Header(_op(op), _FLAGS[flags & _FLAG_MASK], _DTYPES[dtype], *numbers)
     if header.size > MAX_PAYLOAD:
         raise WireError(f"The peer announces {header.size} bytes; a frame holds at most {MAX_PAYLOAD}.")
     return header
@@ -152,8 +157,8 @@ def unpack(data: Buffer) -> Header:
 
 def _op(number: int) -> Op:
     try:
-        return Op(number)
-    except ValueError:
+        return _OPS[number]
+    except KeyError:
         raise WireError(f"The peer asks for operation {number}, which this version does not know.") from None
 
 
@@ -166,7 +171,9 @@ def verify(data: Buffer, header: Header, payload: Buffer) -> None:
 
 def _checksum(op: Op, fixed: Buffer, payload: Buffer) -> int:
     crc = zlib.crc32(fixed)
-    whole = memoryview(payload).nbytes & ~(_UNSIGNED.size - 1) if op is Op.BLOCK else 0
+    if op is not Op.BLOCK:
+        return zlib.crc32(payload, crc)
+    whole = memoryview(payload).nbytes & ~(_UNSIGNED.size - 1)
     words = np.frombuffer(payload, "<u4", whole // _UNSIGNED.size)
     total = crc + int(np.add.reduce(words, dtype=np.uint32))
     return zlib.crc32(memoryview(payload)[whole:], total & _WORD_MASK)
@@ -177,8 +184,9 @@ def to_json(body: Mapping[str, Any]) -> bytes:
     return _encode(body).encode() if body else b""
 
 
-# Made once: json.dumps would make an encoder for each body.
+# Made once: json.dumps would make an encoder for each body, and json.loads would guess at its encoding.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_decode = json.JSONDecoder().decode
 
 
 def from_json(payload: Buffer) -> dict[str, Any]:
@@ -186,7 +194,7 @@ def from_json(payload: Buffer) -> dict[str, Any]:
     if not len(payload):
         return {}
     try:
-        body = json.loads(bytes(payload))
+        body = _decode(str(payload, "utf-8"))
     except ValueError as error:
         raise WireError(f"A control body is no JSON: {error}.") from None
     if not isinstance(body, dict):
