@@ -166,6 +166,7 @@ def site() -> planner.Site:
         python=Path(sys.executable),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,
+        outage=settings.OUTAGE_SECONDS,
     )
 
 

@@ -24,6 +24,7 @@ class Site:
     """What the portal's installation adds to a plan. ``python`` runs the platform's own roles.
 
     ``coordination`` is the address of the store in which the attempt's processes meet; empty: the backend makes one.
+    ``outage``: for how many seconds they go on while it does not answer.
     """
 
     ingest_url: str
@@ -32,6 +33,7 @@ class Site:
     grace: timedelta
     log_cap: int
     coordination: str = ""
+    outage: float = contract.OUTAGE_SECONDS
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def _environment(
         contract.SEED: "0",
         contract.DATA_PATH: ":".join(map(str, site.data_path)),
         contract.INGEST_URL: site.ingest_url,
+        contract.OUTAGE: f"{site.outage:g}",
         # A library that takes a thread for every core of the machine takes its neighbours' cores too.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

@@ -186,6 +186,9 @@ CHANNEL_LAYERS = (
 CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
 # Where it is empty, the backend makes each attempt a store of its own.
 COORDINATION = env.etcd_address("REGATTA_COORDINATION")
+# How long the processes of an attempt go on while the coordination store does not answer. 0 is strict: each stops
+# before its lease can run out.
+OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)
 ATTEMPTS_DIR = DATA_DIR / "attempts"
 STORAGE_DIR = DATA_DIR / "storage"
 # What was built for a job, code and packages, is kept so long after it was last used.

@@ -55,6 +55,8 @@ CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
 WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
 LEASE = "REGATTA_LEASE_SECONDS"  # after which a replica that says nothing is gone; unset: LEASE_SECONDS of its role
+# How long a replica goes on while the coordination store does not answer; 0: it stops before its lease runs out.
+OUTAGE = "REGATTA_OUTAGE_SECONDS"
 GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
 LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
 LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
@@ -89,7 +91,7 @@ AGENT_ONLY = (
     SANDBOX,
 )
 # Kept from trainers, given to the platform's own roles.
-PLATFORM_ONLY = (COORDINATION,)
+PLATFORM_ONLY = (COORDINATION, OUTAGE)
 
 # --- Exit codes of a role's process ----------------------------------------------------------------------------------
 EXIT_OK = 0
@@ -101,6 +103,7 @@ LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and said so
 BATCH_BYTES = 64 * 1024  # the agent sends a batch when it is this big ...
 BATCH_SECONDS = 0.2  # ... or this old
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
+OUTAGE_SECONDS = 120.0
 HEARTBEAT_SECONDS = 2.0
 
 # --- Files in the replica's directory --------------------------------------------------------------------------------
@@ -283,6 +286,7 @@ class Environment:
     output_dir: str
     agent_fd: int | None
     coordination: str
+    outage: float
     checkpoint_dir: str
     checkpoint_seconds: float
 
@@ -316,6 +320,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         output_dir=environ.get(OUTPUT_DIR, "."),
         agent_fd=int(fd) if fd else None,
         coordination=environ.get(COORDINATION, ""),
+        outage=float(environ.get(OUTAGE, OUTAGE_SECONDS)),
         checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
         checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
     )

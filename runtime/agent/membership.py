@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from runtime import contract
@@ -54,7 +54,8 @@ class Membership:
         self._watch: Watch | None = None
         self._lease: Lease | None = None
         self._left = threading.Event()
-        self._patient_until = time.monotonic() + settings.lease + STALE_SECONDS
+        self._registered_at: int | None = None  # the store's revision
+        self._patient_until: float | None = None  # with an earlier life's registration, once it was seen
 
     def start(self) -> None:
         """Begin to watch."""
@@ -84,8 +85,10 @@ class Membership:
             try:
                 self._put(address)
                 return
-            except (StoreUnavailable, LeaseLost, _StillThere):
+            except (StoreUnavailable, _StillThere):
                 self._left.wait(RETRY_SECONDS)
+            except LeaseLost:
+                self._lease = None  # it ran out before anything was held by it
             except CoordinationError as refusal:
                 self._refused(refusal)
                 return
@@ -96,18 +99,34 @@ class Membership:
         settings = self._settings
         store = self._connected()
         if self._lease is None or not self._lease.alive:
-            self._lease = store.grant(settings.lease, self._on_lost)
+            self._lease = store.grant(settings.lease, self._lost, settings.outage)
         body = {"role": settings.role, "index": settings.index, "address": address}
         answer = store.put(self._key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
         # After a lost answer the entry in the way may be our own.
         if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
-            if settings.life > 1 and time.monotonic() < self._patient_until:
+            if settings.life > 1 and self._is_patient():
                 raise _StillThere
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():
             self._lease.revoke()
         else:
+            entry = answer.current if isinstance(answer, Conflict) else answer
+            self._registered_at = entry.mod_revision if entry else None
             self._on_registered()
+            if not self._lease.alive:
+                self._on_lost("its lease ran out while it registered")
+
+    def _is_patient(self) -> bool:
+        """Whether what is in the way may be the registration of the life before, which has yet to run out."""
+        now = time.monotonic()
+        if self._patient_until is None:
+            self._patient_until = now + self._settings.lease + STALE_SECONDS
+        return now < self._patient_until
+
+    def _lost(self, why: str) -> None:
+        """Who is not registered has nothing to lose."""
+        if self._registered_at is not None:
+            self._on_lost(why)
 
     def _refused(self, refusal: CoordinationError) -> None:
         """The store will never answer: the password is wrong, or the attempt is over and its account removed."""
@@ -141,9 +160,18 @@ class Membership:
             _apply(happening, known)
             self._tell(happening.revision, known.values())
 
-    def _tell(self, revision: int, entries: Iterable[Versioned]) -> None:
+    def _tell(self, revision: int, entries: Collection[Versioned]) -> None:
         there = (entry for entry in entries if entry.key != self._key or self._holds(entry))
         self._on_members(revision, [_member(entry) for entry in sorted(there, key=lambda entry: entry.key)])
+
+        if self._is_removed(revision, entries):
+            self._on_lost("its registration was removed from the coordination store")
+
+    def _is_removed(self, revision: int, entries: Collection[Versioned]) -> bool:
+        """After a time without the store, a lease that it still knows is not enough: the key has to stand as it did."""
+        if self._registered_at is None or revision < self._registered_at or self._left.is_set():
+            return False
+        return not any(entry.key == self._key and self._holds(entry) for entry in entries)
 
     def _holds(self, entry: Versioned) -> bool:
         """Whether the registration is this life's. That of the life before, which has yet to run out, would be taken by

@@ -31,6 +31,7 @@ class Settings:
     ingest_url: str
     coordination: str
     lease: float
+    outage: float
     grace: float
     log_cap: int
     memory: int
@@ -66,6 +67,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         ingest_url=environ[contract.INGEST_URL],
         coordination=environ[contract.COORDINATION],
         lease=float(environ.get(contract.LEASE, contract.LEASE_SECONDS[environment.role])),
+        outage=environment.outage,
         grace=float(environ.get(contract.GRACE_SECONDS, "5")),
         log_cap=int(environ.get(contract.LOG_CAP, str(64 * 1024 * 1024))),
         memory=int(environ.get(contract.LIMIT_MEMORY, "0")),

@@ -163,9 +163,10 @@ class CoordinationStore(Protocol):
         """All operations as one revision if all compares hold, else nothing. At most one operation a key."""
         ...
 
-    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None) -> Lease:
-        """A lease of ``ttl`` seconds that keeps itself alive. ``on_lost(why)`` is called once, from the lease's thread,
-        before anybody else can own what was held by it."""
+    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None, outage: float = 0.0) -> Lease:
+        """A lease of ``ttl`` seconds that keeps itself alive. ``on_lost(why)`` is called once, from the lease's thread:
+        when the store has ended the lease, and when it has not answered for ``outage`` seconds beyond the ttl. Without
+        an outage that is before anybody else can own what was held by it."""
         ...
 
     def watch(self, prefix: str, after: int) -> Watch:
@@ -181,7 +182,9 @@ class Lease:
 
     The holder's deadline is the monotonic time at which the last answered keepalive was *sent* plus the ttl. The
     store's own deadline is never earlier, so a holder that stops at ``fence_at`` (a margin before its deadline) has
-    stopped before another can own the key. ``beat`` is the whole logic; the thread only calls it.
+    stopped before another can own the key: the strict way, ``outage`` 0. A holder whose writes are fenced in other ways
+    may go on while the store does not answer, for so many seconds more: a store that is down gives the key to nobody.
+    ``beat`` is the whole logic; the thread only calls it.
     """
 
     def __init__(
@@ -193,6 +196,7 @@ class Lease:
         keep: Callable[[], bool],
         revoke: Callable[[], None],
         on_lost: Callable[[str], None] | None,
+        outage: float = 0.0,
     ) -> None:
         """``keep`` answers whether the store still knows the lease, and gives up within a tenth of the ttl."""
         self.id = lease_id
@@ -202,6 +206,7 @@ class Lease:
         self._keep = keep
         self._revoke = revoke
         self._on_lost = on_lost
+        self._outage = outage
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -209,7 +214,7 @@ class Lease:
     @property
     def fence_at(self) -> float:
         """When the holder must have stopped, on the store's clock."""
-        return self._deadline - min(2.0, self.ttl / 5)
+        return self._deadline - min(2.0, self.ttl / 5) + self._outage
 
     @property
     def alive(self) -> bool:

@@ -110,13 +110,13 @@ class EmbeddedStore:
                     return Conflict(compare.key, current)
             return Committed(_apply(connection, operations))
 
-    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None) -> Lease:
+    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None, outage: float = 0.0) -> Lease:
         sent = self._clock()
         with self._lock, _writing(self._connection, self._clock) as connection:
             row = connection.execute("INSERT INTO leases (ttl, deadline) VALUES (?, ?)", (ttl, self._clock() + ttl))
             lease_id = int(row.lastrowid or 0)
         keeper = _Keeper(self._path, lease_id, ttl, self._clock)
-        lease = Lease(lease_id, ttl, sent, self._clock, keeper.keep, lambda: self._revoke(lease), on_lost)
+        lease = Lease(lease_id, ttl, sent, self._clock, keeper.keep, lambda: self._revoke(lease), on_lost, outage)
         self._leases.add(lease)
         if self._keep_alive:
             lease.start()

@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
@@ -116,15 +117,14 @@ class EtcdStore:
         broken = next(compare.key for compare in compares if not compare.holds(found[compare.key]))
         return Conflict(broken, found[broken])
 
-    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None) -> Lease:
+    def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None, outage: float = 0.0) -> Lease:
         """etcd counts whole seconds, and grants no fewer than one and a half of its election timeouts: its deadline is
         never earlier than the holder's, which is by the ``ttl`` that was asked for."""
         sent = self._clock()
         answer = self._connection.call(LEASE_GRANT, etcdrpc.LeaseGrantRequest(TTL=math.ceil(ttl)))
         lease_id = int(answer.ID)
-        lease = Lease(
-            lease_id, ttl, sent, self._clock, lambda: self._keep(lease_id, ttl), lambda: self._revoke(lease_id), on_lost
-        )
+        keep, revoke = partial(self._keep, lease_id, ttl), partial(self._revoke, lease_id)
+        lease = Lease(lease_id, ttl, sent, self._clock, keep, revoke, on_lost, outage)
         self._leases.add(lease)
         if self._keep_alive:
             lease.start()

@@ -23,7 +23,7 @@ from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import Trainer, serving
 from runtime.master.pace import Pace
 from runtime.master.reception import Reception
-from runtime.master.server import Master
+from runtime.master.server import STORE_PATIENCE_SECONDS, Master
 from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable, partition
 from runtime.protocol.frames import job_crc
@@ -31,6 +31,8 @@ from runtime.protocol.frames import job_crc
 REGISTRATION_SECONDS = 30.0
 # How often a master that stands by looks whether it was asked to end.
 STAND_BY_LOOK_SECONDS = 1.0
+# How often a store that does not answer is asked again.
+STORE_PAUSE_SECONDS = 0.2
 
 log = logging.getLogger("master")
 
@@ -60,7 +62,9 @@ class _Process:
             reception.close()
             return self._verdict()
         ledger = Ledger(self._store, self._prefix, owner)
-        self._master = master = Master(plan(self._environment), table, ledger, self._tell, reception)
+        self._master = master = Master(
+            plan(self._environment), table, ledger, self._tell, reception, patience=self._patience
+        )
         self._channel.on_members(lambda members: master.members(trainers(members)))
         try:
             master.run(self._stop.is_set)
@@ -68,6 +72,10 @@ class _Process:
             master.close()
             reception.close()
         return self._verdict()
+
+    @property
+    def _patience(self) -> float:
+        return max(STORE_PATIENCE_SECONDS, self._environment.outage)
 
     def stop(self) -> None:
         self._stop.set()
@@ -78,7 +86,8 @@ class _Process:
         """Ask the agent to register this process; its incarnation."""
         self._channel.hello(address)
         members = self._channel.wait_for_members(
-            lambda members: any(self._is_me(member) for member in members), REGISTRATION_SECONDS
+            lambda members: any(self._is_me(member) for member in members),
+            REGISTRATION_SECONDS + self._environment.outage,
         )
         return next(member.incarnation for member in members if self._is_me(member))
 
@@ -94,7 +103,8 @@ class _Process:
                 key = contract.member_key(
                     self._environment.job_id, self._environment.attempt, contract.MASTER, self._environment.index
                 )
-                return lead(self._store, self._prefix, Compare(key, create_revision=incarnation))
+                mine = Compare(key, create_revision=incarnation)
+                return await_lead(self._store, self._prefix, mine, self._stop, self._patience)
             if first and not told:
                 log.info("%s serves; this master stands by.", first.name)
                 told = True
@@ -120,6 +130,21 @@ class _Process:
             log.error(why)
             return contract.EXIT_RESTART
         return contract.EXIT_ERROR if self._master and self._master.failed else contract.EXIT_OK
+
+
+def await_lead(
+    store: CoordinationStore, prefix: str, mine: Compare, stop: threading.Event, patience: float
+) -> tuple[Compare, ...] | None:
+    """``lead``, tried again while the store does not answer, for ``patience`` seconds. None if asked to stop."""
+    give_up = time.monotonic() + patience
+    while not stop.is_set():
+        try:
+            return lead(store, prefix, mine)
+        except StoreUnavailable:
+            if time.monotonic() >= give_up:
+                raise
+            stop.wait(STORE_PAUSE_SECONDS)
+    return None
 
 
 def find_table(environment: contract.Environment) -> TaskTable:

@@ -183,7 +183,7 @@ class Reception:
 
     def _say_goodbye(self, caller: Caller, error: WireError) -> None:
         """Tell a peer whose bytes made no sense why it is cut off."""
-        self.refuse(Call(caller, Message(Header(Op.BYE))), Refused("bad_frame", str(error)))
+        self.refuse(Call(caller, Message(Header(Op.BYE))), Refused(frames.BAD_FRAME, str(error)))
         self.hang_up(caller)
 
 

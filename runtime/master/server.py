@@ -70,6 +70,7 @@ class Master:
         self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
         self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
         self._next_commit = self._next_word = 0.0
+        self._away_since: float | None = None  # when the store was first found not to answer, if that was told
         self._view = View()
         self._had_trainers = False
         self._ended = threading.Event()  # the job is over, or this master is lost, or closed
@@ -257,6 +258,11 @@ class Master:
 
     def _publish(self, batch: Sequence[Ticket], committed: Committed) -> None:
         changes, self._view = committed
+        if self._away_since is not None:
+            away = time.monotonic() - self._away_since
+            self._away_since = None
+            text = f"The coordination store answers again after {away:.0f} s; tasks are handed out as before."
+            self._tell([Happening("store", text, notable=True)])
         if changes.happenings:
             self._tell(changes.happenings)
         if self.over:
@@ -271,6 +277,9 @@ class Master:
     def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
         """Try the same again in a moment; it is as if it had not been tried."""
         now = time.monotonic()
+        if self._away_since is None and isinstance(why, StoreUnavailable):
+            self._away_since = now
+            self._tell([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
         self._next_commit = now + STORE_PAUSE_SECONDS
         again = [ticket for ticket in batch if now < ticket.since + self._patience]
         self._due = again + self._due

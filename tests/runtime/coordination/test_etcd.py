@@ -263,6 +263,21 @@ def test_a_holder_is_told_before_its_lease_ends_when_etcd_stays_away(start_etcd,
     assert not lease.alive
 
 
+def test_with_an_outage_a_registration_outlives_an_etcd_that_is_away_longer_than_its_lease(start_etcd, open_store):
+    server = start_etcd()
+    store = open_store(server)
+    told: list[str] = []
+    lease = store.grant(1.0, told.append, outage=60.0)
+    held = store.put("/members/a", b"1", lease=lease)
+    server.kill()
+    time.sleep(1.5)
+    server.start()
+    before = lease.fence_at
+    eventually(lambda: lease.fence_at > before)
+    assert store.get("/members/a") == held  # with the same create_revision: the same incarnation
+    assert (told, lease.alive) == ([], True)
+
+
 HOLDER = """
 import sys, time
 from runtime.coordination import connect

@@ -13,6 +13,7 @@ import pytest
 from runtime.coordination.base import Compare, Operation, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
+from runtime.master.__main__ import await_lead
 from runtime.master.ledger import Ledger, lead
 from runtime.master.messages import JobDone, Task, Trainer
 from runtime.master.reception import Reception
@@ -352,6 +353,43 @@ class TestRecovery:
         task = done.next_task()
         done.done(task)
         assert ask(old.master, X, 50).task_id != task.task_id
+
+
+class TestAStoreThatIsAway:
+    def test_it_is_waited_for_and_both_its_ends_are_told(self, start, store):
+        running = start(1, X)
+        store.failing += ["before"] * 3
+        assert isinstance(running.client(X).next_task(), Task)
+        told = [happening for happening in running.told if happening.kind == "store"]
+        assert [happening.notable for happening in told] == [True, True]
+        assert told[0].text == "The store is away. Meanwhile trainers do the tasks that they have."
+        assert "answers again" in told[1].text
+
+    def test_one_who_waits_longer_than_its_deadline_is_told_that_the_master_lives(self, start, store):
+        running = start(1, X)
+        client = running.client(X, deadline=1.6)
+        store.failing += ["before"] * 30
+        assert isinstance(client.next_task(), Task)
+
+    def test_after_its_patience_it_says_so_and_nothing_has_changed(self, store, reception):
+        master = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), patience=0.2)
+        store.failing += ["before"] * 3
+        with pytest.raises(StoreUnavailable):
+            master.change(lambda queue, now: queue.members([X], now))
+        assert master.change(lambda queue, now: queue.live) == ()
+        master.close()
+
+    def test_a_master_waits_for_it_to_lead(self, store):
+        entry = store.put("/members/master/0", b"")
+        mine = Compare(entry.key, create_revision=entry.create_revision)
+        store.failing += ["before", "after"]
+        assert await_lead(store, PREFIX, mine, threading.Event(), 30.0)[0] == mine
+        assert store.failing == []
+
+    def test_a_master_that_is_asked_to_end_meanwhile_does_not_lead(self, store):
+        stop = threading.Event()
+        stop.set()
+        assert await_lead(store, PREFIX, Compare("/members/master/0", create_revision=7), stop, 30.0) is None
 
 
 class TestTwoMasters:

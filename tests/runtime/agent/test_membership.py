@@ -1,0 +1,81 @@
+"""A replica's registration, and how it is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime import contract
+from runtime.agent import settings
+from runtime.agent.membership import Membership
+from runtime.coordination.base import LeaseLost
+from runtime.coordination.embedded import EmbeddedStore
+
+KEY = contract.member_key("j", 1, contract.PSERVER, 0)
+
+
+class Registered:
+    def __init__(self, directory: Path) -> None:
+        environment = {
+            contract.JOB_ID: "j",
+            contract.ATTEMPT_ID: "a",
+            contract.ROLE: contract.PSERVER,
+            contract.INDEX: "0",
+            contract.REPLICA_DIR: str(directory),
+            contract.INGEST_URL: "",
+            contract.INGEST_TOKEN: "",
+            contract.COORDINATION: f"sqlite:///{directory}/store.db",
+        }
+        self.store = EmbeddedStore(directory / "store.db")
+        self.registered, self.lost = threading.Event(), threading.Event()
+        self.told: list[str] = []
+        self.membership = Membership(settings.read(environment), lambda *_: None, self.registered.set, self._on_lost)
+        self.membership.start()
+
+    def _on_lost(self, why: str) -> None:
+        self.told.append(why)
+        self.lost.set()
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Registered]:
+    one = Registered(tmp_path)
+    yield one
+    one.membership.leave()
+    one.store.close()
+
+
+def test_a_registration_that_somebody_removes_is_lost_though_the_lease_lives(replica):
+    replica.membership.register("127.0.0.1:1")
+    assert replica.registered.wait(10)
+    replica.store.delete(KEY)
+    assert replica.lost.wait(10)
+    assert replica.told[0] == "its registration was removed from the coordination store"
+
+
+def test_one_who_leaves_has_lost_nothing(replica):
+    replica.membership.register("127.0.0.1:1")
+    assert replica.registered.wait(10)
+    replica.membership.leave()
+    deadline = time.monotonic() + 10
+    while replica.store.get(KEY) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not replica.lost.is_set()
+
+
+def test_a_lease_that_runs_out_before_it_holds_anything_is_replaced(replica, monkeypatch):
+    plain, failing = EmbeddedStore.put, [LeaseLost("The lease is gone.")]
+
+    def put(self, *arguments, **options):
+        if failing:
+            raise failing.pop()
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(EmbeddedStore, "put", put)
+    replica.membership.register("127.0.0.1:1")
+    assert replica.registered.wait(10)
+    assert replica.told == []
