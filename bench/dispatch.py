@@ -32,7 +32,7 @@ from runtime.master.table import TaskTable
 from runtime.protocol import frames
 from runtime.protocol.frames import Flag, Header, Op
 
-TASKS, TRAINERS, ROUNDS = 10_000, 16, 3
+TASKS, TRAINERS, ROUNDS = 10_000, 32, 5
 EMBEDDED_GOAL, ETCD_GOAL = 5_000.0, 4_000.0
 
 

@@ -406,6 +406,13 @@ SENTENCES: tuple[str, ...] = (
     # The coordination store
     _("No keepalive was answered in time."),
     _("The coordination store has ended the lease."),
+    _("The coordination store answers again after {seconds} s; tasks are handed out as before."),
+    _("{why} Meanwhile trainers do the tasks that they have."),
+    _("its registration was removed from the coordination store"),
+    _("its lease ran out while it registered"),
+    _("This request was meant for a process that has been replaced; register again."),
+    _("Numbers came where none are expected: a master takes requests only."),
+    _("The master broke off while it answered; it has to be started again."),
     _("The coordination store {path} cannot be opened ({error}). Its directory must exist and be writable."),
     _("The coordination store did not answer ({error}). Try again."),
     _("{address} is no address of a coordination store. Use one like sqlite:///path/to/file or etcd://host:2379."),

@@ -1,4 +1,4 @@
-"""What the holder of a lease does when the store does not answer: the strict way, and with an outage that it outlasts."""
+"""What the holder of a lease does when the store does not answer: strictly, and with an outage that it outlasts."""
 
 from __future__ import annotations
 
