@@ -30,9 +30,9 @@ _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 
 
 # How often a replica that is lost in mid-run is started again in its place, before its loss counts (see ``verdict``).
-# The master finds its queue in the coordination store, and a trainer the parameters at the servers. A parameter server
-# that comes back empty is of no use: its loss ends the attempt.
-RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 0, contract.TRAINER: 3}
+# The master finds its queue in the coordination store, a trainer the parameters at the servers, and a parameter server
+# what it lost at the trainers.
+RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 3, contract.TRAINER: 3}
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     Trainers that were dismissed count for nothing. Who is killed, lost, or leaves with EXIT_RESTART in mid-run is
     started again in its place (``recovering``) and does not count as lost meanwhile. A trainer for whom that is over is
     missed only when fewer than ``min_trainers`` are left; the master and parameter servers are missed at once.
+    A parameter server whose values nobody has any more ends the attempt; the next one goes on from what was kept.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
     A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
     that alone decides nothing; but who has not registered by then came too late to train.
@@ -192,6 +193,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     trainers = _trainers(replicas)
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
     lost = [replica for replica in missed if replica not in coming]
+    forgetful = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
     trained = any(replica.role == contract.MASTER and replica.succeeded for replica in replicas)
     working = [
         replica for replica in trainers if replica in coming or not (replica.ended or (trained and replica.joining))
@@ -201,6 +203,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if not working and not failed and any(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
+    for replica in forgetful:
+        return AttemptEnded(job.attempt, f"{replica.name} could not be given back its values.", Reason.VALUES_LOST)
     for replica in lost:
         why = f"{ending(replica)}, before training was complete."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.REPLICA_LOST)

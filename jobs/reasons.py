@@ -24,6 +24,7 @@ class Reason(StrEnum):
     LAUNCH_FAILED = "launch_failed"
     LAUNCH_REFUSED = "launch_refused"
     REPLICA_LOST = "replica_lost"
+    VALUES_LOST = "values_lost"
     LOST = "lost"
     INTERRUPTED = "interrupted"
 
@@ -70,6 +71,9 @@ RULES: Mapping[Reason, Rule] = {
     Reason.LAUNCH_REFUSED: Rule(JobState.FAILED, Retry.NEVER, "The replicas cannot be started as they were asked for."),
     Reason.REPLICA_LOST: Rule(
         JobState.FAILED, Retry.BUDGET, "The master or a parameter server ended before training was complete."
+    ),
+    Reason.VALUES_LOST: Rule(
+        JobState.FAILED, Retry.BOUNDED, "The values of the parameters were lost with all processes that had them."
     ),
     Reason.LOST: Rule(JobState.FAILED, Retry.BOUNDED, "All processes of the attempt were gone."),
     Reason.INTERRUPTED: Rule(JobState.FAILED, Retry.ALWAYS, "The portal was stopped while the job ran."),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobs import quantities
-from jobs.facts import RESTARTS, ReplicaFact
+from jobs.facts import ReplicaFact
 from runtime import contract
 
 # A rehearsal is over after so many.
@@ -41,11 +41,6 @@ class Rehearsal:
     def from_json(cls, body: Mapping[str, Any]) -> Rehearsal:
         every, last = quantities.span(body["every"]), datetime.fromisoformat(body["last"])
         return cls(body["kill"], every, body["by"], last, body["done"])
-
-
-def survivable(retries: int) -> tuple[str, ...]:
-    """The roles whose loss a job gets over: in the same attempt, or where it has ``retries``, in the next one."""
-    return tuple(role for role in contract.ROLES if RESTARTS[role] or retries)
 
 
 def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from portal.common.errors import Forbidden, NotFound, ValidationFailed
 from rbac.access import Actor, may, restrict
 from rbac.models import Namespace
 from rbac.scopes import Scope
+from runtime import contract
 
 JobId = UUID | str
 # The attribute under which a job carries its present attempt.
@@ -153,8 +154,8 @@ def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
     if job.owner_id != actor.pk or not may(actor, Scope.JOB_WRITE, job.namespace):
         return None
     here = registry.current().rehearses
-    roles = rehearsal.survivable(job.spec["retries"]) if here else ()
-    return {"roles": list(roles), "most": rehearsal.MOST_KILLS, "why": "" if here else rehearsal.NOT_HERE}
+    roles, why = (contract.ROLES, "") if here else ((), rehearsal.NOT_HERE)
+    return {"roles": list(roles), "most": rehearsal.MOST_KILLS, "why": why}
 
 
 # --- What belongs to a job -------------------------------------------------------------------------------------------

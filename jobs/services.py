@@ -24,7 +24,7 @@ from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
-from jobs.rehearsal import NOT_HERE, Rehearsal, problems, survivable
+from jobs.rehearsal import NOT_HERE, Rehearsal, problems
 from jobs.selectors import job_for
 from jobs.spec import JobSpec
 from jobs.states import ENDED, ReplicaState
@@ -296,9 +296,6 @@ def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
         raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
     if not registry.current().rehearses:
         raise Conflict(NOT_HERE)
-    if wish["kill"] not in survivable(job.spec["retries"]):
-        why = f"A {wish['kill']} that is lost costs an attempt, and this job has no other (its retries are 0)."
-        raise ValidationFailed({"kill": [why]})
     return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
 
 

@@ -97,6 +97,7 @@ PLATFORM_ONLY = (COORDINATION, OUTAGE)
 EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_RESTART = 75  # EX_TEMPFAIL: lost its lease or was asked to leave; try again
+EXIT_RESUME = 76  # what was trained cannot be had back in this attempt; the next one goes on from what was kept
 
 # --- Limits of the contract ------------------------------------------------------------------------------------------
 LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and said so
@@ -224,6 +225,11 @@ def checkpoint_key(job_id: str, attempt: int, index: int) -> str:
 def checkpoint_cut_key(job_id: str, attempt: int) -> str:
     """The version at which all parameter servers make their next checkpoint."""
     return f"{attempt_prefix(job_id, attempt)}checkpoint-cut"
+
+
+def values_key(job_id: str, attempt: int, index: int) -> str:
+    """There since a parameter server had values for the first time in the attempt. The value is empty."""
+    return f"{attempt_prefix(job_id, attempt)}values/{index}"
 
 
 # --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------

@@ -134,7 +134,6 @@ SENTENCES: tuple[str, ...] = (
     _("Only the owner of a job may rehearse its failure."),
     _("Only a job that waits or runs can rehearse failure; this one is {state}."),
     _("Failure can be rehearsed where jobs run as processes of one machine, and not here."),
-    _("A {role} that is lost costs an attempt, and this job has no other (its retries are 0)."),
     _("There is no such field; known are kill and every."),
     _("Name the role to be killed: {names}; or null to end the rehearsal."),
     _("Choose a time of {least} to {most}, not {length}."),
@@ -162,6 +161,20 @@ SENTENCES: tuple[str, ...] = (
     _("No checkpoint could be used; the parameters begin anew."),
     _("Parameter server {server} goes on from version {version}."),
     _("Parameter server {server} goes on from version {version} of {count} servers."),
+    _("The values of the parameters were lost with all processes that had them."),
+    _("Parameter server {server} is back after {seconds} s at version {version}, from its checkpoint."),
+    _("Parameter server {server} is back after {seconds} s at version {version}, with {trainer}'s values."),
+    _("Its optimiser begins anew: there was no checkpoint yet."),
+    _("Its optimiser goes on from the checkpoint of version {version}."),
+    _(
+        "The values of parameter server {server} are lost: no trainer that is left has them, and there are {kept} in "
+        "a checkpoint."
+    ),
+    _("only those of version {version}"),
+    _("No process has taken its place for {seconds} s."),
+    _("{name} could not be given back its values."),
+    _("none"),
+    _("The next attempt goes on from what all servers have kept together."),
     _("The checkpoint of version {version} failed: {why}."),
     _("Training goes on."),
     _("The checkpoint of version {version} of parameter server {server} cannot be used: {why}."),

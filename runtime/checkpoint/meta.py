@@ -91,10 +91,15 @@ class Book:
             raise Lost("Another process is this parameter server now; this one has to end.")
         return meta
 
+    def meta(self, shard: int) -> Meta | None:
+        """The record of one server. Raises StoreUnavailable."""
+        entry = self._store.get(self._keys[shard])
+        return Meta.from_bytes(entry.value) if entry else None
+
     def generation(self) -> Generation:
         """The records of all servers; empty while one has none."""
-        found = [self._store.get(key) for key in self._keys]
-        metas = [Meta.from_bytes(entry.value) for entry in found if entry]
+        found = [self.meta(shard) for shard in range(len(self._keys))]
+        metas = [meta for meta in found if meta]
         return metas if len(metas) == len(found) else ()
 
     # --- Cutting at one version --------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def restore(
     between two versions. ``tell`` hears in a sentence what could not be used.
     """
     for choice in _choices(generation, same_version):
-        found = [_first(files, number, entries, wanted, tell) for number, entries in enumerate(choice)]
+        found = [first(files, number, entries, wanted, tell) for number, entries in enumerate(choice)]
         whole = [checkpoint for checkpoint in found if checkpoint is not None]
         if whole and len(whole) == len(found):
             return whole
@@ -136,7 +136,8 @@ def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Se
         yield [[server[version]] for server in versions]
 
 
-def _first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
+def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
+    """The first checkpoint of a server that is whole. ``tell`` hears in a sentence what could not be used."""
     attempts = (_attempt(files, server, entry, wanted, tell) for entry in entries)
     return next((found for found in attempts if found is not None), None)
 

@@ -28,6 +28,10 @@ DAMAGES = 3
 BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
+class Moved(Lost):
+    """Another process is the server now: ``follow`` it and ask again."""
+
+
 class Client:
     """One connection to one server, opened when needed. Not for two threads at once.
 
@@ -55,6 +59,26 @@ class Client:
         self._deadline = deadline
         self._leaving = leaving
         self._connection: Connection | None = None
+        self._next: tuple[str, int] | None = None  # address and incarnation of the process that is the server now
+
+    def redirect(self, address: str, incarnation: int) -> None:
+        """Another process is the server now: what waits for the old one raises Moved. From any thread."""
+        self._next = (address, incarnation)
+
+    @property
+    def moved(self) -> bool:
+        """Whether ``follow`` has somewhere to go."""
+        return self._next is not None
+
+    def follow(self) -> None:
+        """Ask the process that ``redirect`` named from now on. Numbers of requests go on."""
+        if self._next is None:
+            return
+        (address, incarnation), self._next = self._next, None
+        self.close()
+        host, _colon, port = address.rpartition(":")
+        self._address = (host, int(port))
+        self._head = self._head._replace(expected=incarnation)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -88,13 +112,18 @@ class Client:
 
     def send(self, message: Message) -> None:
         """Send a request; a failure shows in ``reply``, which tries again."""
+        message = self._addressed(message)
         with contextlib.suppress(Closed, DeadlinePassed, ConnectionError):
             self._connect().send(message, time.monotonic() + self._deadline)
             return
         self.close()
 
     def reply(self, message: Message, allocate: Allocate = refuse_blocks) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent. Asks again where either was damaged."""
+        """Wait for the reply to ``message``, which ``send`` has sent. Asks again where either was damaged.
+
+        Raises as ``call`` does, and Moved.
+        """
+        message = self._addressed(message)
         give_up = time.monotonic() + self._deadline
         damages = 0
         for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
@@ -105,6 +134,10 @@ class Client:
                 return self._receive(message, allocate)
             except (Closed, ConnectionError) as error:
                 why = error
+            except Leaving as leaving:
+                if self.moved and not self._leaving():
+                    raise self._gone() from leaving
+                raise
             except DeadlinePassed as error:
                 self.close()
                 raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
@@ -120,10 +153,19 @@ class Client:
             self._pause(pause)
         raise AssertionError("the back-off never ends")
 
+    def _addressed(self, message: Message) -> Message:
+        return Message(message.head._replace(expected=self._head.expected), message.body, message.blocks)
+
+    def _should_stop(self) -> bool:
+        return self.moved or self._leaving()
+
+    def _gone(self) -> Moved:
+        return Moved(f"Another process is the {self._name} now.")
+
     def _connect(self) -> Connection:
         if self._connection is None:
             link = socket.create_connection(self._address, timeout=self._deadline)
-            self._connection = Connection(link, self._leaving)
+            self._connection = Connection(link, self._should_stop)
         return self._connection
 
     def _receive(self, message: Message, allocate: Allocate) -> Message:
@@ -137,7 +179,13 @@ class Client:
                 raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
             return answer
 
-    def _pause(self, seconds: float) -> None:
+    def check_leaving(self) -> None:
+        """Raises Leaving where this process should end instead of waiting for the server."""
         if self._leaving():
             raise Leaving(f"This process was asked to end while it looked for the {self._name}.")
+
+    def _pause(self, seconds: float) -> None:
+        self.check_leaving()
+        if self.moved:
+            raise self._gone()
         time.sleep(seconds)

@@ -51,6 +51,8 @@ class Op(IntEnum):
     END_PASS = 10
     STATUS = 11
     BYE = 12
+    RESEED_OFFER = 4  # a declaration by a trainer that has values already
+    RESEED = 14  # the values of a trainer, for a server that lost its own
     SHARE = 13  # numbers travel through memory that both processes map
     TASK_GET = 16
     TASK_DONE = 17

@@ -1,4 +1,8 @@
-"""The process of a parameter server: ``python -m runtime.pserver``."""
+"""The process of a parameter server: ``python -m runtime.pserver``.
+
+The first process of an attempt waits for first values; one that takes the place of another, for those that trainers
+hold (``comeback``).
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,11 @@ from runtime.checkpoint import reader
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.meta import Book
 from runtime.contract import PSERVER, Environment
-from runtime.coordination.base import Compare
+from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
 from runtime.pserver import keeper
+from runtime.pserver.comeback import NOTHING, Recovered
 from runtime.pserver.declaration import SYNC, Mode
 from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.rate import RECORDS_PER_SECOND
@@ -37,36 +42,133 @@ log = logging.getLogger("pserver")
 class _Checkpoints:
     """Where this server's checkpoints are."""
 
-    def __init__(self, environment: Environment, channel: Channel) -> None:
+    def __init__(self, environment: Environment, store: CoordinationStore, tell: keeper.Tell) -> None:
         self._environment = environment
-        self._channel = channel
+        self._tell = tell
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
         root = Path(environment.checkpoint_dir)
         self._files = LocalFiles(root / str(environment.attempt))
         # The last attempt first.
         self._earlier = [LocalFiles(root / str(number)) for number in range(environment.attempt - 1, 0, -1)]
-        store = coordination.connect(environment.coordination)
         self._book = Book(store, environment.job_id, environment.attempt, environment.pservers)
 
     def restore(self, shard: Shard) -> None:
+        """Bring the first process of an attempt to where an earlier attempt was."""
         mode = self._environment.mode
         keeper.restore(shard, self._identity, self._sources(), mode, self._tell, time.monotonic())
 
+    def restore_own(self, shard: Shard) -> int:
+        """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
+        meta = self._book.meta(self._environment.index)
+        return keeper.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
+
+    def _unusable(self, why: str) -> None:
+        self._tell("checkpoint", why)
+
     def _sources(self) -> Iterator[keeper.Source]:
-        yield self._files, self._book.generation()
         if Mode.parse(self._environment.mode).kind != SYNC:
             # The data begins anew with the attempt, and a synchronous job is to have the same bits on every run.
             yield from ((files, reader.found(files)) for files in self._earlier)
 
-    def keep(self, server: ShardServer, on_lost: Callable[[str], object]) -> Keeper:
-        """Begin to write, once this process is registered. Raises TimeoutError, ConnectionError."""
-        owner = self._registration()
+    def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
+        """Begin to write."""
         seconds = self._environment.checkpoint_seconds
         kept = Keeper(
             server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost, self._earlier
         )
         kept.start()
         return kept
+
+
+class _Process:
+    """The parts of the running server and the reasons to end."""
+
+    def __init__(self, environment: Environment, channel: Channel, store: CoordinationStore) -> None:
+        self._began = time.monotonic()
+        self._environment = environment
+        self._channel = channel
+        self._store = store
+        self._mark = contract.values_key(environment.job_id, environment.attempt, environment.index)
+        self._checkpoints = _Checkpoints(environment, store, self._tell) if environment.checkpoint_dir else None
+        self._shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
+        self._ended = threading.Event()
+        self._why = ""
+        self._code = contract.EXIT_OK
+
+    def run(self) -> int:
+        """Serve until the end; the exit code. Raises TimeoutError, ConnectionError, StoreUnavailable."""
+        self._restore()
+        job = job_crc(self._environment.job_id, self._environment.attempt)
+        server = ShardServer(
+            self._shard,
+            job,
+            on_rate=self._on_rate,
+            on_values=self._has_values,
+            on_lost=self._lost,
+            room=_room(self._environment),
+        )
+        server.start()
+        self._channel.on_fenced(self._fenced)
+        self._channel.on_members(server.change_members)
+        self._channel.hello(server.address)
+        owner = self._registration()
+        server.fence(owner.create_revision or 0)
+        kept = self._checkpoints.keep(server, owner, self._fenced) if self._checkpoints else None
+        self._ended.wait()
+        log.info("ending at version %d%s", self._shard.version, f": {self._why}" if self._why else "")
+        server.close()
+        if kept and self._code == contract.EXIT_OK:
+            kept.close()
+        return self._code
+
+    def end(self, why: str = "", code: int = contract.EXIT_OK) -> None:
+        """The first reason counts."""
+        if not self._ended.is_set():
+            self._why, self._code = why, code
+            self._ended.set()
+
+    def _restore(self) -> None:
+        if self._store.get(self._mark) is not None:
+            stored = self._checkpoints.restore_own(self._shard) if self._checkpoints else NOTHING
+            self._shard.come_back(stored)
+        elif self._checkpoints:
+            self._checkpoints.restore(self._shard)
+        if self._shard.ready:
+            self._has_values(None)
+
+    def _has_values(self, recovered: Recovered | None) -> None:
+        """From now on a process that takes this one's place must not begin anew."""
+        if recovered is not None:
+            self._tell("recovery", self._told(recovered))
+            return
+        try:
+            self._store.put(self._mark, b"")
+        except StoreUnavailable as error:
+            log.warning("That there are values could not be noted: %s", error)
+
+    def _told(self, recovered: Recovered) -> str:
+        index, version, who = self._environment.index, recovered.version, recovered.giver
+        seconds = f"{time.monotonic() - self._began:.1f}"
+        if who is None:
+            return f"Parameter server {index} is back after {seconds} s at version {version}, from its checkpoint."
+        told = f"Parameter server {index} is back after {seconds} s at version {version}, with trainer-{who}'s values."
+        if not self._shard.keeps_state:
+            return told
+        if recovered.stored == NOTHING:
+            return f"{told} Its optimiser begins anew: there was no checkpoint yet."
+        return f"{told} Its optimiser goes on from the checkpoint of version {recovered.stored}."
+
+    def _lost(self, why: str) -> None:
+        self._tell("recovery", why)
+        self.end(why, contract.EXIT_RESUME)
+
+    def _fenced(self, why: str) -> None:
+        self.end(why, contract.EXIT_RESTART)
+
+    def _on_rate(self, version: int, rate: float) -> None:
+        """Put the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
+        if self._environment.index == 0:
+            self._channel.metrics([(time.time(), version, RECORDS_PER_SECOND, rate)])
 
     def _registration(self) -> Compare:
         mine = (PSERVER, self._environment.index)
@@ -83,61 +185,26 @@ class _Checkpoints:
 
 
 def main() -> int:
-    """Serve until SIGTERM (exit 0), or until the lease is lost (exit 75)."""
+    """Serve until SIGTERM (exit 0), until the lease is lost (exit 75), or until there is nothing to serve (exit 76)."""
     logging.basicConfig(stream=sys.stdout, format="%(message)s", level=logging.INFO)
+    environment = contract.read()
+    channel = Channel.from_environment()
     try:
-        return _serve(contract.read())
+        process = _Process(environment, channel, coordination.connect(environment.coordination))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: process.end())
+        return process.run()
     except (RegattaError, TimeoutError, ConnectionError) as error:
         log.error(error)
         return contract.EXIT_RESTART
+    finally:
+        channel.close()
 
 
 def _room(environment: Environment) -> Room:
     """As much memory as the agent has allowed."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return Room(environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir))
-
-
-def _telling(channel: Channel, index: int) -> Callable[[int, float], object]:
-    """Puts the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
-    if index:
-        return lambda version, rate: None
-    return lambda version, rate: channel.metrics([(time.time(), version, RECORDS_PER_SECOND, rate)])
-
-
-def _serve(environment: Environment) -> int:
-    channel = Channel.from_environment()
-    shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
-    checkpoints = _Checkpoints(environment, channel) if environment.checkpoint_dir else None
-    if checkpoints:
-        checkpoints.restore(shard)
-    server = ShardServer(
-        shard,
-        job_crc(environment.job_id, environment.attempt),
-        on_rate=_telling(channel, environment.index),
-        room=_room(environment),
-    )
-    ended = threading.Event()
-    fenced: list[str] = []
-
-    def fence(why: str) -> None:
-        fenced.append(why)
-        ended.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
-    server.start()
-    channel.on_fenced(fence)
-    channel.on_members(server.change_members)
-    channel.hello(server.address)
-    kept = checkpoints.keep(server, fence) if checkpoints else None
-    ended.wait()
-    log.info("ending at version %d%s", shard.version, f": {fenced[0]}" if fenced else "")
-    server.close()
-    if kept and not fenced:
-        kept.close()
-    channel.close()
-    return contract.EXIT_RESTART if fenced else contract.EXIT_OK
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,11 @@ import numpy as np
 from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import Header
-from runtime.checkpoint.meta import Book, Generation
+from runtime.checkpoint.meta import Book, Generation, Meta
 from runtime.checkpoint.reader import Checkpoint, Key
 from runtime.coordination.base import Compare, StoreUnavailable
 from runtime.errors import Lost
+from runtime.pserver.comeback import NOTHING
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
@@ -77,23 +78,41 @@ def _restore_from(
     found = reader.restore(files, generation, Mode.parse(mode).synchronous, wanted, unusable)
     if not found:
         return False
-    _fill(shard, identity, found, now)
+    same = len(found) == identity.shards
+    header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
+    _fill(shard, identity, found, header, header.sequences if same else {}, now)
     servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
     tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
     return True
 
 
-def _fill(shard: Shard, identity: Identity, found: Sequence[Checkpoint], now: float) -> None:
-    same = len(found) == identity.shards
-    header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
+def restore_own(
+    shard: Shard, identity: Identity, files: Files, meta: Meta | None, tell: Callable[[str], object], now: float
+) -> int:
+    """Bring a fresh shard back from the newest of its own checkpoints that is whole; its version, or NOTHING."""
+    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, tell)
+    if found is None:
+        return NOTHING
+    _fill(shard, identity, [found], found.header, found.header.sequences, now)
+    return found.header.version
+
+
+def _fill(
+    shard: Shard,
+    identity: Identity,
+    found: Sequence[Checkpoint],
+    header: Header,
+    sequences: Mapping[str, int],
+    now: float,
+) -> None:
     declaration = Declaration.from_json(header.declaration)
     blocks = {key: numbers for checkpoint in found for key, numbers in checkpoint.blocks.items()}
     arrays = [
         tuple(np.frombuffer(blocks[key], declaration.tensors[place.tensor].dtype) for key in _keys(place, header.kinds))
         for place in _places(header, identity)
     ]
-    sequences = {int(incarnation): seq for incarnation, seq in header.sequences.items()} if same else {}
-    shard.restore(declaration, header.version, arrays, sequences, now)
+    contained = {int(incarnation): seq for incarnation, seq in sequences.items()}
+    shard.restore(declaration, header.version, arrays, contained, now)
 
 
 def _places(header: Header, identity: Identity) -> Sequence[BlockPlace]:

@@ -8,6 +8,8 @@ the slowest that takes part.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class Pace:
     """``bound`` is how many steps ahead of the slowest a trainer may pull; None: any number."""
@@ -16,10 +18,11 @@ class Pace:
         self._bound = bound
         self._clocks: dict[int, int] = {}  # steps of each trainer that takes part
         self._samples: dict[int, int] = {}  # behind the last step of each
+        self._before: dict[int, int] = {}  # steps of those that took part before this server began again
 
     def enter(self, index: int) -> None:
         """A trainer takes part from now on, beside the slowest: nobody has to wait for its past."""
-        self._clocks[index] = min(self._clocks.values(), default=0)
+        self._clocks[index] = self._before.pop(index, min(self._clocks.values(), default=0))
 
     def leave(self, index: int) -> None:
         """A trainer pushes nothing for now; nobody waits for it."""
@@ -29,6 +32,16 @@ class Pace:
         """A trainer's process is gone."""
         self.leave(index)
         self._samples.pop(index, None)
+        self._before.pop(index, None)
+
+    def standing(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """How many steps each trainer has made, and of how many samples its last one was."""
+        return dict(self._clocks), dict(self._samples)
+
+    def resume(self, clocks: Mapping[int, int], samples: Mapping[int, int]) -> None:
+        """Go on from ``standing``, also for trainers that are still to say that they take part."""
+        self._before, self._samples = dict(clocks), dict(samples)
+        self._clocks = {index: self._before.pop(index, clock) for index, clock in self._clocks.items()}
 
     def step(self, index: int) -> None:
         """A trainer has pushed."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared import NOT_SHARED, Segment
+from runtime.pserver.comeback import Offer, Recovered, Standing
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
 from runtime.pserver.rate import Rate
@@ -35,8 +37,13 @@ log = logging.getLogger("pserver")
 
 
 class ShardServer:
-    """Serves one shard. ``job`` fences connections of other attempts. ``on_rate`` is called now and then with the
-    shard's version and the records per second that it takes. ``room`` is the memory for it."""
+    """Serves one shard. ``job`` fences connections of other attempts.
+
+    ``room`` is the memory for it. ``on_rate`` is called now and then with the shard's version and the records per
+    second that it takes.
+    ``on_values`` is called once there are values, with how they came back where they had been lost and before anybody
+    trains on them; ``on_lost`` where they cannot come back, with why.
+    """
 
     def __init__(
         self,
@@ -45,6 +52,8 @@ class ShardServer:
         clock: Callable[[], float] = time.monotonic,
         on_rate: Callable[[int, float], object] = lambda version, rate: None,
         room: Room = WITHOUT_LIMIT,
+        on_values: Callable[[Recovered | None], object] = lambda recovered: None,
+        on_lost: Callable[[str], object] = lambda why: None,
     ) -> None:
         self.shard = shard
         self.room = room
@@ -52,6 +61,9 @@ class ShardServer:
         self._rate = Rate()
         self.changed = threading.Condition()
         self._clock = clock
+        self._on_values = on_values
+        self._on_lost = on_lost
+        self._told = shard.ready
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
@@ -67,6 +79,10 @@ class ShardServer:
 
     def close(self) -> None:
         self._server.close()
+
+    def fence(self, incarnation: int) -> None:
+        """From now on refuse requests that are meant for another process than this one."""
+        self._server.incarnation = incarnation
 
     # --- Members -----------------------------------------------------------------------------------------------------
     def change_members(self, members: Iterable[Member]) -> None:
@@ -106,11 +122,21 @@ class ShardServer:
             return self._released.pop(ticket, None)
 
     def _spread(self, releases: Releases) -> None:
+        self._tell_of_values()
         self._released |= {release.ticket: release for release in releases}
         self._log_version()
         if (rate := self._rate.take(self.shard.records, self._clock())) is not None:
             self._on_rate(self.shard.version, rate)
         self.changed.notify_all()
+
+    def _tell_of_values(self) -> None:
+        if self._told or not (self.shard.ready or self.shard.lost):
+            return
+        self._told = True
+        if self.shard.lost:
+            self._on_lost(self.shard.lost)
+        else:
+            self._on_values(self.shard.recovered)
 
     def _log_version(self) -> None:
         version, at = self._logged
@@ -138,6 +164,8 @@ class _Session:
         self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
+            Op.RESEED_OFFER: self._offer,
+            Op.RESEED: self._reseed,
             Op.INIT: self._initialise,
             Op.SHARE: self._share,
             Op.BEGIN_PASS: self._begin_pass,
@@ -176,15 +204,25 @@ class _Session:
         return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
 
     def _declare(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
-        try:
-            declaration = Declaration.from_json(request.body)
-        except (KeyError, TypeError, ValueError) as error:
-            raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
+        declaration = _declaration(request.body)
         if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
             raise Refused("too_large", why)
         now = self._server.now()
         release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now), waiting)
         return _reply(request, release)
+
+    def _offer(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        declaration = _declaration(request.body["declaration"])
+        offer = Offer(**request.body["offer"])
+        now = self._server.now()
+        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now), waiting)
+        return _reply(request, release)
+
+    def _reseed(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        values, version = self._numbers(request.blocks), request.head.version
+        standing = Standing.from_json(request.body["standing"])
+        event = partial(self._shard.reseed, who=who, version=version, values=values, standing=standing)
+        return _reply(request, self._server.ask(event, waiting))
 
     def _initialise(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         values = self._numbers(request.blocks)
@@ -265,10 +303,19 @@ class _Session:
         with self._server.changed:
             for copy, parameter in zip(copies, self._shard.parameters, strict=True):
                 np.copyto(copy, parameter)
-            version = self._shard.version
+            version, standing = self._shard.version, self._shard.standing()
         pairs = () if shared else zip(self._shard.places, copies, strict=True)
-        body = {"outcome": outcome, "values": True} if shared else {"outcome": outcome}
+        body: dict[str, Any] = {"outcome": outcome, "values": True}
+        if standing is not None:
+            body["standing"] = standing.to_json()
         return Message(reply_head(request.head, version), body, [block(place, values) for place, values in pairs])
+
+
+def _declaration(body: Mapping[str, Any]) -> Declaration:
+    try:
+        return Declaration.from_json(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
 
 
 def _reply(request: Message, release: Release) -> Message:

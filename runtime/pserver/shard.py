@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from runtime.pserver import kernels
 from runtime.pserver.barrier import Barrier
+from runtime.pserver.comeback import NOTHING, Choice, Comeback, Offer, Recovered, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.means import Means
 from runtime.pserver.optimisers import Optimiser
@@ -37,6 +38,8 @@ class Outcome(StrEnum):
     DONE = "done"
     INITIALISE = "initialise"  # to a declaration: this trainer gives the first values
     READY = "ready"  # to a declaration: there are values
+    RESEED = "reseed"  # to an offer: this trainer gives back the values that were lost
+    LOST = "lost"  # to an offer: nobody can give them back
     ALREADY = "already"  # to an initialisation: there were values, these are dropped
     DUPLICATE = "duplicate"  # applied before
     STALE = "stale"  # the version was made without it; dropped
@@ -56,6 +59,7 @@ REFUSALS = frozenset(
         Outcome.NOT_READY,
         Outcome.OUT_OF_PLACE,
         Outcome.NOT_FINITE,
+        Outcome.LOST,
     }
 )
 
@@ -123,6 +127,9 @@ class Shard:
         self._restored: Mapping[int, int] = {}  # the same of earlier ones, by incarnation
         self.cut_at: int | None = None  # the version to cut at, if it is still to come
         self._snapshot: Snapshot | None = None
+        self._comeback: Comeback | None = None  # while the values are lost
+        self.recovered: Recovered | None = None  # how they came back
+        self.lost = ""  # why they cannot
 
     # --- Membership --------------------------------------------------------------------------------------------------
     def change_members(self, live: Mapping[int, int]) -> Releases:
@@ -138,7 +145,10 @@ class Shard:
         return out + self._advance() + self._let_pull() + self._elect()
 
     def tick(self, now: float) -> Releases:
-        """Time passes: give up on trainers of the launch that never came."""
+        """Time passes: give up on trainers of the launch that never came, and on those that offer nothing."""
+        if self._comeback is not None:
+            self._comeback.tick(now)
+            return self._elect()
         if self._start_by is None or now < self._start_by:
             return []
         self._start_by = None
@@ -148,6 +158,8 @@ class Shard:
     def _forget(self, index: int) -> Releases:
         self._applied.pop(index, None)
         self._pace.forget(index)
+        if self._comeback is not None:
+            self._comeback.forget(index)
         tickets = [ticket for ticket, who in self._declaring.items() if who.index == index]
         for waiting in (self._entering, self._pulling):
             tickets += [ticket for ticket, other in waiting.items() if other == index]
@@ -173,14 +185,37 @@ class Shard:
     # --- Declaration and first values --------------------------------------------------------------------------------
     def declare(self, ticket: Ticket, who: Who, declaration: Declaration, now: float) -> Releases:
         """Agree on the parameters. Answered READY when there are values, INITIALISE to the one who should give them."""
+        return self.offer(ticket, who, declaration, Offer(), now)
+
+    def offer(self, ticket: Ticket, who: Who, declaration: Declaration, offer: Offer, now: float) -> Releases:
+        """A declaration of a trainer that may have values and a place of its own already.
+
+        Answered RESEED to the one whose values are wanted, LOST where nothing can bring them back.
+        """
         if not self.is_live(who):
             return [self._fenced(ticket)]
         if self.declaration is None:
             self._accept(declaration, now)
         elif self.declaration.digest != declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
+        self._barrier.hear(who.index)
+        if offer.knows:
+            self._place(who, offer)
+        if self._comeback is None and not self.ready and offer.held > NOTHING:
+            self.come_back()
+        if self._comeback is not None:
+            self._comeback.take(who.index, offer, now)
+            self._start_by = now + START_SECONDS
         self._declaring[ticket] = who
-        return self._elect()
+        return self._elect() + self._advance()
+
+    def _place(self, who: Who, offer: Offer) -> None:
+        """Take a trainer's word for where it is."""
+        contained = self._restored.get(who.incarnation, 0)
+        self._applied[who.index] = max(self._applied.get(who.index, 0), contained, offer.seq)
+        self._barrier.place(who.index, offer.begun, offer.ended, self.version)
+        if offer.begun > offer.ended:
+            self._pace.enter(who.index)
 
     def places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
         """The blocks of a declaration that this server holds."""
@@ -200,15 +235,19 @@ class Shard:
 
     def _elect(self) -> Releases:
         """Answer the declarations that can be answered: the lowest trainer that is due or declares gives the values."""
+        if self._comeback is not None:
+            return self._choose(self._comeback)
         if self.ready:
-            chosen, outcome = list(self._declaring), Outcome.READY
-        else:
-            first = min({who.index for who in self._declaring.values()} | set(self._barrier.due), default=None)
-            chosen = [ticket for ticket, who in self._declaring.items() if who.index == first]
-            outcome = Outcome.INITIALISE
+            return self._answer_declarations(Outcome.READY)
+        first = min({who.index for who in self._declaring.values()} | set(self._barrier.due), default=None)
+        return self._answer_declarations(Outcome.INITIALISE, first)
+
+    def _answer_declarations(self, outcome: Outcome, index: int | None = None, why: str = "") -> Releases:
+        """Answer those of one trainer, or of all."""
+        chosen = [ticket for ticket, who in self._declaring.items() if index in (None, who.index)]
         for ticket in chosen:
             del self._declaring[ticket]
-        return [Release(ticket, outcome, self.version) for ticket in chosen]
+        return [Release(ticket, outcome, self.version, why) for ticket in chosen]
 
     def initialise(self, ticket: Ticket, who: Who, digest: str, values: Sequence[Array]) -> Releases:
         """Take the first values, flat and in the order of the blocks; a repetition is ALREADY, never an error."""
@@ -222,6 +261,66 @@ class Shard:
             parameter[:] = value
         self.ready = True
         return [Release(ticket, Outcome.DONE, self.version), *self._elect()]
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the optimiser has a memory of its own."""
+        return bool(self._optimiser.slots)
+
+    # --- Values that were lost ---------------------------------------------------------------------------------------
+    def come_back(self, stored: int = NOTHING) -> None:
+        """The values that trainers have are to be taken, or else those of the checkpoint that was restored before."""
+        self.ready = False
+        self._comeback = Comeback(stored)
+        self._barrier.forget_launch()
+
+    def _choose(self, comeback: Comeback) -> Releases:
+        choice = comeback.choose(self._barrier.live, self._mode.synchronous)
+        if choice is Choice.TRAINER:
+            return self._answer_declarations(Outcome.RESEED, comeback.giver)
+        if choice is Choice.CHECKPOINT:
+            return self._back(comeback)
+        if choice is Choice.LOST:
+            kept = f"only those of version {comeback.stored}" if comeback.stored > NOTHING else "none"
+            self.lost = (
+                f"The values of parameter server {self._server} are lost: no trainer that is left has them, and there "
+                f"are {kept} in a checkpoint. The next attempt goes on from what all servers have kept together."
+            )
+            return self._answer_declarations(Outcome.LOST, why=self.lost)
+        return []
+
+    def reseed(self, ticket: Ticket, who: Who, version: int, values: Sequence[Array], standing: Standing) -> Releases:
+        """Take the values of a trainer, which are those of ``version`` and contain what ``standing`` says."""
+        if not self.is_live(who):
+            return [self._fenced(ticket)]
+        if self._comeback is None or self._comeback.giver != who.index:
+            return [Release(ticket, Outcome.ALREADY, self.version)]
+        for parameter, value in zip(self.parameters, values, strict=True):
+            parameter[:] = value
+        self.version = version
+        self._restored = {**self._restored, **standing.sequences}
+        for index, incarnation in self._barrier.live.items():
+            self._applied[index] = max(self._applied.get(index, 0), self._restored.get(incarnation, 0))
+        self._pace.resume(standing.clocks, standing.samples)
+        return [Release(ticket, Outcome.DONE, version), *self._back(self._comeback)]
+
+    def _back(self, comeback: Comeback) -> Releases:
+        """There are values again."""
+        self.recovered = Recovered(self.version, comeback.giver, comeback.stored)
+        self._comeback, self.ready = None, True
+        self._barrier.await_all_but(comeback.heard)
+        return self._elect()
+
+    def standing(self) -> Standing | None:
+        """What goes with values so that they can be given back; None where the version says it all."""
+        if self._mode.synchronous:
+            return None
+        return Standing(self._sequences(), *self._pace.standing())
+
+    def _sequences(self) -> dict[int, int]:
+        """The last request of each live trainer, by incarnation."""
+        live = self._barrier.live
+        return {live[index]: seq for index, seq in self._applied.items() if index in live}
 
     # --- Snapshots ---------------------------------------------------------------------------------------------------
     @property
@@ -249,9 +348,7 @@ class Shard:
         self.cut_at = None
         if self._snapshot is None and self.ready:
             blocks = [(parameter, *state) for parameter, state in zip(self.parameters, self._state, strict=True)]
-            live = self._barrier.live
-            sequences = {live[index]: seq for index, seq in self._applied.items() if index in live}
-            self._snapshot = Snapshot(self.version, blocks, sequences)
+            self._snapshot = Snapshot(self.version, blocks, self._sequences())
         return self._snapshot
 
     def cut_when_due(self) -> Snapshot | None:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.errors import Refused
+from runtime.errors import Lost, Refused, RegattaError
 from runtime.protocol.bf16 import Feedback
-from runtime.protocol.client import Client
+from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.shared import NOT_SHARED, Segment
+from runtime.pserver.comeback import NOTHING, Offer, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration
 from runtime.pserver.numbers import block
 from runtime.pserver.shard import Outcome
 
 Array = NDArray[Any]
+
+# A server that is gone is started again, and has its values back, within this time.
+PATIENCE_SECONDS = 90.0
+LOOK_SECONDS = 0.2
+# Answers of a process that is not this server, or is it no more.
+_TRY_AGAIN = ("not_owner",)
 
 
 class Link:
@@ -27,6 +38,9 @@ class Link:
     Memory is shared where the server can reach it, unless ``share`` is false. When the connection breaks, the server
     forgets the memory; from then on blocks go over the socket, where a request sent again is applied once. ``halved``:
     float32 gradients go over the socket as bfloat16 with error feedback; first values and pulls are always exact.
+
+    A server that is gone is waited for. To the process that takes its place the link offers the values that it holds,
+    and sends the request that was not answered once more, with the same number.
     """
 
     def __init__(
@@ -36,6 +50,7 @@ class Link:
         values: Sequence[Array],
         share: bool = True,
         halved: bool = False,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._client = client
         self._places = places
@@ -45,16 +60,37 @@ class Link:
             (place.tensor, place.block): value.data.cast("B") for place, value in zip(places, self._values, strict=True)
         }
         self._share = share
+        self._patience = patience
         self._segment: Segment | None = None
+        self._declaration: Declaration | None = None  # once the server has it
         self._asked: Sequence[Array] = ()  # what went out with the request that is not answered yet
+        self._offer = Offer()  # where this trainer is, by the requests that were answered
+        self._standing = Standing()  # what the values that it holds contain
+        self._using = threading.Lock()  # held from a request to its answer
+        self._redirected = threading.Event()
+        self._strange = False  # the process that is asked has not been told what this trainer holds
 
     def start(self, declaration: Declaration) -> None:
-        """Declare, give the first values if the server asks for them, and share memory."""
-        reply = self._client.request(Op.DECLARE, declaration.to_json())
-        if reply.body["outcome"] == Outcome.INITIALISE:
+        """Declare, give the first values if the server asks for them, and share memory. Raises Lost, Leaving."""
+        patience = _Patience(self._patience)
+        while self._declaration is None:
+            try:
+                self._client.follow()
+                self._answered(self._client.request(Op.DECLARE, declaration.to_json()), declaration)
+                self._declaration = declaration
+            except (Lost, Refused) as error:
+                self._await_another(error, patience)
+
+    def _answered(self, reply: Message, declaration: Declaration) -> None:
+        """Do what the answer to a declaration or an offer asks for."""
+        outcome = reply.body["outcome"]
+        if outcome == Outcome.INITIALISE:
             self._client.request(Op.INIT, {"digest": declaration.digest}, self._blocks(self._values))
-        if self._share and self._places:
-            self._segment = self._shared_segment()
+            self._offer = replace(self._offer, held=0)
+        elif outcome == Outcome.RESEED:
+            body = {"standing": self._standing.to_json()}
+            self._client.request(Op.RESEED, body, self._blocks(self._values), version=self._offer.held)
+        self._segment = self._shared_segment() if self._share and self._places else None
 
     def _shared_segment(self) -> Segment | None:
         try:
@@ -67,26 +103,73 @@ class Link:
 
     # --- One request -------------------------------------------------------------------------------------------------
     def ask(self, op: Op, body: Mapping[str, Any], gradients: Sequence[Array] = (), version: int = 0) -> Message:
-        """Send a request; ``gradients`` are those of all parameters, flat. ``answer`` waits for the reply."""
-        self._asked = self._pieces(gradients)
-        message = self._client.prepare(op, self._told(body), self._sent(self._asked), version)
-        self._client.send(message)
+        """Send a request; ``gradients`` are those of all parameters, flat. ``answer`` waits for the reply and must be
+        called before anything else is asked."""
+        self._using.acquire()
+        try:
+            self._asked = self._pieces(gradients)
+            message = self._client.prepare(op, self._told(body), self._sent(self._asked), version)
+            self._client.send(message)
+        except BaseException:
+            self._using.release()
+            raise
         return message
 
     def answer(self, message: Message) -> Message:
-        """The reply; values that came with it are in place."""
+        """The reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
+        try:
+            reply = self._insist(message)
+            self._note(message, reply)
+            return reply
+        finally:
+            self._using.release()
+
+    def _insist(self, message: Message) -> Message:
+        """Wait for the reply, of whichever process is the server."""
+        patience = _Patience(self._patience)
+        while True:
+            try:
+                patience.begin()
+                if self._client.moved or self._strange:
+                    self._rejoin()
+                    message = self._again(message)
+                return self._receive(message)
+            except (Lost, Refused) as error:
+                self._await_another(error, patience)
+
+    def _receive(self, message: Message) -> Message:
         try:
             reply = self._client.reply(message, self._memory)
         except Refused as refused:
             if refused.code != NOT_SHARED:
                 raise
             self._segment = None
-            message = Message(message.head, {**message.body, "shared": False}, self._gradients(self._asked))
-            self._client.send(message)
+            message = self._again(message)
             reply = self._client.reply(message, self._memory)
-        if reply.body.get("values") and self._segment is not None:
+        if reply.body.get("values") and message.body.get("shared") and self._segment is not None:
             _copy(self._values, self._segment.arrays)
         return reply
+
+    def _again(self, message: Message) -> Message:
+        """Send what was asked once more, over the socket. Numbers that have travelled there keep their form."""
+        blocks = message.blocks or self._gradients(self._asked)
+        message = Message(message.head, {**message.body, "shared": False}, blocks)
+        self._client.send(message)
+        return message
+
+    def _note(self, message: Message, reply: Message) -> None:
+        """Remember where this trainer is with the server."""
+        place = self._offer
+        if reply.body.get("values"):
+            place = replace(place, held=reply.head.version)
+            if "standing" in reply.body:
+                self._standing = Standing.from_json(reply.body["standing"])
+        if message.head.op is Op.BEGIN_PASS:
+            place = replace(place, begun=message.body["pass"], ended=message.body["pass"] - 1)
+        elif message.head.op is Op.END_PASS:
+            ended = max(place.ended, message.body["pass"])
+            place = replace(place, begun=ended, ended=ended)
+        self._offer = replace(place, seen=reply.head.version, seq=message.head.seq)
 
     def _told(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         return {**body, "shared": True} if self._segment is not None else body
@@ -97,6 +180,44 @@ class Link:
         if arrays:
             _copy(self._segment.arrays, arrays)
         return ()
+
+    # --- Another process is the server -------------------------------------------------------------------------------
+    def redirect(self, address: str, incarnation: int) -> None:
+        """Another process is this server now. It is told at once what this trainer holds, for others may wait for
+        that while this one computes. From any thread."""
+        self._client.redirect(address, incarnation)
+        self._redirected.set()
+        if self._declaration is not None:
+            threading.Thread(target=self._rejoin_meanwhile, name="rejoin", daemon=True).start()
+
+    def _rejoin_meanwhile(self) -> None:
+        """What goes wrong here goes wrong again for the next request, which tells it."""
+        with self._using, contextlib.suppress(RegattaError):
+            self._rejoin()
+
+    def _rejoin(self) -> None:
+        """Offer what this trainer has to the process that is the server now, unless it has been told already."""
+        self._strange = self._strange or self._client.moved
+        if not self._strange or self._declaration is None:
+            return
+        self._client.follow()
+        body = {"declaration": self._declaration.to_json(), "offer": asdict(self._offer)}
+        self._answered(self._client.request(Op.RESEED_OFFER, body), self._declaration)
+        self._strange = False
+
+    def _await_another(self, error: Lost | Refused, patience: _Patience) -> None:
+        """After an answer that does not count: wait a moment for the news. Raises where waiting is of no use."""
+        if isinstance(error, Refused) and error.code == Outcome.LOST:
+            raise Lost(error.why) from error
+        if isinstance(error, Refused) and error.code not in _TRY_AGAIN:
+            raise error
+        self._client.close()
+        if patience.is_over():
+            raise Lost(f"{error} No process has taken its place for {self._patience:g} s.") from error
+        self._client.check_leaving()
+        if not self._client.moved:
+            self._redirected.wait(LOOK_SECONDS)
+        self._redirected.clear()
 
     # --- Blocks ------------------------------------------------------------------------------------------------------
     def _pieces(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -116,7 +237,29 @@ class Link:
         return [block(place, array) for place, array in zip(self._places, arrays, strict=bool(len(arrays)))]
 
     def _memory(self, header: Header) -> memoryview:
+        self._offer = replace(self._offer, held=NOTHING)  # until the last block is here they are of two versions
         return self._memories[header.tensor, header.offset]
+
+
+class _Patience:
+    """How long a server may be gone: ``seconds`` from the first failure. An attempt that takes longer than silence is
+    borne has heard of the server meanwhile."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._give_up: float | None = None
+
+    def begin(self) -> None:
+        """Another attempt."""
+        self._began = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Asked after each failure."""
+        now = time.monotonic()
+        if self._give_up is None or now - self._began > 2 * DEADLINE_SECONDS:
+            self._give_up = now + self._seconds
+        return now >= self._give_up
 
 
 def _is_float32(values: Sequence[Array], place: BlockPlace) -> bool:

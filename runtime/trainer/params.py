@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime import contract
-from runtime.errors import Refused, UsageError
+from runtime.errors import Lost, Refused, RegattaError, UsageError
 from runtime.protocol.client import Client
+from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 from runtime.pserver.barrier import FOREVER
 from runtime.pserver.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
@@ -26,7 +27,7 @@ from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.shard import Outcome
 from runtime.pserver.slots import even_table
-from runtime.trainer.link import Link
+from runtime.trainer.link import PATIENCE_SECONDS, Link
 from runtime.trainer.pending import Pending
 from runtime.trainer.rounds import Rounds
 from runtime.trainer.store import Store
@@ -227,10 +228,18 @@ class ServerStore:
 
     All servers are asked at once: the requests go out one after the other, then the replies are read. ``share`` allows
     memory that is shared with servers on the same host. ``wire`` is how gradients go over a socket where there is one.
+    A server may be gone for ``patience`` seconds until another process takes its place.
     """
 
-    def __init__(self, clients: Sequence[Client], share: bool = True, wire: str = contract.F32) -> None:
+    def __init__(
+        self,
+        clients: Sequence[Client],
+        share: bool = True,
+        wire: str = contract.F32,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
         self._clients = clients
+        self._patience = patience
         self._share = share
         self._halved = wire == contract.BF16
         self._versions = [0] * len(clients)  # as last told
@@ -249,7 +258,7 @@ class ServerStore:
         blocks = declaration.blocks(even_table(len(self._clients)))
         for server, client in enumerate(self._clients):
             places = [place for place in blocks if place.server == server]
-            self._links.append(Link(client, places, values, self._share, self._halved))
+            self._links.append(Link(client, places, values, self._share, self._halved, self._patience))
             self._links[-1].start(declaration)
         self.pull()
 
@@ -274,8 +283,23 @@ class ServerStore:
     def _exchange(self, op: Op, body: Mapping[str, Any] | None = None, gradients: Sequence[Array] = ()) -> None:
         """Send one request to each server, then read all replies and the versions that they tell."""
         asked = [link.ask(op, body or {}, gradients, base) for link, base in zip(self._links, self._bases, strict=True)]
-        replies = [link.answer(message) for link, message in zip(self._links, asked, strict=True)]
-        self._versions = [reply.head.version for reply in replies]
+        replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
+        if refusals := [reply for reply in replies if isinstance(reply, RegattaError)]:
+            raise refusals[0]
+        self._versions = [reply.head.version for reply in replies if isinstance(reply, Message)]
+
+    def redirect(self, server: int, address: str, incarnation: int) -> None:
+        """Another process is this server now. From any thread."""
+        asked: Link | Client = self._links[server] if server < len(self._links) else self._clients[server]
+        asked.redirect(address, incarnation)
+
+
+def _answer(link: Link, message: Message) -> Message | RegattaError:
+    """The reply, or what came in its place: the other servers' replies have to be read in any case."""
+    try:
+        return link.answer(message)
+    except (Refused, Lost) as error:
+        return error
 
 
 @contextlib.contextmanager

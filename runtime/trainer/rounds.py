@@ -30,7 +30,7 @@ class Rounds:
         self._rule = Optimiser()
         self._values: Sequence[Array] = ()
         self._state: list[tuple[Array, ...]] = []
-        self._before: list[Array] = []  # the values at the beginning of the round
+        self._before: list[Array] = []  # the values at the beginning of the round, where the store writes them
         self._steps = 0  # of this round
         self._samples = 0  # of this round
         self._updates = 0  # ever made here
@@ -43,10 +43,11 @@ class Rounds:
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         self._length = Mode.parse(declaration.mode).local_steps
         self._rule = declaration.optimiser
-        self._store.start(declaration, values)
+        self._before = [value.copy() for value in values]
+        self._store.start(declaration, self._before)
         self._values = values
         self._state = self._rule.states(values)
-        self._before = [value.copy() for value in values]
+        self._begin_round()
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         """Make a step here; the last one of a round waits for the others and brings the new values."""
@@ -78,12 +79,10 @@ class Rounds:
 
     def _hand_in(self) -> None:
         changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
-        for before, value in zip(self._before, self._values, strict=True):
-            np.copyto(value, before)  # where the store has left them
         self._store.push(changes, self._samples, pull=True)
         self._begin_round()
 
     def _begin_round(self) -> None:
         for before, value in zip(self._before, self._values, strict=True):
-            np.copyto(before, value)
+            np.copyto(value, before)
         self._steps = self._samples = 0

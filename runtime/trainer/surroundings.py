@@ -88,6 +88,7 @@ class Attached:
         assert master is not None  # noqa: S101  the members are complete
         self._master = master
         self._tasks: TaskClient | None = None
+        self._store: ServerStore | None = None
         self._me = next(member for member in members if member.name == environment.replica)
         channel.on_members(self._take_members)
 
@@ -97,15 +98,15 @@ class Attached:
         return serving(members) is not None and needed | {self._environment.replica} <= names
 
     def _take_members(self, members: Members) -> None:
-        """A parameter server that is gone, or came back empty, takes the parameters with it."""
-        now = {member.name: member.incarnation for member in members}
+        """Who is gone is waited for: the tasks of a master are safe, and so are the values of a parameter server."""
         self._follow_master(serving(members))
-        for name, peer in self._peers.items():
-            if now.get(name) != peer.incarnation:
-                self.leave(f"{name} is gone and with it the parameters that it held")
+        for member in members:
+            if member.role == PSERVER and member != self._peers.get(member.name):
+                self._peers[member.name] = member
+                if self._store is not None and member.index < self._environment.pservers:
+                    self._store.redirect(member.index, member.address, member.incarnation)
 
     def _follow_master(self, master: Member | None) -> None:
-        """A master that is gone is waited for; its tasks are safe."""
         if master is None or master == self._master:
             return
         self._master = master
@@ -134,7 +135,11 @@ class Attached:
 
     def store(self, wire: str) -> Store:
         servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]
-        return ServerStore([self._client(server) for server in servers], wire=wire)
+        self._store = ServerStore([self._client(server) for server in servers], wire=wire)
+        for server in servers:
+            if (present := self._peers[server.name]) != server:  # it has been replaced meanwhile
+                self._store.redirect(present.index, present.address, present.incarnation)
+        return self._store
 
     def _client(self, server: Member) -> Client:
         return Client(
@@ -142,6 +147,7 @@ class Attached:
             name=f"parameter server {server.index}",
             job=self._job,
             incarnation=self._me.incarnation,
+            expected=server.incarnation,
             leaving=self._leave.is_set,
         )
 

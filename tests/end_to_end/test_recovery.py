@@ -22,7 +22,7 @@ def story(portal: Client, job: Job) -> list[str]:
     return [event["text"] for event in portal.events(job.id)]
 
 
-@pytest.mark.parametrize("victim", ["master-0", "trainer-1"])
+@pytest.mark.parametrize("victim", ["master-0", "pserver-0", "trainer-1"])
 def test_who_is_killed_is_started_again_and_the_job_goes_on(house: House, portal: Client, victim: str) -> None:
     job = portal.submit(code.slow(f"kill-{victim}", passes=16, pause=0.03))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)

@@ -11,7 +11,7 @@ import pytest
 from jobs.backends.base import AttemptView, Phase, ReplicaView
 from jobs.facts import Facts, Policy, ReplicaFact, arrival, events_from, merge, recovering, verdict
 from jobs.lifecycle import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
-from jobs.reasons import Reason
+from jobs.reasons import Reason, retries_left
 from jobs.states import JobState, ReplicaState
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -130,7 +130,8 @@ def test_nobody_is_started_again_outside_of_the_run(state: JobState) -> None:
         (killed("trainer-1", signal.SIGXCPU), False),
         (exited("trainer-1", 1), False),
         (exited("master-0", 0), False),
-        (killed("pserver-0"), False),
+        (killed("pserver-0"), True),
+        (exited("pserver-0", 76), False),
     ],
     ids=lambda value: f"{value.name} {value.state} {value.signal or value.code}" if not isinstance(value, bool) else "",
 )
@@ -179,10 +180,16 @@ def test_a_memory_error_is_told_as_such() -> None:
 
 
 def test_a_dead_server_is_blamed_before_the_trainers_that_failed_for_it() -> None:
-    ended = verdict(job(), (replica("master-0"), killed("pserver-0"), exited("trainer-0", 1)))
+    ended = verdict(job(), (replica("master-0"), spent("pserver-0"), exited("trainer-0", 1)))
     assert ended is not None
     assert ended.reason is Reason.REPLICA_LOST
     assert ended.why == "pserver-0 was ended by SIGKILL, before training was complete."
+
+
+def test_a_server_whose_values_nobody_has_ends_the_attempt_and_another_follows() -> None:
+    ended = verdict(job(), (replica("master-0"), exited("pserver-0", 76), exited("trainer-0", 75)))
+    assert ended == AttemptEnded(1, "pserver-0 could not be given back its values.", Reason.VALUES_LOST)
+    assert retries_left(Reason.VALUES_LOST, 0, {}) == 3
 
 
 def test_a_master_that_ends_after_the_trainers_are_done_is_no_loss() -> None:

@@ -95,7 +95,7 @@ def test_the_reason_of_the_end_is_never_replaced() -> None:
 
 @pytest.mark.parametrize("reason", Reason)
 def test_without_retries_left_the_reason_decides_the_final_state(reason: Reason) -> None:
-    spent = job(JobState.STOPPING, reason=reason, requeues={"lost": 3})
+    spent = job(JobState.STOPPING, reason=reason, requeues={"lost": 3, "values_lost": 3})
     after = step(spent, lifecycle.Drained(1), NOW).job
     assert after.state is (JobState.QUEUED if reason is Reason.INTERRUPTED else RULES[reason].final)
 

@@ -314,18 +314,6 @@ def test_a_rehearsal_says_what_it_kills(submit: Submit, personas: Personas, wish
         services.rehearse(actor=personas.developer, job_id=submit().pk, wish=wish)
 
 
-def test_what_cannot_be_made_good_is_not_rehearsed(
-    backend: ObedientBackend, submit: Submit, personas: Personas
-) -> None:
-    wish = {"kill": "pserver", "every": "10s"}
-    with pytest.raises(ValidationFailed) as refused:
-        services.rehearse(actor=personas.developer, job_id=submit().pk, wish=wish)
-    assert refused.value.errors["kill"] == [
-        "A pserver that is lost costs an attempt, and this job has no other (its retries are 0)."
-    ]
-    services.rehearse(actor=personas.developer, job_id=submit(retries=1).pk, wish=wish)
-
-
 def test_another_kind_of_backend_rehearses_nothing(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:

@@ -77,6 +77,15 @@ COMPOSED = {
     "All {} passes are done{}.": (
         "All 5 passes are done, without what no trainer could do: record 7 (train-0.recordio) of public/digits."
     ),
+    "{} Its optimiser begins anew: there was no checkpoint yet.": (
+        "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
+        "Its optimiser begins anew: there was no checkpoint yet."
+    ),
+    "{} Its optimiser goes on from the checkpoint of version {}.": (
+        "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
+        "Its optimiser goes on from the checkpoint of version 5."
+    ),
+    "{} No process has taken its place for {} s.": "No process has taken its place for 90 s.",
     # An agent's or a programmer's mistake: no reader meets it.
     "This attempt has no replica {}.": "",
     "The content has another hash; it was cut or changed on its way.": "",

@@ -3,38 +3,105 @@
 import signal
 import time
 
+import numpy as np
 import pytest
 
-from tests.runtime.trainer.attempt import ROOT, Attempt
-
-DIGITS = ROOT / "jobs" / "examples" / "recognise_digits" / "train.py"
+from tests.runtime.trainer.attempt import Attempt
 
 pytestmark = pytest.mark.processes
 
+SCRIPT = """
+import time
+import numpy as np
+from runtime import dist
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_parameter_server_goes_on_from_its_checkpoint(tmp_path, number):
-    one = Attempt(
-        tmp_path / "one",
-        DIGITS,
-        REGATTA_PASSES="20",
-        REGATTA_DATASET="public/digits",
-        REGATTA_CHECKPOINT_DIR=str(tmp_path / "checkpoints"),
-        REGATTA_CHECKPOINT_SECONDS="0.1",
-    )
-    try:
-        for role in ("master", "pserver", "trainer"):
-            one.start(role, 0)
-        until(lambda: "checkpoint of version" in one.log("pserver-0"))
-        one.replicas["pserver-0"].process.send_signal(number)
-        one.wait("pserver-0", 20)
-        assert one.wait("trainer-0", 20) == 75
-        for role in ("pserver", "trainer"):
-            one.start(role, 0)
-        assert one.wait("trainer-0", 40) == 0, one.log("trainer-0")
-        assert "Parameter server 0 goes on from version" in one.log("pserver-0")
-    finally:
-        one.close()
+job = dist.init()
+names = {{f"layer-{{number}}": np.zeros((64, 4), "f4") for number in range(6)}}
+p = job.params(names, opt=dist.{optimiser})
+for x, y in job.steps(job.reader("public/digits", batch=16, shuffle=64)):
+    aim = np.stack([y % 10, y % 7, y % 5, y % 3], axis=1).astype("f4")
+    error = x @ sum(p.values()) - aim
+    version = p.push_pull({{name: x.T @ error / len(y) for name in p}}, n=len(y))
+    job.report(version=version)
+    time.sleep(0.01)
+job.save_model("model.npz")
+"""
+
+
+class Run:
+    """Two trainers and two parameter servers in sync mode."""
+
+    def __init__(self, directory, optimiser):
+        directory.mkdir()
+        script = directory / "train.py"
+        script.write_text(SCRIPT.format(optimiser=optimiser))
+        self.attempt = Attempt(
+            directory / "attempt",
+            script,
+            REGATTA_PASSES="2",
+            REGATTA_TRAINERS="2",
+            REGATTA_PSERVERS="2",
+            REGATTA_DATASET="public/digits",
+            REGATTA_CHECKPOINT_DIR=str(directory / "checkpoints"),
+        )
+
+    def start(self):
+        for role, index in (("master", 0), ("pserver", 0), ("pserver", 1), ("trainer", 0), ("trainer", 1)):
+            self.attempt.start(role, index)
+
+    def train_to(self, version):
+        until(lambda: any(value >= version for _at, _step, _key, value in self.attempt.replicas["trainer-0"].points))
+
+    def replace(self, name, number):
+        role, _hyphen, index = name.partition("-")
+        self.attempt.replicas[name].process.send_signal(number)
+        self.attempt.wait(name, 20)
+        self.attempt.start(role, int(index))
+
+    def model(self):
+        for name in ("trainer-0", "trainer-1"):
+            assert self.attempt.wait(name, 60) == 0, self.attempt.log(name)
+        with np.load(self.attempt.output / "model.npz") as model:
+            return {name: model[name] for name in model.files}
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = []
+
+    def start(optimiser):
+        made.append(Run(tmp_path / f"run-{len(made)}", optimiser))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.attempt.close()
+
+
+def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_bits(run):
+    # The rule keeps nothing of its own, so that the trainers have all there is.
+    undisturbed = run("SGD(1e-5)").model()
+    disturbed = run("SGD(1e-5)")
+    disturbed.train_to(15)
+    disturbed.replace("pserver-1", signal.SIGKILL)
+    disturbed.train_to(40)
+    disturbed.replace("pserver-0", signal.SIGKILL)
+    ended = disturbed.model()
+    for name, values in undisturbed.items():
+        np.testing.assert_array_equal(ended[name], values)
+    for server in (0, 1):
+        assert f"Parameter server {server} is back after" in disturbed.attempt.log(f"pserver-{server}")
+
+
+def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimiser(run):
+    undisturbed = run("Momentum(1e-5, 0.9)").model()
+    disturbed = run("Momentum(1e-5, 0.9)")
+    disturbed.train_to(15)
+    disturbed.replace("pserver-1", signal.SIGTERM)
+    ended = disturbed.model()
+    for name, values in undisturbed.items():
+        np.testing.assert_array_equal(ended[name], values)
 
 
 def until(holds, seconds=30.0):

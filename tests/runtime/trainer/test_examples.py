@@ -102,16 +102,6 @@ def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
     assert accuracy(one.log("trainer-0")) >= 0.95
 
 
-def test_a_lost_parameter_server_ends_the_trainers_with_a_sentence(attempt):
-    one = attempt(passes=50)
-    for role, index in (("master", 0), ("pserver", 0), ("trainer", 0), ("trainer", 1)):
-        one.start(role, index)
-    until(lambda: len(one.replicas["trainer-0"].points) > 20)
-    one.replicas["pserver-0"].process.kill()
-    assert [one.wait(f"trainer-{index}", 20) for index in (0, 1)] == [75, 75]
-    assert "This trainer ends: " in one.log("trainer-0")
-
-
 def until(holds, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not holds():

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from runtime.errors import Lost
 from runtime.protocol.client import Client
 from runtime.pserver.optimisers import SGD
 from runtime.trainer.params import Params, ServerStore
@@ -66,3 +67,12 @@ def test_gradients_as_bfloat16_are_rounded_once_and_nothing_is_lost_for_good(ser
     for _ in range(99):
         params.push_pull({"w": np.full(600_000, 1.001, "f4"), "b": np.zeros(3)})
     assert np.abs(params["w"] + 100.1).max() < 0.02
+
+
+def test_a_server_that_nobody_replaces_is_not_waited_for_for_ever(servers):
+    attempt = servers(1)
+    clients = [Client(server.address, incarnation=100, deadline=0.1) for server in attempt.running]
+    params = Params({"w": np.zeros(3, "f4")}, ServerStore(clients, patience=0.2), SGD(0.5))
+    attempt.close()
+    with pytest.raises(Lost, match=r"No process has taken its place for 0.2 s\.$"):
+        params.push_pull({"w": np.ones(3, "f4")})

@@ -1,0 +1,130 @@
+"""Whose values a shard takes when the process that had them is gone. Pure.
+
+Every trainer holds all values as it last pulled them, so that a shard comes back at most one pull old: the newest
+values win, those of the checkpoint where no trainer has newer ones. What only the servers have, the state of the
+optimiser, comes from the checkpoint in any case.
+
+In synchronous training (``strict``) a shard is of use only at the version at which the other servers are. That is one
+that trainers have seen: where nobody can give it back, nothing in this attempt can, and the next attempt goes on from
+what all servers have kept together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from runtime.pserver.barrier import NEVER
+
+# How long a trainer that lives is waited for: it may hold newer values than the others.
+OFFER_SECONDS = 10.0
+# The version of values that nobody has.
+NOTHING = -1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a version is made of, where steps are applied one by one: which requests of which trainers.
+
+    ``sequences``: the last request of each trainer, by incarnation. ``clocks``, ``samples``: see ``Pace``, by index.
+    """
+
+    sequences: Mapping[int, int] = field(default_factory=dict)
+    clocks: Mapping[int, int] = field(default_factory=dict)
+    samples: Mapping[int, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, list[list[int]]]:
+        return {name: [list(pair) for pair in numbers.items()] for name, numbers in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Standing:
+        """Read ``to_json``'s form. Raises KeyError, TypeError, ValueError."""
+        return cls(*({int(key): int(number) for key, number in body[name]} for name in cls.__dataclass_fields__))
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Where a trainer is with a shard. ``held`` is the version of the values that it has whole.
+
+    ``seen`` is the newest version that the shard has told it, ``seq`` the last request that was answered; it has begun
+    pass ``begun`` and ended pass ``ended``.
+    """
+
+    held: int = NOTHING
+    seen: int = 0
+    seq: int = 0
+    begun: int = NEVER
+    ended: int = NEVER
+
+    @property
+    def knows(self) -> bool:
+        """Whether this trainer has had anything of the shard before."""
+        return self.held > NOTHING or self.seen > 0
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """How a shard came back: at ``version``, with the values of trainer ``giver`` or else of the checkpoint.
+
+    ``stored`` is the version of the checkpoint, ``NOTHING`` where there was none.
+    """
+
+    version: int
+    giver: int | None
+    stored: int
+
+
+class Choice(Enum):
+    """What becomes of the shard."""
+
+    WAIT = "wait"
+    TRAINER = "trainer"  # the one that ``giver`` names gives its values
+    CHECKPOINT = "checkpoint"
+    LOST = "lost"
+
+
+class Comeback:
+    """Collects what trainers offer. ``stored`` is the version of the checkpoint that the shard has."""
+
+    def __init__(self, stored: int = NOTHING) -> None:
+        self.stored = stored
+        self.giver: int | None = None  # who was asked for its values
+        self._offers: dict[int, Offer] = {}
+        self._until: float | None = None
+        self._late = False
+
+    @property
+    def heard(self) -> Collection[int]:
+        """Who has said where it is."""
+        return self._offers.keys()
+
+    def take(self, index: int, offer: Offer, now: float) -> None:
+        self._offers[index] = offer
+        self._until = now + OFFER_SECONDS if self._until is None else self._until
+        if index == self.giver:
+            self.giver = None  # it has not got so far as to give them
+
+    def forget(self, index: int) -> None:
+        """A trainer's process is gone."""
+        self._offers.pop(index, None)
+        if index == self.giver:
+            self.giver = None
+
+    def tick(self, now: float) -> None:
+        """Time passes: who has said nothing yet is not waited for any longer."""
+        self._late = self._late or (self._until is not None and now >= self._until)
+
+    def choose(self, live: Collection[int], strict: bool) -> Choice:
+        """Decide when every live trainer has said what it holds, or the time for that is over."""
+        offers = {index: offer for index, offer in self._offers.items() if index in live}
+        if self.giver is not None or not offers or not (self._late or len(offers) == len(live)):
+            return Choice.WAIT
+        best = max(offers, key=lambda index: (offers[index].held, -index))
+        held, needed = offers[best].held, max(offer.seen for offer in offers.values()) if strict else NOTHING
+        if held > self.stored and held >= needed:
+            self.giver = best
+            return Choice.TRAINER
+        known = not strict or any(offer.knows for offer in offers.values())
+        return Choice.CHECKPOINT if known and self.stored >= max(0, needed) else Choice.LOST
