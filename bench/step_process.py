@@ -66,7 +66,8 @@ def _complain(_kind: str, text: str) -> None:
 
 def train(index: int, elements: int, wire: str, work: int, addresses: list[str]) -> None:
     """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
-    clients = [Client(address, incarnation=FIRST_INCARNATION + index) for address in addresses]
+    # Patient, for a gigabyte is shared out at the beginning.
+    clients = [Client(address, incarnation=FIRST_INCARNATION + index, deadline=60.0) for address in addresses]
     params = Params({"w": np.zeros(elements, "f4")}, ServerStore(clients, share=wire == "shared"), SGD(0.1))
     gradients = {"w": np.random.default_rng(index).normal(scale=1e-3, size=elements).astype("f4")}
 
