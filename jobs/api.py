@@ -23,6 +23,7 @@ from jobs import examples, selectors, services
 from jobs import spec as specification
 from jobs.models import Artifact, Job
 from jobs.states import JobState
+from portal.common.errors import ValidationFailed
 from portal.common.paging import paginate
 from portal.common.sentences import told, told_job
 from rbac.access import namespace_for, signed_in
@@ -196,9 +197,12 @@ class NamespaceJobsView(APIView):
     def post(self, request: Request, ns: str) -> Response:
         """Submit a job, or with `dry_run=true` see what would come of it."""
         actor = signed_in(request.user)
-        # Who may not submit here is told so, and not what is wrong with the specification.
-        namespace_for(actor, ns, Scope.JOB_WRITE)
-        wanted = specification.parse(request.data)
+        try:
+            wanted = specification.parse(request.data)
+        except ValidationFailed:
+            # Who may not submit here is told so, and not what is wrong with the specification.
+            namespace_for(actor, ns, Scope.JOB_WRITE)
+            raise
         if request.query_params.get("dry_run", "").lower() in ("1", "true", "yes"):
             return Response(_preview_json(services.preview_job(actor=actor, namespace=ns, spec=wanted)))
         taken = services.submit_job(
@@ -208,10 +212,10 @@ class NamespaceJobsView(APIView):
             idempotency_key=request.headers.get("Idempotency-Key"),
             request=request._request,
         )
+        if taken.created:
+            return Response(told_job(selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
         body = selectors.job_document(taken.job.pk)
-        return Response(
-            body and told_job(body), status=status.HTTP_201_CREATED if taken.created else status.HTTP_200_OK
-        )
+        return Response(body and told_job(body))
 
 
 def _preview_json(preview: services.Preview) -> dict[str, Any]:

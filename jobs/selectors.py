@@ -106,6 +106,12 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
+def submitted_json(job: Job) -> dict[str, Any]:
+    """``job_json`` of a job that has just been submitted, and so has no attempt yet: without asking the database."""
+    setattr(job, _PRESENT, [])
+    return job_json(job)
+
+
 def _present_replicas(job: Job) -> list[Any]:
     present: list[Attempt] = getattr(job, _PRESENT)
     replicas = [replica for attempt in present for replica in attempt.replicas.all()]

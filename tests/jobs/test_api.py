@@ -12,6 +12,7 @@ import pytest
 import yaml
 from django.http import HttpResponse
 from django.test import Client
+from pytest_django import DjangoAssertNumQueries
 
 from jobs import reconciler, services
 from jobs.models import Attempt, Job
@@ -101,6 +102,22 @@ def test_a_job_has_the_shape_that_clients_rely_on(personas: Personas) -> None:
     relied_on |= {"created", "started", "finished", "replicas", "spec"}
     assert relied_on <= set(job)
     assert (job["namespace"], job["owner"], job["state"]) == ("team", "developer", "QUEUED")
+
+
+def test_a_submission_is_answered_as_it_is_read_later(personas: Personas) -> None:
+    client = personas.client("developer")
+    submitted = post(client, "/api/v1/namespaces/team/jobs", SPEC).json()
+    assert submitted == client.get(f"/api/v1/jobs/{submitted['id']}").json()
+
+
+def test_a_submission_asks_the_database_little(
+    personas: Personas, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    client = personas.client("developer")
+    post(client, "/api/v1/namespaces/team/jobs", SPEC)
+    # Session, account, namespace and role, limits and what is held; then one transaction.
+    with django_assert_max_num_queries(15):
+        assert post(client, "/api/v1/namespaces/team/jobs", SPEC).status_code == 201
 
 
 def test_yaml_is_taken_as_well(personas: Personas) -> None:
