@@ -1,0 +1,379 @@
+"""The pure machines of master and parameter server behind a simulated network: no process, no socket, no clock.
+
+A schedule is a list of (rule, number). A rule names what happens next - somebody asks, a message arrives, is lost or
+comes twice, an edge is cut or heals, somebody crashes or comes back, time passes - and the number chooses where. So a
+schedule can be drawn, shrunk and repeated, and messages meet any order and any delay. The clients behave as
+``runtime.protocol.client`` does: one request at a time, asked again with the same number until it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
+from runtime.data.catalogue import Chunk
+from runtime.master.ledger import Ledger
+from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.queue import Key, Plan, TaskQueue, Verdict
+from runtime.master.table import TaskTable
+from runtime.pserver.declaration import Declaration, Tensor
+from runtime.pserver.optimisers import SGD
+from runtime.pserver.shard import Outcome, Releases, Shard, Step, Who
+from runtime.pserver.slots import even_table
+
+Schedule = Sequence[tuple[str, int]]
+
+
+@dataclass
+class Client:
+    """A trainer's end of the network. ``request`` is the number of its request; ``asked`` what is not answered yet."""
+
+    index: int
+    incarnation: int
+    request: int = 0
+    asked: Any = None
+
+
+@dataclass(frozen=True)
+class Message:
+    """Under way from a life of a trainer to the server, or (``answer``) back."""
+
+    client: tuple[int, int]
+    request: int
+    body: Any
+    answer: bool = False
+
+
+@dataclass
+class Network:
+    """What is under way, in no order; ``cut`` are the trainers that are cut off. Nothing arrives over a cut edge."""
+
+    under_way: list[Message] = field(default_factory=list)
+    cut: set[int] = field(default_factory=set)
+
+    def choose(self, number: int, takes: bool = True) -> Message | None:
+        """One of the messages that can arrive; without ``takes`` it stays under way, and so comes again."""
+        able = [message for message in self.under_way if message.client[0] not in self.cut]
+        if not able:
+            return None
+        message = able[number % len(able)]
+        if takes:
+            self.under_way.remove(message)
+        return message
+
+
+class Simulation:
+    """What is common: clients, the network, and the rules that only concern them."""
+
+    def __init__(self, trainers: int) -> None:
+        self.network = Network()
+        self.incarnations = 0
+        self.clients: dict[int, Client] = {}
+        self.now = 0.0
+        for index in range(trainers):
+            self._come(index)
+
+    def run(self, schedule: Schedule) -> None:
+        for rule, number in schedule:
+            self.RULES[rule](self, number)
+
+    RULES: Mapping[str, Callable[[Any, int], None]] = {}
+
+    # --- What follows where a rule says so ---------------------------------------------------------------------------
+    def members(self) -> None:
+        """Tell the server who lives."""
+
+    def receive(self, client: Client, body: Any) -> None:
+        """A client has its answer."""
+
+    def serve(self, message: Message) -> None:
+        """The server has a request."""
+
+    def next_request(self, client: Client, number: int) -> Any:
+        """What a client asks for next; None: nothing."""
+
+    # --- Rules -------------------------------------------------------------------------------------------------------
+    def ask(self, number: int) -> None:
+        """A client without a request makes one; one that waits breaks its connection and asks again."""
+        if not self.clients:
+            return
+        client = self.clients[sorted(self.clients)[number % len(self.clients)]]
+        if client.asked is None:
+            body = self.next_request(client, number)
+            if body is None:
+                return
+            client.request, client.asked = client.request + 1, body
+        self.network.under_way.append(Message((client.index, client.incarnation), client.request, client.asked))
+
+    def arrive(self, number: int) -> None:
+        if message := self.network.choose(number):
+            self._deliver(message)
+
+    def arrive_and_come_again(self, number: int) -> None:
+        if message := self.network.choose(number, takes=False):
+            self._deliver(message)
+
+    def lose(self, number: int) -> None:
+        self.network.choose(number)
+
+    def cut(self, number: int) -> None:
+        self.network.cut.add(number % 3)
+
+    def heal(self, number: int) -> None:
+        self.network.cut.clear()
+
+    def crash(self, number: int) -> None:
+        """A trainer is gone, and everybody knows."""
+        if len(self.clients) > 1:
+            del self.clients[sorted(self.clients)[number % len(self.clients)]]
+            self.members()
+
+    def come(self, number: int) -> None:
+        """Another life of a trainer, also of one that everybody believes to live."""
+        self._come(number % 3)
+        self.members()
+
+    def _come(self, index: int) -> None:
+        self.incarnations += 1
+        self.clients[index] = Client(index, self.incarnations)
+
+    def _deliver(self, message: Message) -> None:
+        if not message.answer:
+            self.serve(message)
+            return
+        client = self.clients.get(message.client[0])
+        # An answer to an earlier request, or to an earlier life, reaches a connection that is closed.
+        if client and client.incarnation == message.client[1] and client.request == message.request and client.asked:
+            client.asked = None
+            self.receive(client, message.body)
+
+    def answer(self, message: Message, body: Any) -> None:
+        self.network.under_way.append(Message(message.client, message.request, body, answer=True))
+
+
+class MemoryStore:
+    """As much of a coordination store as the ledger asks for."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Versioned] = {}
+        self.revision = 0
+
+    def list(self, prefix: str) -> Listing:
+        found = tuple(entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix))
+        return Listing(found, self.revision)
+
+    def txn(self, compares: Sequence[Compare], operations: Sequence[Put]) -> Committed | Conflict:
+        for compare in compares:
+            if not compare.holds(self.entries.get(compare.key)):
+                return Conflict(compare.key, self.entries.get(compare.key))
+        self.revision += 1
+        for put in operations:
+            self.entries[put.key] = Versioned(put.key, put.value, self.revision, self.revision)
+        return Committed(self.revision)
+
+
+_COMMON: Mapping[str, Callable[[Any, int], None]] = {
+    "ask": Simulation.ask,
+    "arrive": Simulation.arrive,
+    "arrive and come again": Simulation.arrive_and_come_again,
+    "lose": Simulation.lose,
+    "cut": Simulation.cut,
+    "heal": Simulation.heal,
+    "crash": Simulation.crash,
+    "come": Simulation.come,
+}
+
+
+class Tasks(Simulation):
+    """The master's queue with its ledger. ``got`` and ``finished`` are what trainers were told, by the dispatch."""
+
+    PASSES = 2
+
+    def __init__(self, tasks: int, sync: bool) -> None:
+        super().__init__(3)
+        self.plan = Plan(self.PASSES, sync, trainers=3)
+        chunks = tuple((Chunk("file", 10 * task, 10, 1),) for task in range(tasks))
+        self.table = TaskTable("numbers", chunks)
+        self.store = MemoryStore()
+        self.ledger = Ledger(self.store, "/j/")
+        self.queue = TaskQueue.begin(self.plan, self.table, 0.0)
+        self.commit()
+        self.ended: dict[int, int | None] = {}
+        self.hands: dict[int, Task] = {}
+        self.got: dict[tuple[int, int, int], int] = {}
+        self.finished: set[tuple[int, int]] = set()
+        self.members()
+
+    def commit(self) -> None:
+        self.ledger.commit(self.queue.take(self.now), self.queue.entries, self.table)
+
+    def members(self) -> None:
+        self.queue.members([Trainer(client.index, client.incarnation) for client in self.clients.values()], self.now)
+        self.commit()
+
+    def next_request(self, client: Client, number: int) -> Any:
+        task = self.hands.get(client.incarnation)
+        if task is None:
+            return ("get", self.ended.get(client.incarnation))
+        return (("done", "done", "fail", "release")[number // 7 % 4], task)
+
+    def serve(self, message: Message) -> None:
+        verb, what = message.body
+        trainer = Trainer(*message.client)
+        if verb == "get":
+            said: Any = self.queue.get(trainer, message.request, what, self.now)
+        else:
+            key = Key(what.pass_id, what.task_id, what.epoch, trainer)
+            said = self.queue.fail(key, "it raised", self.now) if verb == "fail" else self._report(verb, key)
+        self.commit()
+        self.answer(message, (verb, what, said))
+
+    def _report(self, verb: str, key: Key) -> Verdict:
+        report: Callable[[Key, float], Verdict] = getattr(self.queue, verb)
+        return report(key, self.now)
+
+    def receive(self, client: Client, body: Any) -> None:
+        verb, what, said = body
+        if verb != "get":
+            self.hands.pop(client.incarnation, None)
+            if verb == "done" and said is Verdict.OK:
+                self.finished.add((what.pass_id, what.task_id))
+            return
+        self._take(client, said)
+
+    def _take(self, client: Client, said: Answer) -> None:
+        if isinstance(said, Task):
+            dispatch = (said.pass_id, said.task_id, said.epoch)
+            assert self.got.setdefault(dispatch, client.incarnation) == client.incarnation, "I3: two have one dispatch"
+            assert (said.pass_id, said.task_id) not in self.finished, "I5: what was finished is given again"
+            self.hands[client.incarnation] = said
+            self.ended[client.incarnation] = said.pass_id - 1
+        elif isinstance(said, PassEnd):
+            self.ended[client.incarnation] = said.pass_id
+
+    def master_crashes(self, number: int) -> None:
+        """And another reads what was committed; requests that were under way to the first are lost or not."""
+        self.ledger = Ledger(self.store, "/j/")
+        saved = self.ledger.load(self.table)
+        assert saved is not None
+        self.queue = TaskQueue.resume(self.plan, self.table, saved)
+        self.members()
+
+    def time_passes(self, number: int) -> None:
+        self.now += (1.0, 30.0, 61.0)[number % 3]
+        self.queue.tick(self.now)
+        self.commit()
+
+    def finish(self) -> None:
+        """I6: when the network is whole and somebody lives, the job ends."""
+        self.network.cut.clear()
+        for rounds in range(400):
+            if self.queue.finished or self.queue.failed:
+                return
+            self.now += 61.0 if rounds % 20 == 19 else 0.0
+            self.queue.tick(self.now)
+            self.commit()
+            for client in list(self.clients.values()):
+                client.asked = None
+                client.request += 1
+                task = self.hands.pop(client.incarnation, None)
+                if task:
+                    self._report("done", Key(task.pass_id, task.task_id, task.epoch, _trainer(client)))
+                said = self.queue.get(_trainer(client), client.request, self.ended.get(client.incarnation), self.now)
+                self.commit()
+                if not isinstance(said, Wait | JobDone):
+                    self._take(client, said)
+        raise AssertionError("I6: the job does not end")
+
+    RULES = {**_COMMON, "master crashes": master_crashes, "time passes": time_passes}
+
+
+def _trainer(client: Client) -> Trainer:
+    return Trainer(client.index, client.incarnation)
+
+
+class Accounts(Simulation):
+    """One shard. Every step withdraws a whole number; ``applied`` is what the shard said is in which version."""
+
+    DECLARED = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0))
+
+    def __init__(self, mode: str) -> None:
+        super().__init__(3)
+        declaration = Declaration(self.DECLARED.tensors, self.DECLARED.optimiser, mode)
+        self.shard = Shard(0, even_table(1), 3)
+        self.waiting: dict[int, tuple[Message, Step | None]] = {}
+        self.tickets = 0
+        self.bases: dict[int, int] = {}
+        self.inside: dict[int, int] = {}
+        self.applied: dict[tuple[int, int], int] = {}
+        self.members()
+        self.shard.declare("declaration", self._who(self.clients[0]), declaration, 0.0)
+        self.shard.initialise("values", self._who(self.clients[0]), declaration.digest, [np.zeros(1, "f4")])
+
+    def _who(self, client: Client) -> Who:
+        return Who(client.index, client.incarnation)
+
+    def members(self) -> None:
+        self._answer_all(self.shard.change_members({c.index: c.incarnation for c in self.clients.values()}))
+
+    def next_request(self, client: Client, number: int) -> Any:
+        if client.incarnation not in self.inside:
+            return ("begin", 0)
+        if number // 7 % 8 == 0:
+            return ("end", 0)
+        return ("push", Step(client.request + 1, 1, self.bases[client.incarnation], [np.full(1, 840.0, "f4")]))
+
+    def serve(self, message: Message) -> None:
+        self.tickets += 1
+        verb, what = message.body
+        who = Who(*message.client)
+        self.waiting[self.tickets] = (message, what if verb == "push" else None)
+        self._answer_all(
+            self.shard.push(self.tickets, who, what)
+            if verb == "push"
+            else getattr(self.shard, f"{verb}_pass")(self.tickets, who, message.request, what)
+        )
+
+    def _answer_all(self, releases: Releases) -> None:
+        for release in releases:
+            held = self.waiting.pop(release.ticket, None)
+            if held is None:
+                continue
+            message, step = held
+            if step and release.outcome is Outcome.DONE:
+                name = (message.client[1], step.seq)
+                assert name not in self.applied, "I7: a step was applied twice"
+                self.applied[name] = release.version
+            self.answer(message, (message.body[0], release))
+        self._check_balance()
+
+    def _check_balance(self) -> None:
+        """I10: each version is a mean of steps of the same amount, whoever made it; alone its share is a third."""
+        if self.shard.synchronous and self.shard.ready:
+            assert float(self.shard.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
+            assert len(set(self.applied.values())) == self.shard.version, "I7: a version nobody made"
+
+    def receive(self, client: Client, body: Any) -> None:
+        verb, release = body
+        if release.outcome is Outcome.SUPERSEDED:
+            client.asked = self._repeated(client, verb)  # as the client does: the same again
+            return
+        self.bases[client.incarnation] = self.shard.version if verb != "push" else release.version
+        if verb == "begin":
+            self.inside[client.incarnation] = 0
+        elif verb == "end":
+            self.inside.pop(client.incarnation, None)
+
+    def _repeated(self, client: Client, verb: str) -> Any:
+        base = self.bases.get(client.incarnation, 0)
+        return (verb, Step(client.request, 1, base, [np.full(1, 840.0, "f4")]) if verb == "push" else 0)
+
+    def time_passes(self, number: int) -> None:
+        self.now += 61.0
+        self._answer_all(self.shard.tick(self.now))
+
+    RULES = {**_COMMON, "time passes": time_passes}

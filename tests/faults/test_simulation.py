@@ -1,0 +1,38 @@
+"""Any order of arrival, loss, repetition, partition and crash, without a process."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faults.simulation import Accounts, Simulation, Tasks
+
+
+def schedules(simulation: type[Simulation], most: int) -> st.SearchStrategy:
+    rules = [*simulation.RULES, *["ask", "arrive"] * 4]
+    return st.lists(st.tuples(st.sampled_from(rules), st.integers(0, 1 << 12)), max_size=most)
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.integers(1, 4), st.booleans(), schedules(Tasks, 60))
+def test_tasks_survive_the_network(tasks: int, sync: bool, schedule) -> None:
+    simulation = Tasks(tasks, sync)
+    simulation.run(schedule)
+    simulation.finish()
+
+
+@pytest.mark.parametrize("mode", ["sync", "m_of_n(2)", "async"])
+@settings(max_examples=200, deadline=None)
+@given(schedule=schedules(Accounts, 80))
+def test_accounts_survive_the_network(mode: str, schedule) -> None:
+    Accounts(mode).run(schedule)
+
+
+@pytest.mark.parametrize("rule", ["arrive and come again", "lose", "cut", "crash", "master crashes", "time passes"])
+def test_every_rule_can_happen(rule: str) -> None:
+    """A schedule in which it matters: the network is not empty when it comes."""
+    simulation = Tasks(3, sync=False)
+    simulation.run([("ask", 0), ("ask", 1), ("ask", 2), (rule, 0), *[("arrive", 0)] * 6])
+    simulation.finish()
+    assert simulation.queue.finished
