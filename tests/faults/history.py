@@ -47,15 +47,28 @@ class Recorder:
         os.close(self._file)
 
 
-def load(directory: Path) -> list[Event]:
-    """All histories below a directory as one, in order of time."""
-    files = sorted(directory.glob("*.jsonl"))
-    return sorted((event for file in files for event in _read(file)), key=lambda event: event.at)
+class Reader:
+    """All histories of a directory, while they are written."""
 
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._read: dict[Path, int] = {}  # how many bytes of each file
+        self._events: list[Event] = []
 
-def _read(file: Path) -> Iterator[Event]:
-    for line in file.read_bytes().splitlines(keepends=True):
-        if line.endswith(b"\n"):  # the last one may be of a writer that a full disk cut off
+    def events(self) -> list[Event]:
+        """What has been written so far, in order of time."""
+        for file in self._directory.glob("*.jsonl"):
+            self._events += self._fresh(file)
+        self._events.sort(key=lambda event: event.at)
+        return self._events
+
+    def _fresh(self, file: Path) -> Iterator[Event]:
+        with file.open("rb") as lines:
+            lines.seek(self._read.get(file, 0))
+            whole, _newline, _rest = lines.read().rpartition(b"\n")
+        if whole:
+            self._read[file] = self._read.get(file, 0) + len(whole) + 1
+        for line in whole.splitlines():
             facts = json.loads(line)
             yield Event(facts.pop("at"), file.stem, facts.pop("kind"), facts)
 

@@ -173,7 +173,7 @@ def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
             found += [
                 f"pass {begun} began while task {task} was {entry.status.name} of pass {entry.pass_id}"
                 for task, entry in enumerate(after.entries)
-                if not (_is_settled(entry) if entry.pass_id == ended else task >= tasks)
+                if not (_is_settled(entry) if entry.pass_id == ended else entry.pass_id == begun or task >= tasks)
             ]
     return found
 
@@ -192,16 +192,26 @@ def acknowledged_is_kept(events: Iterable[Event], states: Sequence[Saved]) -> Vi
     found = []
     for event in of_kind(events, "finished"):
         pass_id, task, epoch = event["pass_id"], event["task"], event["epoch"]
+        course = [(state, state.entries[task]) for state in states if len(state.entries) > task]
+        since = next(
+            (n for n, (_state, entry) in enumerate(course) if (entry.pass_id, entry.epoch) == (pass_id, epoch)), None
+        )
+        if since is None:
+            found.append(f"the finish of task {task} in pass {pass_id} was acknowledged, and it was never given")
+            continue
+        rest = [(state, entry) for state, entry in course[since:] if entry.pass_id == pass_id]
         kept = [
-            entry.epoch == epoch and (entry.status is Status.DONE or _is_over(entry, state))
-            for state in states
-            if (entry := state.entries[task]).pass_id == pass_id
+            entry.epoch == epoch and (entry.status is Status.DONE or _is_over(entry, state)) for state, entry in rest
         ]
-        if True not in kept:
-            found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and never committed")
-        elif False in kept[kept.index(True) :]:
+        # The last task of a pass may be given again, in the next, by the transaction that finishes it.
+        committed = True in kept or course[since + len(rest) :]
+        if not committed or any(entry.epoch != epoch for _state, entry in rest) or False in kept[_first(kept) :]:
             found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and is lost")
     return found
+
+
+def _first(kept: Sequence[bool]) -> int:
+    return kept.index(True) if True in kept else len(kept)
 
 
 def never_stands_still(events: Iterable[Event], kinds: Sequence[str], bound: float) -> Violations:

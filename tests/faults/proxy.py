@@ -15,6 +15,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 UP, DOWN = "up", "down"  # from who has connected to who was connected to, and back
 BOTH = (UP, DOWN)
@@ -235,12 +236,12 @@ def dial_through(proxy: str) -> None:
     host, _colon, port = proxy.rpartition(":")
     direct = socket.create_connection
 
-    def connect(address: tuple[str, int], *arguments: object, **options: object) -> socket.socket:
+    def connect(address: tuple[str, int], *arguments: Any, **options: Any) -> socket.socket:
         link = direct((host, int(port)), *arguments, **options)
         link.sendall(f"{address[0]}:{address[1]}\n".encode())
         return link
 
-    socket.create_connection = connect
+    setattr(socket, "create_connection", connect)  # noqa: B010  its type is another's to say
 
 
 def _dial(address: str) -> socket.socket:

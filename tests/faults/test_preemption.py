@@ -1,0 +1,85 @@
+"""Processes are asked to leave or are killed, one or all, and the job goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime import contract
+from tests.faults import verdict
+from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster
+
+pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
+
+
+@pytest.fixture
+def running(job, etcd):
+    """A synchronous job on etcd in the middle of its work, with checkpoints."""
+    cluster = job(
+        etcd, tasks=80, passes=2, checkpoint_seconds=0.05, lease=SHORT_LEASE_SECONDS,
+        variables={"REGATTA_FAULTS_PAUSE": "0.01"},
+    )  # fmt: skip
+    cluster.await_count("recorded", 3)
+    return cluster
+
+
+def judge(cluster: Cluster) -> None:
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert verdict.of_checkpoints(cluster, events) == []
+    assert verdict.of_tasks(cluster, events) == []
+
+
+def test_preempt_master_kill(running):
+    running.kill("master-0")
+    judge(running)
+    assert len(running.lives["master-0"]) == 2
+    assert len(running.lives["trainer-0"]) == len(running.lives["pserver-0"]) == 1
+
+
+def test_preempt_master_term(running):
+    life = running.terminate("master-0")
+    running.until(lambda: life.ended, "the master ends")
+    running.start("master-0")  # the portal would, for the job is not over
+    judge(running)
+    assert len(running.lives["trainer-0"]) == len(running.lives["pserver-0"]) == 1
+
+
+def test_preempt_pserver_kill(running):
+    running.kill("pserver-0")
+    judge(running)
+    assert "goes on from version" in running.portal.said("pserver-0.2")
+
+
+def test_preempt_pserver_term(running):
+    """It writes what it has: nothing is lost."""
+    life = running.terminate("pserver-0")
+    running.until(lambda: life.ended, "the server ends")
+    last = max(event["version"] for event in running.history() if event.kind == "applied")
+    running.start("pserver-0")
+    judge(running)
+    assert f"goes on from version {last}." in running.portal.said("pserver-0.2")
+
+
+def test_preempt_trainer_kill(running):
+    running.kill("trainer-0")
+    judge(running)
+    assert len(running.lives["trainer-0"]) == 2
+    assert len(running.lives["trainer-1"]) == len(running.lives["pserver-0"]) == 1
+
+
+def test_preempt_trainer_term(running):
+    """It hands its task back: nobody is blamed, nothing has to be taken away."""
+    life = running.terminate("trainer-0")
+    running.until(lambda: life.ended, "the trainer ends")
+    assert life.code == contract.EXIT_RESTART
+    judge(running)
+    assert "trainer-0 left.\n" in running.portal.said("master-0.1")
+    assert len(running.lives["trainer-1"]) == len(running.lives["pserver-0"]) == 1
+
+
+def test_kill_all_then_restart(running):
+    """Every process and every agent at once: the leases run out, and the job resumes."""
+    running.kill_all()
+    judge(running)
+    assert all(len(lives) >= 2 for lives in running.lives.values())
+    assert "goes on from version" in "".join(running.portal.said(life.who) for life in running.lives["pserver-0"])
