@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from bench import alone, checkpoint, dispatch, steps, updates
+from bench import alone, checkpoint, dispatch, shaped, steps, updates
 from bench.report import Row
 
 
 def measure() -> list[Row]:
-    return [*steps.measure(), *alone.measure(), *dispatch.measure(), *updates.measure(), *checkpoint.measure()]
+    return [
+        *steps.measure(),
+        *alone.measure(),
+        *shaped.measure(),
+        *dispatch.measure(),
+        *updates.measure(),
+        *checkpoint.measure(),
+    ]
