@@ -1,8 +1,10 @@
 """Memory that two processes of one host map, so that numbers need not pass through a socket.
 
-The one that makes a segment names it by process and descriptor; the other opens it through ``/proc``. That fails by
-itself between hosts, containers and users, which is how a pair of processes finds out whether it can share memory.
-Nothing is left behind when a process is killed, and sealing keeps the size fixed under the reader's feet.
+A segment has no name in any file system: nothing is left behind when a process is killed. The other process gets at it
+in one of two ways. It opens the owner's descriptor through ``/proc``, or it is handed the descriptor over a socket that
+it has put up itself, which a confined process can do as well. Both fail by themselves between hosts, containers and
+users; that is how a pair of processes finds out whether it can share memory. Sealing keeps the size fixed under the
+reader's feet.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ import fcntl
 import mmap
 import os
 import secrets
+import socket
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+# Elements and type of each array, one after the other.
+Layout = Sequence[tuple[int, str]]
 
 # The code that refuses a request whose numbers are in memory that its connection does not share.
 NOT_SHARED = "not_shared"
@@ -27,54 +33,102 @@ NOT_SHARED = "not_shared"
 _ALIGNMENT = 64
 _TOKEN_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# Linux 5.1; Python 3.13 has a name for it. Only mappings made before can be written through.
+_SEAL_FUTURE_WRITE = 0x10
+_CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
 class Segment:
-    """Flat arrays like ``like``, one after the other in shared memory. ``where`` is what the other process needs."""
+    """Flat arrays in shared memory. ``where`` is what another process needs for ``open``."""
 
-    def __init__(self, memory: mmap.mmap, like: Sequence[Array], where: Mapping[str, Any]) -> None:
-        self._memory = memory
-        self.where = where
-        offsets = _offsets(like)
+    def __init__(self, memory: mmap.mmap, layout: Layout, descriptor: int = -1) -> None:
+        offsets = _offsets(layout)
+        self._descriptor = descriptor
+        self.where = {"process": os.getpid(), "descriptor": descriptor, "token": memory[offsets[-1] :].hex()}
         self.arrays = [
-            np.frombuffer(memory, array.dtype, array.size, offset) for array, offset in zip(like, offsets, strict=False)
+            np.frombuffer(memory, dtype, size, offset) for (size, dtype), offset in zip(layout, offsets, strict=False)
         ]
 
     @classmethod
-    def create(cls, like: Sequence[Array]) -> Segment:
-        """A new segment. Raises OSError where the system has none or no memory for it."""
+    def create(cls, layout: Layout, private: bool = False) -> Segment:
+        """A new segment, zeroed; ``private``: only this process can write to it. Raises OSError."""
         if not hasattr(os, "memfd_create"):
-            raise OSError("This system has no memory that is named by a descriptor.")
-        end = _offsets(like)[-1]
+            raise OSError("this system has no memory that is named by a descriptor")
+        end = _offsets(layout)[-1]
         descriptor = os.memfd_create("regatta", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, end + _TOKEN_BYTES)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            # Memory that is short must fail here, in words, and not kill the process when it first writes.
+            os.posix_fallocate(descriptor, 0, end + _TOKEN_BYTES)
             memory = mmap.mmap(descriptor, end + _TOKEN_BYTES)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | _SEAL_FUTURE_WRITE if private else _SEALS)
         except OSError:
             os.close(descriptor)
             raise
-        token = secrets.token_bytes(_TOKEN_BYTES)
-        memory[end:] = token
-        return cls(memory, like, {"process": os.getpid(), "descriptor": descriptor, "token": token.hex()})
+        memory[end:] = secrets.token_bytes(_TOKEN_BYTES)
+        return cls(memory, layout, descriptor)
 
     @classmethod
-    def open(cls, where: Mapping[str, Any], like: Sequence[Array]) -> Segment:
+    def open(cls, where: Mapping[str, Any], layout: Layout) -> Segment:
         """Map a segment of another process. Raises OSError or ValueError where it is out of reach or another one."""
-        end = _offsets(like)[-1]
         with _opened(f"/proc/{int(where['process'])}/fd/{int(where['descriptor'])}") as descriptor:
-            if os.fstat(descriptor).st_size != end + _TOKEN_BYTES:
-                raise ValueError("The segment has another size.")
-            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
-                raise ValueError("The segment could shrink while it is read.")
-            memory = mmap.mmap(descriptor, end + _TOKEN_BYTES)
-        if memory[end:].hex() != where["token"]:
+            segment = cls(_mapped(descriptor, layout, mmap.PROT_READ | mmap.PROT_WRITE), layout)
+        if segment.where["token"] != where["token"]:
             raise ValueError("The descriptor leads to another segment.")
-        return cls(memory, like, where)
+        return segment
 
-    def forget(self) -> None:
-        """The other process has opened it, or never will: give the descriptor up."""
-        os.close(int(self.where["descriptor"]))
+    @classmethod
+    def adopt(cls, descriptor: int, layout: Layout) -> Segment:
+        """Map a segment for reading, and close its descriptor. Raises OSError, ValueError."""
+        try:
+            return cls(_mapped(descriptor, layout, mmap.PROT_READ), layout)
+        finally:
+            os.close(descriptor)
+
+    def leave(self, name: str) -> None:
+        """Hand the descriptor over to the process that has put up ``Handover`` ``name``. Raises OSError."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+            link.setblocking(False)
+            link.connect(_address(name))
+            socket.send_fds(link, [b"\0"], [self._descriptor])
+
+    def close(self) -> None:
+        """Give the descriptor up; the arrays stay. May be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class Handover:
+    """Where a process of this host can leave a descriptor, under a random name and in no file system."""
+
+    def __init__(self) -> None:
+        self.name = secrets.token_hex(_TOKEN_BYTES)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(_address(self.name))
+        self._listener.listen(1)
+        self._listener.setblocking(False)
+
+    def collect(self) -> int:
+        """The descriptor that was left. Raises OSError where there is none, or where a stranger left it."""
+        link, _address = self._listener.accept()
+        with link:
+            _process, user, _group = _CREDENTIALS.unpack(
+                link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            )
+            if user not in (0, os.getuid()):
+                raise OSError("a process of another user answered")
+            _data, descriptors, _flags, _peer = socket.recv_fds(link, 1, 1)
+        if not descriptors:
+            raise OSError("no descriptor was left")
+        return descriptors[0]
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def _address(name: str) -> str:
+    return f"\0regatta-{name}"
 
 
 @contextlib.contextmanager
@@ -86,9 +140,19 @@ def _opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _offsets(like: Sequence[Array]) -> list[int]:
+def _mapped(descriptor: int, layout: Layout, protection: int) -> mmap.mmap:
+    size = _offsets(layout)[-1] + _TOKEN_BYTES
+    if os.fstat(descriptor).st_size != size:
+        raise ValueError("The segment has another size.")
+    if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        raise ValueError("The segment could shrink while it is read.")
+    return mmap.mmap(descriptor, size, prot=protection)
+
+
+def _offsets(layout: Layout) -> list[int]:
     """Where each array begins, and where the last one ends."""
     offsets = [0]
-    for array in like:
-        offsets.append(offsets[-1] + -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT)
+    for size, dtype in layout:
+        nbytes = size * np.dtype(dtype).itemsize
+        offsets.append(offsets[-1] + -(-nbytes // _ALIGNMENT) * _ALIGNMENT)
     return offsets

@@ -8,14 +8,18 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from numpy.typing import NDArray
+
 from runtime import contract
 from runtime.pserver import optimisers, slots
 from runtime.pserver.optimisers import Nesterov, Optimiser
+
+Array = NDArray[Any]
 
 SYNC, ASYNC, M_OF_N, SSP, OUTER = "sync", "async", "m_of_n", "ssp", "outer"
 ITEM_BYTES: Mapping[str, int] = {"<f4": 4, "<f8": 8}
@@ -47,6 +51,10 @@ class BlockPlace:
     start: int
     stop: int
     server: int
+
+    def of(self, arrays: Sequence[Array]) -> Array:
+        """This block of the tensors' flat arrays."""
+        return arrays[self.tensor][self.start : self.stop]
 
 
 @dataclass(frozen=True)
@@ -112,6 +120,11 @@ class Declaration:
             for number, tensor in enumerate(self.tensors)
             for block, (start, stop) in enumerate(slots.spans(tensor.size, ITEM_BYTES[tensor.dtype]))
         )
+
+    @property
+    def layout(self) -> list[tuple[int, str]]:
+        """Elements and type of each tensor."""
+        return [(tensor.size, tensor.dtype) for tensor in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
         tensors = [[tensor.name, list(tensor.shape), tensor.dtype] for tensor in self.tensors]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -24,7 +25,7 @@ from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
 from runtime.pserver.rate import Rate
 from runtime.pserver.room import WITHOUT_LIMIT, Room
-from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.shard import CLOCK, REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
 
 # A trainer may connect before this server has heard that it is a member.
 JOIN_SECONDS = 15.0
@@ -67,6 +68,7 @@ class ShardServer:
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
+        self._parameters: Segment | None = None  # where trainers of this host read them
         self._server = Server(lambda: _Session(self), job=job)
 
     @property
@@ -79,6 +81,8 @@ class ShardServer:
 
     def close(self) -> None:
         self._server.close()
+        if self._parameters is not None:
+            self._parameters.close()
 
     def fence(self, incarnation: int) -> None:
         """From now on refuse requests that are meant for another process than this one."""
@@ -150,6 +154,17 @@ class ShardServer:
     def now(self) -> float:
         return self._clock()
 
+    # --- Memory ------------------------------------------------------------------------------------------------------
+    def parameters(self) -> Segment:
+        """The shared memory of clock and parameters, to which they move when it is first asked for. Raises OSError."""
+        with self.changed:
+            if self._parameters is None:
+                shard = self.shard
+                layout = [CLOCK, *((array.size, array.dtype.str) for array in shard.parameters)]
+                self._parameters = Segment.create(layout, private=True)
+                shard.move(self._parameters.arrays[0], self._parameters.arrays[1:])
+            return self._parameters
+
 
 class _Session:
     """One trainer's connection. Gradients are received into arrays of its own, which a waiting step refers to."""
@@ -160,7 +175,7 @@ class _Session:
         self._received: dict[tuple[int, int], Array] = {}
         self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
         self._sent: list[Array] = []
-        self._segment: Segment | None = None
+        self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
         self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
@@ -266,22 +281,24 @@ class _Session:
             self._server.ask(lambda ticket: self._shard.pull(ticket, who), waiting)
 
     def _share(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
-        try:
-            self._segment = Segment.open(request.body, self._shard.parameters)
-        except (OSError, KeyError, TypeError, ValueError):
-            self._segment = None
-        return Message(reply_head(request.head), {"shared": self._segment is not None})
+        """Map the trainer's gradients, and hand it the descriptor of the parameters."""
+        self._gradients = None
+        with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
+            declaration = self._shard.declaration
+            arrays = Segment.open(request.body, declaration.layout if declaration else ()).arrays
+            self._server.parameters().leave(str(request.body["handover"]))
+            self._gradients = [place.of(arrays) for place in self._shard.places]
+        return Message(reply_head(request.head), {"shared": self._gradients is not None})
 
-    def _shared(self) -> list[Array]:
-        if self._segment is None:
+    def _shared(self) -> Sequence[Array]:
+        """The trainer's gradients. It has looked for NaN and infinity when it put them there."""
+        if self._gradients is None:
             raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
-        return self._segment.arrays
+        return self._gradients
 
     def _step(self, request: Message) -> Sequence[Array]:
         """The gradients of a push."""
-        if not request.body.get("shared"):
-            return self._numbers(request.blocks)
-        return _finite(self._shared())
+        return self._shared() if request.body.get("shared") else self._numbers(request.blocks)
 
     def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
         """The arrays of the blocks, which must be all of the shard's, in order and finite."""
@@ -296,19 +313,26 @@ class _Session:
         return _finite([self._received[key] for key in wanted])
 
     def _with_values(self, request: Message, outcome: Outcome) -> Message:
-        shared = bool(request.body.get("shared"))
-        if not shared and not self._sent:
-            self._sent = [np.empty_like(parameter) for parameter in self._shard.parameters]
-        copies = self._shared() if shared else self._sent
+        """The reply with the parameters as blocks; where memory is shared the trainer copies them itself."""
+        copies = self._copies(request)
         with self._server.changed:
-            for copy, parameter in zip(copies, self._shard.parameters, strict=True):
+            for copy, parameter in zip(copies, self._shard.parameters, strict=bool(copies)):
                 np.copyto(copy, parameter)
             version, standing = self._shard.version, self._shard.standing()
-        pairs = () if shared else zip(self._shard.places, copies, strict=True)
         body: dict[str, Any] = {"outcome": outcome, "values": True}
         if standing is not None:
             body["standing"] = standing.to_json()
-        return Message(reply_head(request.head, version), body, [block(place, values) for place, values in pairs])
+        blocks = [block(place, values) for place, values in zip(self._shard.places, copies, strict=bool(copies))]
+        return Message(reply_head(request.head, version), body, blocks)
+
+    def _copies(self, request: Message) -> Sequence[Array]:
+        """Memory for what is sent; none where memory is shared."""
+        if request.body.get("shared"):
+            self._shared()
+            return ()
+        if not self._sent:
+            self._sent = [np.empty_like(parameter) for parameter in self._shard.parameters]
+        return self._sent
 
 
 def _declaration(body: Mapping[str, Any]) -> Declaration:

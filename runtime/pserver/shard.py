@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from runtime.pserver import kernels
@@ -28,6 +29,8 @@ from runtime.pserver.snapshot import Kept, Snapshot
 Array = NDArray[Any]
 Ticket = Hashable
 
+# Elements and type of what tells readers of the parameters whether they are whole.
+CLOCK = (1, "<i8")
 # How long the first version waits for trainers of the launch that never came.
 START_SECONDS = 60.0
 
@@ -116,7 +119,7 @@ class Shard:
         self._means = Means()
         self._state: list[tuple[Array, ...]] = []
         self.ready = False
-        self.version = 0
+        self._clock = np.zeros(*CLOCK)  # twice the version; one more while parameters are being changed
         self._declaring: dict[Ticket, Who] = {}
         self._entering: dict[Ticket, int] = {}
         self._pulling: dict[Ticket, int] = {}
@@ -130,6 +133,21 @@ class Shard:
         self._comeback: Comeback | None = None  # while the values are lost
         self.recovered: Recovered | None = None  # how they came back
         self.lost = ""  # why they cannot
+
+    @property
+    def version(self) -> int:
+        """How many updates the parameters have had."""
+        return int(self._clock[0]) >> 1
+
+    @version.setter
+    def version(self, version: int) -> None:
+        self._clock[0] = version << 1
+
+    def move(self, clock: Array, parameters: Sequence[Array]) -> None:
+        """Keep parameters, and what tells readers whether they are whole, in other memory from now on."""
+        for target, array in zip((clock, *parameters), (self._clock, *self.parameters), strict=True):
+            np.copyto(target, array)
+        self._clock, self.parameters = clock, list(parameters)
 
     # --- Membership --------------------------------------------------------------------------------------------------
     def change_members(self, live: Mapping[int, int]) -> Releases:
@@ -486,9 +504,11 @@ class Shard:
         """Make the next version; without gradients it is the same as the last."""
         if (snapshot := self.cut_when_due()) is not None:
             snapshot.detach()
-        self.version += 1
+        version = self.version + 1
+        self._clock[0] |= 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
-            self._optimiser.apply(parameter, gradient, state, self.version, scale)
+            self._optimiser.apply(parameter, gradient, state, version, scale)
+        self.version = version
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:

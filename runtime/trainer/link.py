@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -17,17 +17,20 @@ from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
-from runtime.protocol.shared import NOT_SHARED, Segment
+from runtime.protocol.shared import NOT_SHARED, Handover, Segment
 from runtime.pserver.comeback import NOTHING, Offer, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration
 from runtime.pserver.numbers import block
-from runtime.pserver.shard import Outcome
+from runtime.pserver.shard import CLOCK, Outcome
+from runtime.trainer.staging import Staging
 
 Array = NDArray[Any]
 
 # A server that is gone is started again, and has its values back, within this time.
 PATIENCE_SECONDS = 90.0
 LOOK_SECONDS = 0.2
+# So often parameters are copied out of the server's memory before it is asked to send them.
+COPIES = 4
 # Answers of a process that is not this server, or is it no more.
 _TRY_AGAIN = ("not_owner",)
 
@@ -35,9 +38,11 @@ _TRY_AGAIN = ("not_owner",)
 class Link:
     """One server as a trainer sees it. ``places`` are its blocks, ``values`` the flat parameters that pulls fill.
 
-    Memory is shared where the server can reach it, unless ``share`` is false. When the connection breaks, the server
-    forgets the memory; from then on blocks go over the socket, where a request sent again is applied once. ``halved``:
-    float32 gradients go over the socket as bfloat16 with error feedback; first values and pulls are always exact.
+    A server of this host reads the gradients where they are staged, and this link copies the parameters out of the
+    server's memory. When the connection breaks the server forgets the memory: the request that was not answered goes
+    over the socket as blocks, where one sent again is applied once, and memory is shared anew with the next.
+    ``halved``: float32 gradients go over the socket as bfloat16 with error feedback; first values and pulls are always
+    exact.
 
     A server that is gone is waited for. To the process that takes its place the link offers the values that it holds,
     and sends the request that was not answered once more, with the same number.
@@ -48,7 +53,6 @@ class Link:
         client: Client,
         places: Sequence[BlockPlace],
         values: Sequence[Array],
-        share: bool = True,
         halved: bool = False,
         patience: float = PATIENCE_SECONDS,
     ) -> None:
@@ -59,11 +63,11 @@ class Link:
         self._memories = {
             (place.tensor, place.block): value.data.cast("B") for place, value in zip(places, self._values, strict=True)
         }
-        self._share = share
         self._patience = patience
-        self._segment: Segment | None = None
+        self._staging: Staging | None = None  # where a server that is in reach finds the gradients
+        self._segment: Segment | None = None  # clock and parameters of the server
         self._declaration: Declaration | None = None  # once the server has it
-        self._asked: Sequence[Array] = ()  # what went out with the request that is not answered yet
+        self._asked: Sequence[Array] = ()  # gradients of the request that is not answered yet
         self._offer = Offer()  # where this trainer is, by the requests that were answered
         self._standing = Standing()  # what the values that it holds contain
         self._using = threading.Lock()  # held from a request to its answer
@@ -71,7 +75,7 @@ class Link:
         self._strange = False  # the process that is asked has not been told what this trainer holds
 
     def start(self, declaration: Declaration) -> None:
-        """Declare, give the first values if the server asks for them, and share memory. Raises Lost, Leaving."""
+        """Declare, and give the first values if the server asks for them. Raises Lost, Leaving."""
         patience = _Patience(self._patience)
         while self._declaration is None:
             try:
@@ -90,16 +94,53 @@ class Link:
         elif outcome == Outcome.RESEED:
             body = {"standing": self._standing.to_json()}
             self._client.request(Op.RESEED, body, self._blocks(self._values), version=self._offer.held)
-        self._segment = self._shared_segment() if self._share and self._places else None
+        self._segment = self._shared_segment()
+
+    # --- Memory ------------------------------------------------------------------------------------------------------
+    def share(self, staging: Staging) -> bool:
+        """Share memory with the server, if it is in reach; every gradient is then to be staged from now on."""
+        self._staging = staging
+        self._segment = self._shared_segment()
+        return self._staging is not None
 
     def _shared_segment(self) -> Segment | None:
-        try:
-            segment = Segment.create(self._values)
-        except OSError:
+        """The server maps the gradients, and hands over the descriptor of its parameters."""
+        if self._staging is None:
             return None
-        shared = self._client.call(Op.SHARE, segment.where)["shared"]
-        segment.forget()
-        return segment if shared else None
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(Handover()) as handover:
+            try:
+                answer = self._client.call(Op.SHARE, {**self._staging.where, "handover": handover.name})
+            except (Lost, Refused):
+                return None  # the next request tells what is wrong
+            if answer["shared"]:
+                layout = [CLOCK, *((value.size, value.dtype.str) for value in self._values)]
+                return Segment.adopt(handover.collect(), layout)
+        self._staging = None
+        return None
+
+    def _with_values(self, reply: Message) -> Message:
+        """Copy the parameters that a reply told of; gives the reply that tells which they are.
+
+        In synchronous training the next version waits for this trainer, and the first copy is whole. Where others push
+        meanwhile it may not be; in the end the server sends a copy that it makes between two updates.
+        """
+        for _ in range(COPIES):
+            if self._copied(reply.head.version):
+                return reply
+            reply = self._client.request(Op.PULL, {"shared": True})
+        return self._client.request(Op.PULL, allocate=self._memory)
+
+    def _copied(self, version: int) -> bool:
+        """Copy the parameters; whether they were those of ``version`` all the time."""
+        if self._segment is None:
+            return False
+        self._offer = replace(self._offer, held=NOTHING)  # until all of them are here they may be of two versions
+        clock, *parameters = self._segment.arrays
+        if int(clock[0]) != version << 1:
+            return False
+        for value, parameter in zip(self._values, parameters, strict=True):
+            np.copyto(value, parameter)
+        return int(clock[0]) == version << 1
 
     # --- One request -------------------------------------------------------------------------------------------------
     def ask(self, op: Op, body: Mapping[str, Any], gradients: Sequence[Array] = (), version: int = 0) -> Message:
@@ -107,8 +148,12 @@ class Link:
         called before anything else is asked."""
         self._using.acquire()
         try:
-            self._asked = self._pieces(gradients)
-            message = self._client.prepare(op, self._told(body), self._sent(self._asked), version)
+            if self._segment is None:
+                self._segment = self._shared_segment()
+            self._asked = gradients
+            shared = self._segment is not None
+            told, blocks = ({**body, "shared": True}, ()) if shared else (body, self._gradients(gradients))
+            message = self._client.prepare(op, told, blocks, version)
             self._client.send(message)
         except BaseException:
             self._using.release()
@@ -140,15 +185,12 @@ class Link:
     def _receive(self, message: Message) -> Message:
         try:
             reply = self._client.reply(message, self._memory)
+            return self._with_values(reply) if reply.body.get("values") and message.body.get("shared") else reply
         except Refused as refused:
             if refused.code != NOT_SHARED:
                 raise
             self._segment = None
-            message = self._again(message)
-            reply = self._client.reply(message, self._memory)
-        if reply.body.get("values") and message.body.get("shared") and self._segment is not None:
-            _copy(self._values, self._segment.arrays)
-        return reply
+            return self._client.reply(self._again(message), self._memory)
 
     def _again(self, message: Message) -> Message:
         """Send what was asked once more, over the socket. Numbers that have travelled there keep their form."""
@@ -170,16 +212,6 @@ class Link:
             ended = max(place.ended, message.body["pass"])
             place = replace(place, begun=ended, ended=ended)
         self._offer = replace(place, seen=reply.head.version, seq=message.head.seq)
-
-    def _told(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {**body, "shared": True} if self._segment is not None else body
-
-    def _sent(self, arrays: Sequence[Array]) -> Sequence[Block]:
-        if self._segment is None:
-            return self._gradients(arrays)
-        if arrays:
-            _copy(self._segment.arrays, arrays)
-        return ()
 
     # --- Another process is the server -------------------------------------------------------------------------------
     def redirect(self, address: str, incarnation: int) -> None:
@@ -222,14 +254,15 @@ class Link:
     # --- Blocks ------------------------------------------------------------------------------------------------------
     def _pieces(self, arrays: Sequence[Array]) -> Sequence[Array]:
         """The blocks of this server, cut out of flat arrays of all parameters."""
-        return [arrays[place.tensor][place.start : place.stop] for place in self._places] if len(arrays) else ()
+        return [place.of(arrays) for place in self._places] if len(arrays) else ()
 
     def _gradients(self, arrays: Sequence[Array]) -> Sequence[Block]:
-        """Blocks of gradients, in the form in which they travel."""
+        """The blocks of this server out of the gradients of all parameters, in the form in which they travel."""
+        pieces = self._pieces(arrays)
         return self._blocks(
             [
-                array if feedback is None else feedback.narrow(array)
-                for array, feedback in zip(arrays, self._feedback, strict=bool(len(arrays)))
+                piece if feedback is None else feedback.narrow(piece)
+                for piece, feedback in zip(pieces, self._feedback, strict=bool(len(pieces)))
             ]
         )
 
@@ -264,8 +297,3 @@ class _Patience:
 
 def _is_float32(values: Sequence[Array], place: BlockPlace) -> bool:
     return values[place.tensor].dtype == np.float32
-
-
-def _copy(into: Iterable[Array], out_of: Iterable[Array]) -> None:
-    for target, source in zip(into, out_of, strict=True):
-        np.copyto(target, source)

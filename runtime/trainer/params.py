@@ -30,6 +30,7 @@ from runtime.pserver.slots import even_table
 from runtime.trainer.link import PATIENCE_SECONDS, Link
 from runtime.trainer.pending import Pending
 from runtime.trainer.rounds import Rounds
+from runtime.trainer.staging import Staging
 from runtime.trainer.store import Store
 
 Array = NDArray[Any]
@@ -61,6 +62,7 @@ class Params(Mapping[str, Array]):
         self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
+        self._room: dict[str, Array] | None = None
         self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
         self._pushing: Future[None] | None = None
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
@@ -109,6 +111,17 @@ class Params(Mapping[str, Array]):
         self._pushing = self._pusher.submit(self._store.push, gradients, samples, True)
         return Pending(self._pushing, self.settle)
 
+    def gradients(self) -> dict[str, Array]:
+        """Zeroed arrays to write gradients into, by name.
+
+        Any arrays can be pushed. These lie where the servers of this host can read them, which saves a copy of all
+        gradients in every step. The same arrays each time.
+        """
+        if self._room is None:
+            rooms = zip(self._arrays.items(), self._store.room(), strict=True)
+            self._room = {name: room.reshape(array.shape) for (name, array), room in rooms}
+        return dict(self._room)
+
     def settle(self) -> int:
         """Wait for a push that was begun, if there is one; gives the version."""
         pushing, self._pushing = self._pushing, None
@@ -138,8 +151,9 @@ class Params(Mapping[str, Array]):
         """Checked gradients, of how many samples; a pass is begun."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
-        gradients = self._finite(self._checked(grads))
+        checked = self._checked(grads)
         self.settle()
+        gradients = self._finite(checked)
         if self._pass is None:
             self.begin_pass(0)
         return gradients, int(samples) if gradients else 0
@@ -155,18 +169,21 @@ class Params(Mapping[str, Array]):
 
     def _finite(self, gradients: dict[str, Array]) -> list[Array]:
         """The gradients without NaN and infinity, as ``nonfinite`` says; empty where the step is left out."""
-        odd = [name for name, gradient in gradients.items() if not all_finite(gradient)]
+        numbered = enumerate(gradients.items())
+        odd = {name: number for number, (name, gradient) in numbered if not self._store.take(number, gradient)}
+        first = next(iter(odd), "")
         if odd and self._nonfinite == RAISE:
             raise UsageError(
-                f"The gradient of {odd[0]!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
+                f"The gradient of {first!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
                 "look for a division by zero or a logarithm of zero in the cost."
             )
         if odd and self._nonfinite == REJECT:
-            log.warning("The gradient of %r held NaN or infinity after version %d; left out.", odd[0], self.version)
+            log.warning("The gradient of %r held NaN or infinity after version %d; left out.", first, self.version)
             return []
-        for name in odd:
+        for name, number in odd.items():
             log.warning("The gradient of %r held NaN or infinity after version %d; zeroed.", name, self.version)
             gradients[name] = np.where(np.isfinite(gradients[name]), gradients[name], 0)
+            self._store.take(number, gradients[name])
         return list(gradients.values())
 
     # --- Passes, told by the loop over the data ----------------------------------------------------------------------
@@ -208,6 +225,12 @@ class LocalStore:
         self._values = values
         self._state = self._optimiser.states(values)
 
+    def room(self) -> Sequence[Array]:
+        return [np.zeros_like(value) for value in self._values]
+
+    def take(self, number: int, gradient: Array) -> bool:
+        return all_finite(gradient)
+
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         self._version += 1
         for value, gradient, state in zip(self._values, gradients, self._state, strict=bool(samples)):
@@ -245,6 +268,8 @@ class ServerStore:
         self._versions = [0] * len(clients)  # as last told
         self._bases = self._versions  # at which the present values were pulled
         self._waits_for_all = True
+        self._values: Sequence[Array] = ()
+        self._staging: Staging | None = None
         self._links: list[Link] = []
 
     @property
@@ -255,12 +280,35 @@ class ServerStore:
         """Declare to each server in turn; give first values to those that ask for them; pull."""
         mode = Mode.parse(declaration.mode)
         self._waits_for_all = mode.synchronous and not mode.quorum
+        self._values = values
         blocks = declaration.blocks(even_table(len(self._clients)))
         for server, client in enumerate(self._clients):
             places = [place for place in blocks if place.server == server]
-            self._links.append(Link(client, places, values, self._share, self._halved, self._patience))
+            self._links.append(Link(client, places, values, self._halved, self._patience))
             self._links[-1].start(declaration)
+        if self._share:
+            self._staging = self._shared_memory(declaration)
         self.pull()
+
+    def _shared_memory(self, declaration: Declaration) -> Staging | None:
+        """Where gradients are staged; None where no server is in reach."""
+        try:
+            staging = Staging(declaration.layout)
+        except OSError as error:
+            why = error.strerror or error
+            log.info("No memory can be shared with the parameter servers (%s); numbers go over their sockets.", why)
+            return None
+        shared = [link.share(staging) for link in self._links]
+        if any(shared):
+            return staging
+        staging.close()
+        return None
+
+    def room(self) -> Sequence[Array]:
+        return self._staging.arrays if self._staging else [np.zeros_like(value) for value in self._values]
+
+    def take(self, number: int, gradient: Array) -> bool:
+        return self._staging.take(number, gradient) if self._staging else all_finite(gradient)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.pserver.declaration import Declaration, Mode
+from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
 from runtime.trainer.store import Store
 
@@ -49,6 +50,12 @@ class Rounds:
         self._state = self._rule.states(values)
         self._begin_round()
 
+    def room(self) -> Sequence[Array]:
+        return [np.zeros_like(value) for value in self._values]
+
+    def take(self, number: int, gradient: Array) -> bool:
+        return all_finite(gradient)
+
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
         """Make a step here; the last one of a round waits for the others and brings the new values."""
         if samples:
@@ -79,6 +86,8 @@ class Rounds:
 
     def _hand_in(self) -> None:
         changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
+        for number, change in enumerate(changes):
+            self._store.take(number, change)
         self._store.push(changes, self._samples, pull=True)
         self._begin_round()
 

@@ -22,8 +22,14 @@ class Store(Protocol):
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         """Agree on the parameters; afterwards ``values`` hold the common ones."""
 
+    def room(self) -> Sequence[Array]:
+        """Arrays for gradients from which a push needs no copy."""
+
+    def take(self, number: int, gradient: Array) -> bool:
+        """Take the gradient of parameter ``number`` for the next push; whether it is finite throughout."""
+
     def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
-        """Apply gradients, means over ``samples``; with ``pull`` the values are fresh afterwards.
+        """Apply gradients that were taken, means over ``samples``; with ``pull`` the values are fresh afterwards.
 
         No ``samples``: there is nothing to apply, but nobody has to wait for it either.
         """
