@@ -16,6 +16,10 @@ test("a rehearsal is announced, and then kills", () => {
   assert.deepEqual(happeningsOf([event("rehearsal"), event("rehearsal", "trainer-0")]), ["rehearsal", "killed"]);
 });
 
+test("what the platform's own processes tell has a word of its own", () => {
+  assert.deepEqual(happeningsOf(["recovery", "store", "member", "warning"].map((kind) => event(kind, "master-0"))), ["recovered", "store", "member", "warning"]);
+});
+
 test("changes of state and unknown kinds have none", () => {
   assert.deepEqual(happeningsOf([event("state"), event("weather")]), [null, null]);
 });

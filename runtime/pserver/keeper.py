@@ -227,7 +227,7 @@ class Keeper:
             self._on_lost(str(error))
         except (OSError, StoreUnavailable) as error:
             why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            self._tell("checkpoint", f"The checkpoint of version {snapshot.version} failed: {why}. Training goes on.")
+            self._tell("warning", f"The checkpoint of version {snapshot.version} failed: {why}. Training goes on.")
         finally:
             with self._server.changed:
                 self._shard.forget_cut(snapshot)

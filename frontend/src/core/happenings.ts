@@ -2,7 +2,7 @@
 import { gettext } from "./i18n";
 import type { JobEvent } from "./job";
 
-export type Happening = "joined" | "left" | "killed" | "scaled" | "restarted" | "rehearsal" | "checkpoint" | "task" | "warning";
+export type Happening = "joined" | "left" | "killed" | "scaled" | "restarted" | "recovered" | "rehearsal" | "checkpoint" | "store" | "member" | "task" | "warning";
 
 const KINDS: Record<string, Happening> = {
   registered: "joined",
@@ -10,8 +10,11 @@ const KINDS: Record<string, Happening> = {
   lost: "killed",
   scaled: "scaled",
   restarted: "restarted",
+  recovery: "recovered",
   rehearsal: "rehearsal",
   checkpoint: "checkpoint",
+  store: "store",
+  member: "member",
   task: "task",
   quarantine: "warning",
   warning: "warning",
@@ -24,8 +27,11 @@ const LABELS: Record<Happening, () => string> = {
   killed: () => gettext("Killed"),
   scaled: () => gettext("Scaled"),
   restarted: () => gettext("Restarted"),
+  recovered: () => gettext("Recovered"),
   rehearsal: () => gettext("Rehearsal"),
   checkpoint: () => gettext("Checkpoint"),
+  store: () => gettext("Coordination"),
+  member: () => gettext("Trainers"),
   task: () => gettext("Task"),
   warning: () => gettext("Warning"),
 };
