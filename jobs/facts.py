@@ -35,9 +35,13 @@ _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 3, contract.TRAINER: 3}
 
 
+# From the end of a master's process until its agent has told of it.
+MASTERS_LAST_WORD = timedelta(seconds=2)
+
+
 @dataclass(frozen=True)
 class ReplicaFact:
-    """One replica in its present life. ``registered``: it has registered at some time; ``flushed``: its agent told of
+    """One replica in its present life. ``registered``: it has registered at some time, ``since`` when; ``flushed``: its agent told of
     the end itself, which it does after the last of its output; ``dismissed``: it was asked to leave."""
 
     name: str
@@ -48,6 +52,7 @@ class ReplicaFact:
     out_of_memory: bool = False
     why: str = ""
     registered: bool = False
+    since: datetime | None = None
     flushed: bool = False
     life: int = 1
     dismissed: bool = False
@@ -186,7 +191,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     A parameter server whose values nobody has any more ends the attempt; the next one goes on from what was kept.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
     A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
-    that alone decides nothing; but who has not registered by then came too late to train.
+    that alone decides nothing; but who has not registered by then came too late to train (``_too_late``).
     """
     replicas = [replica for replica in replicas if not replica.dismissed]
     coming = recovering(job, replicas)
@@ -194,9 +199,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
     lost = [replica for replica in missed if replica not in coming]
     forgetful = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
-    trained = any(replica.role == contract.MASTER and replica.succeeded for replica in replicas)
     working = [
-        replica for replica in trainers if replica in coming or not (replica.ended or (trained and replica.joining))
+        replica for replica in trainers if replica in coming or not (replica.ended or replica in _too_late(replicas))
     ]
     failed = [replica for replica in trainers if replica.failed]
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
@@ -212,6 +216,21 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
         why = ending(replica) + "."
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
     return _too_few(job, trainers, coming)
+
+
+def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
+    """Trainers that came when the master had seen the end, and wait for one that will not come.
+
+    Its word of its end comes a moment after it, so who registered within that moment counts too: if others had time to
+    train, for a job may be over in a moment.
+    """
+    ends = [replica.finished for replica in replicas if replica.role == contract.MASTER and replica.succeeded]
+    if not ends:
+        return []
+    trainers, end = _trainers(replicas), min((at for at in ends if at), default=None)
+    recent = [one for one in trainers if end and one.since and one.since > end - MASTERS_LAST_WORD]
+    earlier = any(trainer.succeeded and trainer not in recent for trainer in trainers)
+    return [one for one in trainers if one.joining or (earlier and one in recent and not one.ended)]
 
 
 def recovering(job: JobView, replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:

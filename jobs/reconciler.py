@@ -299,6 +299,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
         out_of_memory=row.out_of_memory,
         why=row.why,
         registered=row.registered is not None,
+        since=row.registered,
         flushed=row.flushed,
         life=row.life,
         dismissed=row.dismissed,

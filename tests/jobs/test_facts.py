@@ -73,6 +73,26 @@ def test_who_comes_too_late_to_train_is_not_waited_for() -> None:
     assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
 
 
+@pytest.mark.parametrize("seconds", [-1, 0, 5])
+def test_who_registers_when_the_master_has_seen_the_end_is_not_waited_for(seconds: int) -> None:
+    late = replica("trainer-1", since=NOW + timedelta(seconds=seconds))
+    early = exited("trainer-0", since=NOW - timedelta(seconds=60))
+    ended = verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), early, late))
+    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
+
+
+def test_who_registered_before_is_waited_for_when_the_masters_word_comes_first() -> None:
+    early = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=60)) for index in range(2)]
+    early[0] = replace(early[0], state=ReplicaState.EXITED, code=0)
+    assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *early)) is None
+
+
+def test_in_a_job_that_is_over_in_a_moment_everybody_is_waited_for() -> None:
+    quick = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=1)) for index in range(2)]
+    quick[0] = replace(quick[0], state=ReplicaState.EXITED, code=0)
+    assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *quick)) is None
+
+
 def test_the_view_of_an_earlier_life_says_nothing_of_this_one() -> None:
     before = AttemptView(False, (ReplicaView("trainer-0", Phase.EXITED, code=0),))
     [fact] = merge([replica("trainer-0", life=2)], before)
