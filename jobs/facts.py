@@ -41,8 +41,8 @@ MASTERS_LAST_WORD = timedelta(seconds=2)
 
 @dataclass(frozen=True)
 class ReplicaFact:
-    """One replica in its present life. ``registered``: it has registered at some time, ``since`` when; ``flushed``: its agent told of
-    the end itself, which it does after the last of its output; ``dismissed``: it was asked to leave."""
+    """One replica in its present life. ``registered``: it has registered at some time, ``since`` when; ``flushed``: its
+    agent told of the end itself, which it does after the last of its output; ``dismissed``: it was asked to leave."""
 
     name: str
     role: str
