@@ -419,6 +419,10 @@ SENTENCES: tuple[str, ...] = (
     # The coordination store
     _("No keepalive was answered in time."),
     _("The coordination store has ended the lease."),
+    _(
+        "Task {task} is under way on {trainer} for {seconds} s, {usual} s is usual: {other} does it too, and whoever "
+        "finishes first counts."
+    ),
     _("The coordination store answers again after {seconds} s; tasks are handed out as before."),
     _("{why} Meanwhile trainers do the tasks that they have."),
     _("its registration was removed from the coordination store"),

@@ -37,6 +37,9 @@ class Blame:
         ``place`` puts the task back if there is no more to be done about it.
         """
         entry = _failed(self._board.entries[task_id])
+        if entry.rival:  # who works on it still decides what becomes of it
+            self._board.write(task_id, entry.withdrawn())
+            return
         span = self._board.span(task_id)
         suspect = _suspect(span, where)
         part = self._board.is_part(task_id)
@@ -48,7 +51,10 @@ class Blame:
             self.put_back(task_id, entry, place)
 
     def put_back(self, task_id: int, entry: Entry, place: Place) -> None:
-        """Make a pending task todo again."""
+        """Make a pending task todo again, unless another works on it still."""
+        if entry.rival:
+            self._board.write(task_id, entry.withdrawn())
+            return
         self._board.settle(task_id, entry._replace(status=Status.TODO, trainer=None))
         place(task_id, entry.trainer)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from runtime.master.messages import Task, Trainer
-from runtime.master.state import NO_TIMER, Bad, Entry, Key, Plan, Status, Timer, fresh
+from runtime.master.state import NO_TIMER, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 from runtime.master.table import Span, TaskTable
 
 
@@ -58,11 +58,14 @@ class Board:
 
     def task(self, task_id: int) -> Task:
         """The task as its trainer gets it."""
+        return self._task(task_id, self.entries[task_id].epoch)
+
+    def _task(self, task_id: int, epoch: int) -> Task:
         span = self.span(task_id)
         return Task(
             self.pass_id,
             task_id,
-            self.entries[task_id].epoch,
+            epoch,
             self.table.tasks[span.task_id],
             self.ranges(span) if self.is_part(task_id) or self.quarantine else None,
         )
@@ -80,6 +83,14 @@ class Board:
         entry = self.entries[key.task_id]
         return entry[:4] == (status, key.pass_id, key.epoch, key.trainer)
 
+    def holds(self, key: Key) -> bool:
+        """Whether the key names a dispatch of a task that is pending in this pass."""
+        if key.pass_id != self.pass_id or key.task_id not in self.pending:
+            return False
+        entry = self.entries[key.task_id]
+        rival = entry.rival
+        return (entry.epoch, entry.trainer) == key[2:] or (rival is not None and rival[:2] == (key.trainer, key.epoch))
+
     def is_finished(self, key: Key) -> bool:
         """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
         before = key.pass_id < self.pass_id and (self.names(key, Status.TODO) or self.names(key, Status.SPLIT))
@@ -91,10 +102,12 @@ class Board:
             entry = self.entries[task_id]
             if entry.request == request and entry.trainer == trainer:
                 return self.task(task_id)
+            if entry.rival and (entry.rival.trainer, entry.rival.request) == (trainer, request):
+                return self._task(task_id, entry.rival.epoch)
         return None
 
     def held_by(self, trainer: Trainer) -> list[int]:
-        return [task_id for task_id in sorted(self.pending) if self.entries[task_id].trainer == trainer]
+        return [task_id for task_id in sorted(self.pending) if trainer in self.entries[task_id].holders]
 
     # --- Changing ----------------------------------------------------------------------------------------------------
     def write(self, task_id: int, entry: Entry) -> None:
@@ -105,14 +118,28 @@ class Board:
         """Give a task that is todo to a trainer."""
         entry = self.entries[task_id]
         blame = entry.failures, entry.blamed, entry.failures_ever
-        self.write(task_id, Entry(Status.PENDING, self.pass_id, entry.epoch + 1, trainer, request, *blame, timer))
+        self.write(task_id, Entry(Status.PENDING, self.pass_id, entry.next_epoch, trainer, request, *blame, timer))
         self.pending.add(task_id)
         return self.task(task_id)
+
+    def dispatch_again(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
+        """Give a task that is pending to a second trainer."""
+        entry = self.entries[task_id]
+        epoch = entry.next_epoch
+        self.write(task_id, entry._replace(latest=epoch, rival=Rival(trainer, epoch, request, timer)))
+        return self._task(task_id, epoch)
+
+    def bring_forward(self, task_id: int, holder: Trainer) -> Entry:
+        """Have what follows be about the dispatch to ``holder``."""
+        entry = self.entries[task_id].brought_forward(holder)
+        if entry is not self.entries[task_id]:
+            self.write(task_id, entry)
+        return entry
 
     def settle(self, task_id: int, entry: Entry) -> None:
         """Give a task that was pending its new state."""
         self.pending.remove(task_id)
-        self.write(task_id, entry._replace(timer=NO_TIMER))
+        self.write(task_id, entry._replace(timer=NO_TIMER, rival=None))
 
     def condemn(self, span: Span) -> None:
         """Leave one record out for the rest of the job."""

@@ -20,7 +20,7 @@ from runtime.coordination.base import Compare, Conflict, CoordinationStore, Oper
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
 from runtime.master.runs import from_runs, to_runs
-from runtime.master.state import NO_TIMER, Bad, Changes, Deal, Entry, Head, Saved, Saver, Status, Timer
+from runtime.master.state import NO_TIMER, Bad, Changes, Deal, Entry, Head, Rival, Saved, Saver, Status, Timer
 from runtime.master.table import Span, TaskTable
 
 # The static table is written in transactions of this size before the first head.
@@ -198,17 +198,33 @@ def _entry_to_bytes(entry: Entry) -> bytes:
     trainer = f"[{entry.trainer.index},{entry.trainer.incarnation}]" if entry.trainer else "null"
     blamed = ",".join(map(str, entry.blamed))
     begun, deadline = entry.timer
+    rival = f",{entry.latest},{_rival_to_json(entry.rival)}" if entry.latest else ""
     return (
         f"[{entry.status:d},{entry.pass_id},{entry.epoch},{trainer},{entry.request},"
-        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}]"
+        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}{rival}]"
     ).encode()
 
 
 def _entry_from_json(fields: Sequence[Any]) -> Entry:
-    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline = fields
+    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline, *second = fields
     holder = Trainer(*trainer) if trainer else None
     timer = Timer(begun, deadline) if deadline else NO_TIMER
-    return Entry(Status(status), pass_id, epoch, holder, request, failures, tuple(blamed), failures_ever, timer)
+    latest, rival = second or (0, None)
+    blame = failures, tuple(blamed), failures_ever
+    return Entry(Status(status), pass_id, epoch, holder, request, *blame, timer, latest, _rival_from_json(rival))
+
+
+def _rival_to_json(rival: Rival | None) -> str:
+    if rival is None:
+        return "null"
+    return json.dumps([*_trainer_to_json(rival.trainer), rival.epoch, rival.request, *rival.timer])
+
+
+def _rival_from_json(fields: Sequence[Any] | None) -> Rival | None:
+    if fields is None:
+        return None
+    index, incarnation, epoch, request, begun, deadline = fields
+    return Rival(Trainer(index, incarnation), epoch, request, Timer(begun, deadline))
 
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"))

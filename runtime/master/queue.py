@@ -20,7 +20,11 @@ Rules, each with a named test:
   in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer in the middle of a pass gets
   its share from the ends of the longest hands.
   The hand of a trainer that lives but has long said nothing is dealt to those who speak.
-- ``async`` mode: whoever asks gets the next task.
+- ``async`` mode: whoever asks gets the next task. When none is left, the task that is under way for longest, and for
+  longer than is usual, is given to an idle trainer a second time. Whoever finishes first counts, the other is stale; a
+  failure of one of the two is held against the task, and what becomes of it is decided with the other. In ``sync`` mode
+  nobody is idle before the others are: a step waits for all of them, and the records of a task done twice would count
+  twice in it.
 """
 
 from __future__ import annotations
@@ -55,6 +59,9 @@ WAIT_SECONDS = 0.5
 _SILENCE = 5
 # A task may be extended up to this many times its timeout.
 _EXTENSIONS = 3
+# A task is under way for unusually long after so many times the usual, and not before so many seconds.
+_SLOW_FACTOR = 1.5
+_SLOW_SECONDS = 5.0
 
 
 class TaskQueue:
@@ -169,7 +176,9 @@ class TaskQueue:
         """When ``tick`` has something to do, if nothing else happens before."""
         if self.pass_id < 0:
             return self._start_by if now < self._start_by else None
-        overdue = [self.entries[i].timer.deadline for i in self.pending]
+        pending = [self.entries[task_id] for task_id in self.pending]
+        overdue = [entry.timer.deadline for entry in pending]
+        overdue += [entry.rival.timer.deadline for entry in pending if entry.rival]
         silent = [self.dealing.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
@@ -190,12 +199,38 @@ class TaskQueue:
         if self.finished:
             return JobDone()
         task_id = self.dealing.take(trainer) if self.open else None
+        timer = Timer(now, now + self.durations.timeout)
         if task_id is not None:
-            return self.board.dispatch(task_id, trainer, request, Timer(now, now + self.durations.timeout))
+            return self.board.dispatch(task_id, trainer, request, timer)
+        slow = self._slow_task(trainer, now)
+        if slow is not None:
+            return self.board.dispatch_again(slow, trainer, request, timer)
         # Parameter servers wait for all who take part in a synchronous pass, so one without a task must leave it.
         if self.plan.sync and self.open and trainer in self.live and ended != self.pass_id:
             return PassEnd(self.pass_id)
         return Wait(WAIT_SECONDS)
+
+    def _slow_task(self, trainer: Trainer, now: float) -> int | None:
+        """The task that this idle trainer should try too, if there is one."""
+        usual = self.durations.usual
+        if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.dealing.empty:
+            return None
+        since = now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
+        slow = [task_id for task_id in self.pending if self._may_try_too(trainer, self.entries[task_id], since)]
+        task_id = min(slow, key=lambda task_id: (self.entries[task_id].timer.begun, task_id), default=None)
+        if task_id is not None:
+            entry = self.entries[task_id]
+            self._tell(
+                "task",
+                f"Task {task_id} is under way on {entry.trainer} for {now - entry.timer.begun:.0f} s, {usual:.0f} s is "
+                f"usual: {trainer} does it too, and whoever finishes first counts.",
+                True,
+            )
+        return task_id
+
+    def _may_try_too(self, trainer: Trainer, entry: Entry, since: float) -> bool:
+        indices = {holder.index for holder in entry.holders}.union(entry.blamed)
+        return entry.rival is None and entry.timer.begun < since and trainer.index not in indices
 
     def done(self, key: Key, now: float) -> Verdict:
         """The task's last gradient was accepted. Saying it twice is no harm."""
@@ -263,18 +298,20 @@ class TaskQueue:
 
     def tick(self, now: float) -> None:
         """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
-        for task_id in sorted(i for i in self.pending if self.entries[i].timer.deadline <= now):
-            holder = self.entries[task_id].trainer
-            self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
-            self._blame.blame(task_id, self.dealing.to_tail)
+        for task_id in sorted(self.pending):
+            for holder in self.entries[task_id].holders:
+                if self.board.bring_forward(task_id, holder).timer.deadline <= now:
+                    self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
+                    self._blame.blame(task_id, self.dealing.to_tail)
         for trainer in self.dealing.free_hands_of_the_silent(now, self._patience):
             self._tell("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
         self._settle(now)
 
     def _holds(self, key: Key, now: float) -> bool:
-        held = self.board.names(key, Status.PENDING) and key.pass_id == self.pass_id
+        held = self.board.holds(key)
         if held:
             self.dealing.heard[key.trainer] = now
+            self.board.bring_forward(key.task_id, key.trainer)
         return held
 
     @property
@@ -284,9 +321,11 @@ class TaskQueue:
     def _take_back(self, now: float) -> None:
         """Free what trainers that are gone had, pending ones first, in order of their numbers."""
         self.dealing.free_hands_of_the_gone()
-        orphans = [i for i in sorted(self.pending, reverse=True) if self.entries[i].trainer not in self.live]
-        for task_id in orphans:
-            self._blame.blame(task_id, self.dealing.to_head)
+        for task_id in sorted(self.pending, reverse=True):
+            for holder in self.entries[task_id].holders:
+                if holder not in self.live:
+                    self.board.bring_forward(task_id, holder)
+                    self._blame.blame(task_id, self.dealing.to_head)
         self._settle(now)
 
     # --- Passes ------------------------------------------------------------------------------------------------------

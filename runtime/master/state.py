@@ -32,12 +32,22 @@ class Timer(NamedTuple):
 NO_TIMER = Timer(0.0, 0.0)
 
 
+class Rival(NamedTuple):
+    """A second dispatch of a pending task, near the end of a pass: whoever finishes first counts."""
+
+    trainer: Trainer
+    epoch: int
+    request: int
+    timer: Timer
+
+
 class Entry(NamedTuple):
     """The few bytes of state of one task.
 
     ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
     ``request`` is the number of the trainer's request that was answered with it. ``failures`` and ``blamed`` (indices
     of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is pending.
+    ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
     """
 
     status: Status = Status.TODO
@@ -49,6 +59,31 @@ class Entry(NamedTuple):
     blamed: tuple[int, ...] = ()
     failures_ever: int = 0
     timer: Timer = NO_TIMER
+    latest: int = 0
+    rival: Rival | None = None
+
+    @property
+    def next_epoch(self) -> int:
+        return max(self.epoch, self.latest) + 1
+
+    @property
+    def holders(self) -> tuple[Trainer, ...]:
+        """Who works on it: one trainer, or two."""
+        return tuple(who for who in (self.trainer, self.rival and self.rival.trainer) if who)
+
+    def brought_forward(self, holder: Trainer | None) -> Entry:
+        """The same with the dispatch to ``holder`` as the first."""
+        rival = self.rival
+        if rival is None or self.trainer is None or rival.trainer != holder:
+            return self
+        other = Rival(self.trainer, self.epoch, self.request, self.timer)
+        return self._replace(
+            trainer=rival.trainer, epoch=rival.epoch, request=rival.request, timer=rival.timer, rival=other
+        )
+
+    def withdrawn(self) -> Entry:
+        """Without the first dispatch: the rival goes on alone."""
+        return self.brought_forward(self.rival and self.rival.trainer)._replace(rival=None)
 
 
 class Key(NamedTuple):
@@ -154,4 +189,4 @@ def fresh(entry: Entry) -> Entry:
     The same again for a task that is fresh already.
     """
     finished = entry.trainer if entry.status in (Status.DONE, Status.TODO) else None
-    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=())
+    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=(), rival=None)

@@ -187,7 +187,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert sorted(queued) == todo
         assert queue.pending == pending
         assert todo or pending, "the pass should have ended"
-        assert all(queue.entries[i].trainer in queue.live for i in pending)
+        assert all(set(queue.entries[i].holders) <= set(queue.live) for i in pending)
+        assert all(entry.rival is None for entry in queue.entries if entry.status is not Status.PENDING)
+        assert not (queue.plan.sync and any(entry.rival for entry in queue.entries))
 
     @invariant()
     def pieces_and_tasks_cover_every_record_once(self) -> None:
