@@ -443,6 +443,12 @@ SENTENCES: tuple[str, ...] = (
     _("The certificates for etcd, {path}, cannot be read: {error}. Correct ca= in its address."),
     _("The connection to etcd has been closed here."),
     _("The lease that should hold {key} is gone. Register again."),
+    _("etcd is full and takes no writes. Compact and defragment it, then disarm its alarm (deploy/README.md)."),
+    _("etcd takes no request as large as this. Raise its --max-request-bytes."),
+    _("etcd takes no transaction of as many keys. Raise its --max-txn-ops."),
+    _("etcd does not ask for users. Switch its authentication on, or take the user out of REGATTA_COORDINATION."),
+    _("etcd at {address} did not answer ({why}). See that it runs and can be reached; it is asked again."),
+    _("etcd at {address} ended a keepalive without an answer; it is asked again."),
     # The agent
     _("This kernel has no Landlock: the trainer can read what its user may read."),
     _("Landlock could not be set up ({error}): the trainer runs without it."),

@@ -92,7 +92,7 @@ COMPOSED = {
     "Chunks can be written plain or with gzip, not with compressor {}.": "",
     "{} is not set: no agent runs beside this process.": "",
 }
-_SENTENCE = re.compile(r"[A-Z{].* .*[.?]", re.DOTALL)
+_SENTENCE = re.compile(r"([A-Z{]|etcd ).* .*[.?]", re.DOTALL)
 _STATEMENT_OF_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE) ")
 
 
