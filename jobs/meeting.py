@@ -1,17 +1,24 @@
 """Where the processes of an attempt meet: in the installation's etcd, or in a store that the backend makes for them.
 
 Of the room ``jobs`` only this module speaks to the coordination store, and only to open and to close what an attempt
-has there. Both may be done twice.
+has there, and to keep house: jobs have no right to all of etcd. All of it may be done twice.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.utils.crypto import salted_hmac
 
 from jobs.backends.base import AttemptRef, LaunchFailed
+from jobs.models import Attempt
+from jobs.states import TERMINAL
+
+# How often the house is kept; etcd's history is so long, and up to twice as long.
+EVERY = timedelta(minutes=5)
 
 _log = logging.getLogger(__name__)
 
@@ -35,16 +42,52 @@ def arrange(ref: AttemptRef) -> str:
 
 
 def clear(ref: AttemptRef) -> None:
-    """Remove what the attempt has in the installation's etcd. What cannot be removed now stays and does no harm."""
-    if not settings.COORDINATION:
-        return
+    """Remove what the attempt has in the installation's etcd. What is left a later sweep removes."""
+    if settings.COORDINATION:
+        _close(ref.job_id, ref.number)
+
+
+class Housekeeping:
+    """Removes what ended attempts have left in etcd, and drops old history; at most every five minutes."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+        self._revision = 0
+
+    def when_due(self, now: datetime) -> None:
+        """Look, if it is time. An etcd that is away is left for the next time."""
+        if not settings.COORDINATION or (self._next is not None and now < self._next):
+            return
+        self._next = now + EVERY
+        from runtime.coordination.accounts import known_attempts
+        from runtime.coordination.base import CoordinationError
+        from runtime.coordination.history import compact
+
+        try:
+            for job_id, number in ended(known_attempts(settings.COORDINATION)):
+                _close(job_id, number)
+            self._revision = compact(settings.COORDINATION, self._revision)
+        except CoordinationError as error:
+            _log.warning("etcd could not be tidied up. %s", error)
+
+
+def ended(attempts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of the attempts, (job id, number), that are over. Who is not known here may belong to another portal."""
+    known = {
+        (str(attempt.job_id), attempt.number): attempt.job.state in TERMINAL or attempt.number < attempt.job.attempt
+        for attempt in Attempt.objects.select_related("job").filter(number__in={number for _, number in attempts})
+    }
+    return sorted(attempt for attempt in attempts if known.get(attempt))
+
+
+def _close(job_id: str, number: int) -> None:
     from runtime.coordination.accounts import close_account
     from runtime.coordination.base import CoordinationError
 
     try:
-        close_account(settings.COORDINATION, ref.job_id, ref.number)
+        close_account(settings.COORDINATION, job_id, number)
     except CoordinationError as error:
-        _log.warning("What attempt %d of job %s has in etcd could not be removed. %s", ref.number, ref.job_id, error)
+        _log.warning("What attempt %d of job %s has in etcd could not be removed. %s", number, job_id, error)
 
 
 def _password(ref: AttemptRef) -> str:

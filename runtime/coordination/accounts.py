@@ -21,14 +21,19 @@ from runtime.coordination.etcd_connection import (
     ROLE_ADD,
     ROLE_DELETE,
     ROLE_GRANT_PERMISSION,
+    ROLE_LIST,
     USER_ADD,
     USER_DELETE,
     USER_GRANT_ROLE,
+    USER_LIST,
     Connection,
     Method,
     Refused,
 )
 
+# What stands before the keys of every attempt, and before the name of its user and role.
+_ROOM = "/regatta/"
+_OURS = "regatta-"
 _EXISTS = ("user name already exists", "role name already exists")
 _IS_GONE = ("user name not found", "role name not found")
 
@@ -67,8 +72,22 @@ def close_account(site: str, job_id: str, attempt: int) -> None:
         connection.call(DELETE_RANGE, etcdrpc.DeleteRangeRequest(**_span(address, job_id, attempt)))
 
 
+def known_attempts(site: str) -> set[tuple[str, int]]:
+    """The attempts, as (job id, number), that have anything in etcd: user, role or keys. Raises CoordinationError."""
+    address = EtcdAddress.parse(site)
+    with contextlib.closing(Connection(address)) as connection:
+        keys = connection.call(RANGE, etcdrpc.RangeRequest(**address.span(_ROOM), keys_only=True)).kvs
+        found = {tuple(kv.key[len(address.key(_ROOM)) :].decode().split("/", 2)[:2]) for kv in keys}
+        if address.user:
+            names = [*connection.call(USER_LIST, etcdrpc.AuthUserListRequest()).users]
+            names += connection.call(ROLE_LIST, etcdrpc.AuthRoleListRequest()).roles
+            ours = (name.removeprefix(_OURS) for name in names if name.startswith(_OURS))
+            found |= {tuple(name.rpartition("-")[::2]) for name in ours}
+    return {(one[0], int(one[1])) for one in found if len(one) == 2 and one[1].isdecimal()}
+
+
 def _name(job_id: str, attempt: int) -> str:
-    return f"regatta-{job_id}-{attempt}"
+    return f"{_OURS}{job_id}-{attempt}"
 
 
 def _span(address: EtcdAddress, job_id: str, attempt: int) -> dict[str, bytes]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from jobs import meeting
 from jobs.backends.base import AttemptRef, LaunchFailed
+from jobs.states import JobState
 from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.etcd_server import EtcdServer, free_port
+from tests.factories import make_attempt, make_job
 
 REF = AttemptRef("a-job", "an-attempt", 3)
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def test_without_a_setting_it_is_left_to_the_backend(settings):
@@ -53,4 +58,37 @@ def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(sett
     meeting.clear(REF)
     with pytest.raises(AccessDenied):
         store.get(f"{contract.attempt_prefix('a-job', 3)}a")
+    store.close()
+
+
+@pytest.mark.django_db
+def test_of_the_attempts_that_etcd_knows_those_are_over_that_have_a_later_one_or_a_job_that_ended():
+    going, over = make_job(state=JobState.RUNNING, attempt=2), make_job(state=JobState.FAILED, attempt=1)
+    for job, number in ((going, 1), (going, 2), (over, 1)):
+        make_attempt(job, number)
+    asked = [(str(going.pk), 1), (str(going.pk), 2), (str(over.pk), 1), ("of-another-portal", 1)]
+    assert meeting.ended(asked) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
+
+
+def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):
+    settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
+    keeping = meeting.Housekeeping()
+    for seconds in (0, 299):
+        keeping.when_due(NOW + timedelta(seconds=seconds))
+    assert caplog.text.count("could not be tidied up") == 1
+    keeping.when_due(NOW + timedelta(seconds=300))
+    assert caplog.text.count("could not be tidied up") == 2
+
+
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_what_an_ended_attempt_has_left_is_removed_by_the_next_sweep(settings, guarded: EtcdServer):
+    settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
+    job = make_job(state=JobState.SUCCEEDED, attempt=1)
+    attempt = make_attempt(job, 1)
+    given = meeting.arrange(AttemptRef(str(job.pk), str(attempt.pk), 1))
+    meeting.Housekeeping().when_due(NOW)
+    store = connect(given)
+    with pytest.raises(AccessDenied):
+        store.get(f"{contract.attempt_prefix(str(job.pk), 1)}a")
     store.close()

@@ -24,11 +24,12 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from jobs.meeting import Housekeeping
         from jobs.pruning import Pruning
         from jobs.reconciler import sweep
         from jobs.streams.sealing import seal_due
 
-        stop, pruning = threading.Event(), Pruning()
+        stop, pruning, housekeeping = threading.Event(), Pruning(), Housekeeping()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
@@ -37,6 +38,7 @@ class Command(BaseCommand):
             sweep(now)
             seal_due(now)
             pruning.when_due(now)
+            housekeeping.when_due(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 

@@ -9,7 +9,7 @@ import pytest
 
 from runtime import contract
 from runtime.coordination import connect
-from runtime.coordination.accounts import close_account, open_account
+from runtime.coordination.accounts import close_account, known_attempts, open_account
 from runtime.coordination.base import AccessDenied, CoordinationStore, StoreUnavailable
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.etcd_server import EtcdServer, free_port
@@ -87,12 +87,19 @@ def test_closing_it_removes_user_role_and_keys_and_may_be_done_again(site, guard
         connect(EtcdAddress.parse(site).with_account(f"regatta-{job}-1", _PASSWORD).url).get("/a")
 
 
+def test_what_attempts_have_left_is_found(site, job, member):
+    assert (job, 1) in known_attempts(site)
+    close_account(site, job, 1)
+    assert (job, 1) not in known_attempts(site)
+
+
 def test_where_nobody_is_asked_for_a_name_all_share(etcd, job):
     site = f"{etcd.url}/shared"
     assert open_account(site, job, 1, _PASSWORD) == site
     store = connect(site)
     prefix = contract.attempt_prefix(job, 1)
     store.put(f"{prefix}a", b"1")
+    assert known_attempts(site) == {(job, 1)}
     close_account(site, job, 1)
     assert store.list(prefix).entries == ()
     store.close()

@@ -31,6 +31,7 @@ from runtime.coordination.base import (
 )
 from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.history import compact
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
 from tests.etcd_server import EtcdServer, cluster, make_certificate
 
@@ -159,6 +160,25 @@ def test_over_tls_only_a_server_is_believed_that_the_certificates_vouch_for(star
 def test_certificates_that_cannot_be_read_are_told_in_a_sentence():
     with pytest.raises(CoordinationError, match="Correct ca= in its address"):
         connect_to("etcd://127.0.0.1:1?ca=/nowhere/ca.pem").get("/a")
+
+
+# --- History ---------------------------------------------------------------------------------------------------------
+def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_etcd, open_store):
+    server = start_etcd()
+    store = open_store(server)
+    first = store.put("/w/a", b"1")
+    revision = compact(server.url, 0)
+    store.put("/w/a", b"2")
+    store.put("/w/a", b"3")
+    revision = compact(server.url, revision)
+    assert "compacted" not in server.ctl("get", "/w/a", "--rev", str(first.mod_revision))  # the last five minutes stay
+    compact(server.url, revision)
+    compact(server.url, revision)  # as when another portal does the same
+    with pytest.raises(AssertionError, match="compacted"):
+        server.ctl("get", "/w/a", "--rev", str(first.mod_revision))
+    watch = store.watch("/w/", 1)
+    assert [entry.value for entry in next(iter(watch)).entries] == [b"3"]
+    watch.close()
 
 
 # --- A server that goes away -----------------------------------------------------------------------------------------
