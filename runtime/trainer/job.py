@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -28,6 +29,8 @@ from runtime.trainer.tasks import TaskSource
 
 # The elected trainer has this long to write the model before another may be elected.
 SAVE_SECONDS = 60.0
+# After an error that nobody caught, threads of the script may finish what they do.
+LINGER_SECONDS = 5
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 Writer = Callable[[Path], object]
@@ -213,11 +216,13 @@ class Job:
             np.savez(file, allow_pickle=False, **arrays)
 
     def _crashing(self, hook: ExceptHook) -> ExceptHook:
-        """What happens when user code raises: the master is told where, then all goes its usual way."""
+        """What happens when user code raises: the master is told where, then all goes its usual way, not for ever."""
 
         def told(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
             if self._loop is not None and not isinstance(error, KeyboardInterrupt):
                 self._loop.crash(error)
+            if not self._environment.alone:
+                _end_soon()
             return hook(kind, error, where)
 
         return told
@@ -228,6 +233,15 @@ class Job:
         if self._loop is not None:
             self._loop.abandon()
         end_for_restart(why)
+
+
+def _end_soon() -> None:
+    """Threads of the script would keep a process alive whose work is over, and nobody would hear of its error.
+
+    By a signal, for it may be too many threads that it died of.
+    """
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(contract.EXIT_ERROR))
+    signal.alarm(LINGER_SECONDS)
 
 
 def _write_whole(target: Path, write: Writer) -> None:

@@ -47,6 +47,11 @@ FORKS_WITHOUT_END = (
     INIT
     + "import os, time\nfor n in range(3000):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('all 3000')\n"
 )
+# Meets a limit, of threads or of memory for them, and leaves those that it has started behind.
+STARTS_3000_THREADS = (
+    INIT
+    + "import threading, time\nfor n in range(3000):\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+)
 SYNTAX_ERROR = "x = 1\nif x == 1\n    print(x)\n"
 
 

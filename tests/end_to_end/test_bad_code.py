@@ -21,6 +21,7 @@ SCRIPTS = {
     "never-registers": code.NEVER_REGISTERS,
     "not-utf-8": code.NOT_UTF_8,
     "long-line": code.TEN_MEGABYTE_LINE,
+    "threads": code.STARTS_3000_THREADS,
 }
 
 
@@ -68,6 +69,12 @@ def test_a_line_without_end_is_cut_and_says_so(portal: Client, submitted: Submit
     long, *_, after = [line for line in text_of(portal, job).splitlines() if line.startswith(("xxx", "after"))]
     assert len(long) < 100_000
     assert after == "after the long line"
+
+
+def test_threads_do_not_keep_a_script_alive_that_has_failed(portal: Client, submitted: Submitted) -> None:
+    job = submitted.end(portal, "threads")
+    assert job.state == "FAILED"
+    assert "can't start new thread" in job.why or "processes and threads" in job.why
 
 
 def test_a_script_that_never_registers_is_ended_with_a_reason(portal: Client, submitted: Submitted) -> None:
