@@ -49,7 +49,8 @@ def _verify(files: LocalFiles, name: str) -> str:
 
 
 def _describe(header: Header) -> str:
-    return f"server {header.shard} of {header.shards}  version {header.version}  {header.blocks} blocks"
+    tables = "".join(f"  table {body['table']['name']}" for body in header.tables)
+    return f"server {header.shard} of {header.shards}  version {header.version}  {header.blocks} blocks{tables}"
 
 
 _ACTIONS: Mapping[str, Callable[[LocalFiles, str], str]] = {"ls": _list, "verify": _verify}

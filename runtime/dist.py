@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from runtime import contract
 from runtime.channel import Channel
 from runtime.errors import Lost, RegattaError, UsageError
+from runtime.pserver.initial import Initial, Normal, Uniform, Zeros
 from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
 from runtime.pserver.schedules import Cosine, Linear, Schedule, Steps, WarmUp
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
@@ -30,6 +31,7 @@ from runtime.trainer.params import Params
 from runtime.trainer.pending import Pending
 from runtime.trainer.reader import Reader
 from runtime.trainer.surroundings import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
+from runtime.trainer.tables import SharedTable
 
 __all__ = [
     "SGD",
@@ -41,19 +43,24 @@ __all__ = [
     "EndIteration",
     "EndPass",
     "Event",
+    "Initial",
     "Job",
     "Linear",
     "Momentum",
     "Nesterov",
+    "Normal",
     "Optimiser",
     "Params",
     "Pending",
     "Reader",
     "RegattaError",
     "Schedule",
+    "SharedTable",
     "Steps",
+    "Uniform",
     "UsageError",
     "WarmUp",
+    "Zeros",
     "init",
     "train",
 ]

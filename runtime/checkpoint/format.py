@@ -2,7 +2,9 @@
 
 ``DCK1``, the length of the header (u32), the header as JSON, then blocks, each behind 16 bytes (array, block, size, CRC
 of the numbers; u32 each), then 24 bytes: the length of all that (u64) and its MD5. All numbers are little-endian. Array
-number ``tensor * kinds + kind`` is the parameter itself (kind 0) or an array of its optimiser's state.
+number ``tensor * kinds + kind`` is the parameter itself (kind 0) or an array of its optimiser's state. Behind the
+parameters come tables in pieces: of piece ``block`` of table n, array ``ROWS + n * ROW_KINDS`` has the ids (i64), the
+next one the numbers of updates (i32), then come values and state (f32).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -22,6 +24,11 @@ BLOCK = struct.Struct("<IIII")
 TRAILER = struct.Struct("<Q16s")
 # A header lists the parameters by name; one of this size is none of ours.
 LONGEST_HEADER = 64 << 20
+
+# The number of the first array of a table; no parameter reaches it.
+ROWS = 1 << 31
+# No table has more arrays.
+ROW_KINDS = 16
 
 Buffer = bytes | bytearray | memoryview
 
@@ -35,7 +42,8 @@ class Header:
     """What a file holds: the blocks of server ``shard`` of ``shards`` at ``version``.
 
     ``declaration`` is ``Declaration.to_json()``; ``kinds`` counts the arrays of each block; ``sequences`` is the number
-    of the last request of each trainer, by incarnation, that the version contains.
+    of the last request of each trainer, by incarnation, that the version contains. ``tables`` has for each table its
+    declaration (``table``), how many ``pieces`` there are and of how many arrays (``kinds``).
     """
 
     job: str
@@ -47,6 +55,12 @@ class Header:
     kinds: int
     blocks: int
     sequences: Mapping[str, int] = field(default_factory=dict)
+    tables: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def frames(self) -> int:
+        """Blocks in the file, of parameters and of tables."""
+        return self.blocks * self.kinds + sum(int(table["pieces"] * table["kinds"]) for table in self.tables)
 
     def to_bytes(self) -> bytes:
         """Everything before the first block."""
@@ -60,6 +74,11 @@ class Header:
             return cls(**json.loads(bytes(body)))
         except (ValueError, TypeError) as error:
             raise Damaged(f"its header cannot be read ({error})") from None
+
+
+def row_keys(number: int, kinds: int, piece: int) -> Sequence[tuple[int, int]]:
+    """Where the arrays of a piece of table ``number`` are in a file: array and block of each."""
+    return [(ROWS + number * ROW_KINDS + kind, piece) for kind in range(kinds)]
 
 
 def header_length(prefix: Buffer) -> int:

@@ -82,7 +82,7 @@ def found(files: Files) -> Generation:
 
 
 def _blocks(checked: _Checked, header: Header) -> Iterator[tuple[Key, memoryview]]:
-    for _ in range(header.blocks * header.kinds):
+    for _ in range(header.frames):
         array, block, size, crc = BLOCK.unpack(checked.read(BLOCK.size))
         if size > BLOCK_BYTES:
             raise Damaged(f"block {block} of array {array} claims {size} bytes")

@@ -53,6 +53,7 @@ class Op(IntEnum):
     BYE = 12
     RESEED_OFFER = 4  # a declaration by a trainer that has values already
     RESEED = 14  # the values of a trainer, for a server that lost its own
+    ROWS_PULL = 15  # rows of a table by their ids; a push carries rows beside its blocks
     SHARE = 13  # numbers travel through memory that both processes map
     TASK_GET = 16
     TASK_DONE = 17

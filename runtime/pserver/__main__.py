@@ -152,11 +152,14 @@ class _Process:
         if who is None:
             return f"Parameter server {index} is back after {seconds} s at version {version}, from its checkpoint."
         told = f"Parameter server {index} is back after {seconds} s at version {version}, with trainer-{who}'s values."
-        if not self._shard.keeps_state:
-            return told
         if recovered.stored == NOTHING:
-            return f"{told} Its optimiser begins anew: there was no checkpoint yet."
-        return f"{told} Its optimiser goes on from the checkpoint of version {recovered.stored}."
+            anew = f"{told} Its optimiser begins anew: there was no checkpoint yet."
+            return anew if self._shard.keeps_state else told
+        if self._shard.keeps_state:
+            told = f"{told} Its optimiser goes on from the checkpoint of version {recovered.stored}."
+        if any(self._shard.tables):
+            told = f"{told} The rows of its tables are those of the checkpoint of version {recovered.stored}."
+        return told
 
     def _lost(self, why: str) -> None:
         self._tell("recovery", why)

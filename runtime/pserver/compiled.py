@@ -21,11 +21,15 @@ from numpy.typing import NDArray
 
 from runtime.pserver.kernels import Kernel
 from runtime.pserver.loops import LOOPS
+from runtime.pserver.memory import headroom
 
 Array = NDArray[Any]
 
 # An update of less takes NumPy fractions of a millisecond; a small job is not to pay for loading a compiler.
 WORTH_ELEMENTS = 1 << 16
+
+# The compiler takes some 140 MiB; a process that is short of memory is not to be ended for the sake of speed.
+COMPILER_BYTES = 256 << 20
 
 log = logging.getLogger("pserver")
 _lock = threading.Lock()
@@ -51,6 +55,9 @@ def prepare(rule: str, parameter: Array, states: int) -> None:
         if key in _asked:
             return
         _asked.add(key)
+        if headroom() < COMPILER_BYTES:
+            log.info("too little memory is left for the accelerator; NumPy does the updates")
+            return
     # No daemon: a process that ends while the compiler runs would end in the middle of its code.
     threading.Thread(target=_take_over, args=(rule, parameter.dtype, states), name="accelerator").start()
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import Files
-from runtime.checkpoint.format import Header
+from runtime.checkpoint.format import ROWS, Header, row_keys
 from runtime.checkpoint.meta import Book, Generation, Meta
 from runtime.checkpoint.reader import Checkpoint, Key
 from runtime.coordination.base import Compare, StoreUnavailable
@@ -28,6 +28,7 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
 from runtime.pserver.snapshot import Snapshot
+from runtime.pserver.tables import Piece, Table
 
 LOOK_SECONDS = 0.5
 # The version to cut at is announced so long before it comes that every server hears of it.
@@ -73,7 +74,9 @@ def _restore_from(
         tell("checkpoint", why)
 
     def wanted(header: Header) -> Callable[[Key], bool]:
-        return {key for place in _places(header, identity) for key in _keys(place, header.kinds)}.__contains__
+        mine = {key for place in _places(header, identity) for key in _keys(place, header.kinds)}
+        rows = header.shards != identity.shards or header.shard == identity.shard
+        return lambda key: key in mine or (rows and key[0] >= ROWS)
 
     found = reader.restore(files, generation, Mode.parse(mode).synchronous, wanted, unusable)
     if not found:
@@ -112,7 +115,18 @@ def _fill(
         for place in _places(header, identity)
     ]
     contained = {int(incarnation): seq for incarnation, seq in sequences.items()}
-    shard.restore(declaration, header.version, arrays, contained, now)
+    shard.restore(declaration, header.version, arrays, contained, now, _rows(found))
+
+
+def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
+    """The rows of tables in files, piece by piece; also of servers that are no more."""
+    for checkpoint in found:
+        for number, body in enumerate(checkpoint.header.tables):
+            table = Table.from_json(body["table"])
+            for piece in range(body["pieces"]):
+                keys = row_keys(number, body["kinds"], piece)
+                if keys[0] in checkpoint.blocks:
+                    yield table, Piece.of_bytes(table, [checkpoint.blocks[key] for key in keys])
 
 
 def _places(header: Header, identity: Identity) -> Sequence[BlockPlace]:
@@ -259,14 +273,24 @@ class Keeper:
             version=snapshot.version,
             declaration=declaration.to_json(),
             kinds=1 + declaration.rule.slots,
-            blocks=len(snapshot),
+            blocks=len(self._shard.places),
             sequences={str(incarnation): seq for incarnation, seq in snapshot.sequences.items()},
+            tables=[
+                {"table": table.to_json(), "pieces": pieces, "kinds": table.kinds} for table, pieces in snapshot.tables
+            ],
         )
 
     def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:
-        kinds = self._header(snapshot).kinds
-        for number, place in enumerate(self._shard.places):
+        for number, keys in enumerate(self._all_keys(self._header(snapshot))):
             with self._server.changed:
                 kept = snapshot.take(number)
-            for (array, block), numbers in zip(_keys(place, kinds), kept, strict=True):
-                yield array, block, numbers.data.cast("B")
+            for (array, block), numbers in zip(keys, kept, strict=True):
+                yield array, block, numbers.reshape(-1).data.cast("B")
+
+    def _all_keys(self, header: Header) -> Iterator[Sequence[Key]]:
+        """Where everything that a snapshot holds goes in the file, in its order."""
+        for place in self._shard.places:
+            yield _keys(place, header.kinds)
+        for number, body in enumerate(header.tables):
+            for piece in range(body["pieces"]):
+                yield row_keys(number, body["kinds"], piece)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from runtime.pserver import compiled, kernels, schedules
@@ -63,6 +64,10 @@ class Optimiser:
     def correction(self, step: int) -> float:
         """What the rate is multiplied by at update number ``step`` of a parameter, whatever the schedule says."""
         return 1.0
+
+    def corrections(self, steps: Array) -> Array:
+        """``correction`` of many parameters at once, each at its own update number."""
+        return np.ones(steps.shape)
 
     @property
     def constants(self) -> tuple[float, ...]:
@@ -124,6 +129,10 @@ class Adam(Optimiser):
     def correction(self, step: int) -> float:
         """Undoes that both means begin at zero."""
         return math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
+
+    def corrections(self, steps: Array) -> Array:
+        corrected: Array = np.sqrt(1 - self.beta2**steps) / (1 - self.beta1**steps)
+        return corrected
 
     @property
     def constants(self) -> tuple[float, ...]:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,12 +21,14 @@ from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared import NOT_SHARED, Segment
+from runtime.pserver import desk, parcels
 from runtime.pserver.comeback import Offer, Recovered, Standing
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
 from runtime.pserver.rate import Rate
 from runtime.pserver.room import WITHOUT_LIMIT, Room
 from runtime.pserver.shard import CLOCK, REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.tables import Pushed
 
 # A trainer may connect before this server has heard that it is a member.
 JOIN_SECONDS = 15.0
@@ -188,9 +191,12 @@ class _Session:
             Op.PUSH: self._push,
             Op.PUSH_PULL: self._push,
             Op.PULL: self._pull,
+            Op.ROWS_PULL: self._pull_rows,
         }
 
     def allocate(self, header: Header) -> memoryview:
+        if parcels.carries_rows(header):
+            return parcels.room(header)
         if not self._received:
             self._received = {
                 (place.tensor, place.block): np.empty_like(parameter)
@@ -260,7 +266,9 @@ class _Session:
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
-        step = Step(request.head.seq, samples, request.head.version, self._step(request) if samples else ())
+        step = Step(request.head.seq, samples, request.head.version)
+        if samples:
+            step = replace(step, gradients=self._step(request), rows=self._rows(request, who))
         release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
@@ -272,6 +280,19 @@ class _Session:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
         self._wait_for_others(who, waiting)
         return self._with_values(request, Outcome.DONE)
+
+    def _pull_rows(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        if not self._shard.ready:
+            raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
+        self._wait_for_others(who, waiting)
+        with self._server.changed:
+            blocks = desk.pulled(self._shard.tables, request, who)
+            return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
+
+    def _rows(self, request: Message, who: Who) -> Pushed:
+        """What a push carries for tables."""
+        with self._server.changed:
+            return desk.pushed(self._shard.tables, request, who)
 
     def _wait_for_others(self, who: Who, waiting: Callable[[], None]) -> None:
         """Wait until this trainer is not too far ahead; in most modes it never is."""
@@ -303,6 +324,7 @@ class _Session:
     def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
         """The arrays of the blocks, which must be all of the shard's, in order and finite."""
         wanted = [(place.tensor, place.block) for place in self._shard.places]
+        blocks = [block for block in blocks if not parcels.carries_rows(block[0])]
         came = [(header.tensor, header.offset) for header, _payload in blocks]
         if came != wanted:
             raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")

@@ -10,7 +10,7 @@ for each (incarnation of the trainer, number), however often it is sent.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -25,6 +25,7 @@ from runtime.pserver.means import Means
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.pace import Pace
 from runtime.pserver.snapshot import Kept, Snapshot
+from runtime.pserver.tables import Full, Piece, Pushed, Table, Tables
 
 Array = NDArray[Any]
 Ticket = Hashable
@@ -52,6 +53,7 @@ class Outcome(StrEnum):
     NOT_READY = "not_ready"
     OUT_OF_PLACE = "out_of_place"
     NOT_FINITE = "not_finite"
+    NO_ROOM = "no_room"  # no memory for the rows of a step
 
 
 REFUSALS = frozenset(
@@ -63,6 +65,7 @@ REFUSALS = frozenset(
         Outcome.OUT_OF_PLACE,
         Outcome.NOT_FINITE,
         Outcome.LOST,
+        Outcome.NO_ROOM,
     }
 )
 
@@ -90,13 +93,14 @@ class Step:
     """A push: ``gradients`` are flat, in the order of the shard's blocks, means over ``samples`` records.
 
     ``base`` is the version at which they were computed, ``seq`` the number of the request. A step of no samples has no
-    gradients: its trainer takes part, and changes nothing.
+    gradients: its trainer takes part, and changes nothing. ``rows`` are what it pushes for the tables that it uses.
     """
 
     seq: int
     samples: int
     base: int
-    gradients: Sequence[Array]
+    gradients: Sequence[Array] = ()
+    rows: Pushed = field(default_factory=dict)
 
 
 Releases = list[Release]
@@ -115,6 +119,7 @@ class Shard:
         self.declaration: Declaration | None = None
         self.places: tuple[BlockPlace, ...] = ()
         self.parameters: list[Array] = []
+        self.tables = Tables(server, table)
         self._optimiser = Optimiser()
         self._means = Means()
         self._state: list[tuple[Array, ...]] = []
@@ -353,8 +358,14 @@ class Shard:
         blocks: Sequence[Kept],
         sequences: Mapping[int, int],
         now: float,
+        rows: Iterable[tuple[Table, Piece]] = (),
     ) -> None:
-        """Be as at a checkpoint: values and state of every block, and which requests they contain."""
+        """Be as at a checkpoint: values and state of every block, and which requests they contain.
+
+        Of ``rows`` those are taken that live on this server. Raises Full.
+        """
+        for table, piece in rows:
+            self.tables.take(table, piece)
         self._accept(declaration, now)
         for parameter, state, kept in zip(self.parameters, self._state, blocks, strict=True):
             for array, values in zip((parameter, *state), kept, strict=True):
@@ -366,7 +377,10 @@ class Shard:
         self.cut_at = None
         if self._snapshot is None and self.ready:
             blocks = [(parameter, *state) for parameter, state in zip(self.parameters, self._state, strict=True)]
-            self._snapshot = Snapshot(self.version, blocks, self._sequences())
+            pieces = {shelf.table: list(shelf.pieces()) for shelf in self.tables}
+            blocks += [piece.kept for some in pieces.values() for piece in some]
+            tables = [(table, len(some)) for table, some in pieces.items()]
+            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables)
         return self._snapshot
 
     def cut_when_due(self) -> Snapshot | None:
@@ -426,6 +440,10 @@ class Shard:
             return [repeated]
         if not self.ready:
             return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
+        try:
+            self.tables.promise(step.rows, f"trainer-{who.index}")
+        except Full as full:
+            return [Release(ticket, Outcome.NO_ROOM, self.version, str(full))]
         if not self._mode.synchronous:
             return [self._apply_alone(ticket, who, step), *self._let_pull()]
         if not self._barrier.is_active(who.index):
@@ -445,7 +463,8 @@ class Shard:
         self._pace.step(who.index)
         if step.samples:
             self.records += step.samples
-            self._update(step.gradients, self._pace.scale(who.index, step.samples, self.version - step.base))
+            scale = self._pace.scale(who.index, step.samples, self.version - step.base)
+            self._update(step.gradients, [(step.rows, 1.0)], scale)
         return Release(ticket, Outcome.DONE, self.version)
 
     def may_pull(self, who: Who) -> bool:
@@ -471,7 +490,8 @@ class Shard:
         while contributors := self._barrier.contributors(self.version, self._pushed):
             steps = [self._pushed.pop(index) for index in contributors]
             self.records += sum(step.samples for _ticket, step in steps)
-            self._update(self._mean([step for _ticket, step in steps]), 1.0)
+            counted = [step for _ticket, step in steps]
+            self._update(self._mean(counted), _weighted_rows(counted), 1.0)
             for index, (ticket, step) in zip(contributors, steps, strict=True):
                 self._applied[index] = step.seq
                 out.append(Release(ticket, Outcome.DONE, self.version))
@@ -500,15 +520,22 @@ class Shard:
         blocks = zip(*(step.gradients for step in steps), strict=True)
         return self._means.weighted(blocks, [step.samples / total for step in steps])
 
-    def _update(self, gradients: Iterable[Array], scale: float) -> None:
-        """Make the next version; without gradients it is the same as the last."""
+    def _update(self, gradients: Iterable[Array], rows: Iterable[tuple[Pushed, float]], scale: float) -> None:
+        """Make the next version; without gradients it is the same as the last. ``rows`` come with their weights."""
         if (snapshot := self.cut_when_due()) is not None:
             snapshot.detach()
         version = self.version + 1
         self._clock[0] |= 1
         for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
             self._optimiser.apply(parameter, gradient, state, version, scale)
+        self.tables.apply(rows, version, scale)
         self.version = version
+
+
+def _weighted_rows(steps: Sequence[Step]) -> list[tuple[Pushed, float]]:
+    """What the steps push for tables, with the share of all samples that is behind each: the weights of the mean."""
+    total = sum(step.samples for step in steps)
+    return [(step.rows, step.samples / total) for step in steps if step.samples]
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:

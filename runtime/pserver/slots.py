@@ -1,4 +1,5 @@
-"""Where a block lives: parameters are cut into blocks of 1 MiB, blocks are hashed to slots, slots belong to servers.
+"""Where numbers live: parameters are cut into blocks of 1 MiB; blocks, and rows of tables, are hashed to slots; slots
+belong to servers.
 
 The two steps make a resize of the servers a change of the table. Pure.
 """
@@ -6,6 +7,12 @@ The two steps make a resize of the servers a change of the table. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 BLOCK_BYTES = 1 << 20
 SLOTS = 1024
@@ -42,3 +49,23 @@ def spans(elements: int, itemsize: int) -> Iterator[tuple[int, int]]:
 
 def server_of(name: str, block: int, table: Sequence[int]) -> int:
     return table[slot_of(name, block)]
+
+
+def slots_of_rows(name: str, ids: Array) -> Array:
+    """The slot (n,) of each row of the table ``name``; ``ids`` (n,) are int64."""
+    words = mix(ids.astype("i8").view("u8") ^ np.uint64(fnv1a(name)))
+    return (words % np.uint64(SLOTS)).astype("i8")
+
+
+def servers_of_rows(name: str, ids: Array, table: Sequence[int]) -> Array:
+    """The server (n,) of each row."""
+    servers: Array = np.asarray(table)[slots_of_rows(name, ids)]
+    return servers
+
+
+def mix(words: Array) -> Array:
+    """Each 64-bit word scrambled so that every bit of it moves half of the result's: the finaliser of SplitMix64."""
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words

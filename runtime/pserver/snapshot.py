@@ -1,4 +1,4 @@
-"""One version of a shard's blocks, for a checkpoint that is written while training goes on. Pure."""
+"""One version of a shard's blocks and rows of tables, for a checkpoint that is written while training goes on. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,30 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from runtime.pserver.tables import Table
+
 Array = NDArray[Any]
-# A parameter's block and the arrays of its optimiser's state.
+# A parameter's block and the arrays of its optimiser's state; or of some rows of a table ids, counts, values, state.
 Kept = tuple[Array, ...]
 
 
 class Snapshot:
-    """``blocks`` as they are at ``version``. They stay the shard's until it calls ``detach`` before it changes them.
+    """``blocks`` as they are at ``version``, behind them pieces of tables: ``tables`` says how many of
+    each. They stay the shard's until it calls ``detach`` before it changes them.
 
     Blocks are taken one at a time under the shard's lock, so that nobody waits for more than one copy.
     """
 
-    def __init__(self, version: int, blocks: Sequence[Kept], sequences: Mapping[int, int]) -> None:
+    def __init__(
+        self,
+        version: int,
+        blocks: Sequence[Kept],
+        sequences: Mapping[int, int],
+        tables: Sequence[tuple[Table, int]] = (),
+    ) -> None:
         self.version = version
         self.sequences = sequences
+        self.tables = tables
         self._blocks: list[Kept] = list(blocks)
         self._attached = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -171,7 +171,7 @@ class Job:
             raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
             store = self._surroundings.store(wire)
-        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard)
+        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed)
         return self._parameters
 
     def _version(self) -> int | None:
@@ -190,7 +190,8 @@ class Job:
     def save_model(self, path: str, write: Writer | None = None) -> bool:
         """Save the model among the job's artifacts; True in the one trainer that was elected to do so.
 
-        The parameters are saved as ``.npz``. For another format ``write`` is called with the path to write to.
+        The parameters are saved as ``.npz``, and of each table its trained rows, as ``<name>.ids`` and
+        ``<name>.rows``. For another format ``write`` is called with the path to write to.
         """
         if write is None and self._parameters is None:
             raise UsageError("There are no parameters to save; give a function that writes the model to a path.")
@@ -211,7 +212,9 @@ class Job:
         return target
 
     def _write_parameters(self, path: Path) -> None:
-        arrays: Mapping[str, Any] = dict(self._parameters or {})
+        arrays: dict[str, Any] = dict(self._parameters or {})
+        for table in self._parameters.tables.values() if self._parameters is not None else ():
+            arrays[f"{table.name}.ids"], arrays[f"{table.name}.rows"] = table.all()
         with path.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 

@@ -18,6 +18,7 @@ from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.shared import NOT_SHARED, Handover, Segment
+from runtime.pserver import parcels
 from runtime.pserver.comeback import NOTHING, Offer, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration
 from runtime.pserver.numbers import block
@@ -143,9 +144,18 @@ class Link:
         return int(clock[0]) == version << 1
 
     # --- One request -------------------------------------------------------------------------------------------------
-    def ask(self, op: Op, body: Mapping[str, Any], gradients: Sequence[Array] = (), version: int = 0) -> Message:
-        """Send a request; ``gradients`` are those of all parameters, flat. ``answer`` waits for the reply and must be
-        called before anything else is asked."""
+    def ask(
+        self,
+        op: Op,
+        body: Mapping[str, Any],
+        gradients: Sequence[Array] = (),
+        version: int = 0,
+        rows: Sequence[Block] = (),
+    ) -> Message:
+        """Send a request; ``answer`` waits for the reply and must be called before anything else is asked.
+
+        ``gradients`` are those of all parameters, flat; ``rows`` are blocks of tables, which always go over the socket.
+        """
         self._using.acquire()
         try:
             if self._segment is None:
@@ -153,7 +163,7 @@ class Link:
             self._asked = gradients
             shared = self._segment is not None
             told, blocks = ({**body, "shared": True}, ()) if shared else (body, self._gradients(gradients))
-            message = self._client.prepare(op, told, blocks, version)
+            message = self._client.prepare(op, told, [*blocks, *rows], version)
             self._client.send(message)
         except BaseException:
             self._using.release()
@@ -194,8 +204,9 @@ class Link:
 
     def _again(self, message: Message) -> Message:
         """Send what was asked once more, over the socket. Numbers that have travelled there keep their form."""
-        blocks = message.blocks or self._gradients(self._asked)
-        message = Message(message.head, {**message.body, "shared": False}, blocks)
+        rows = [one for one in message.blocks if parcels.carries_rows(one[0])]
+        numbers = message.blocks[: len(message.blocks) - len(rows)] or self._gradients(self._asked)
+        message = Message(message.head, {**message.body, "shared": False}, [*numbers, *rows])
         self._client.send(message)
         return message
 
@@ -270,6 +281,8 @@ class Link:
         return [block(place, array) for place, array in zip(self._places, arrays, strict=bool(len(arrays)))]
 
     def _memory(self, header: Header) -> memoryview:
+        if parcels.carries_rows(header):
+            return parcels.room(header)
         self._offer = replace(self._offer, held=NOTHING)  # until the last block is here they are of two versions
         return self._memories[header.tensor, header.offset]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any
@@ -23,15 +23,19 @@ from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 from runtime.pserver.barrier import FOREVER
 from runtime.pserver.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
+from runtime.pserver.initial import Initial, Uniform
 from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
+from runtime.pserver.parcels import pack, unpack
 from runtime.pserver.shard import Outcome
-from runtime.pserver.slots import even_table
+from runtime.pserver.slots import even_table, servers_of_rows
+from runtime.pserver.tables import Full, Rows, Table, Tables, Unlike, joined
 from runtime.trainer.link import PATIENCE_SECONDS, Link
 from runtime.trainer.pending import Pending
 from runtime.trainer.rounds import Rounds
 from runtime.trainer.staging import Staging
-from runtime.trainer.store import Store
+from runtime.trainer.store import NO_ROWS, Pushes, Store
+from runtime.trainer.tables import SharedTable
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -46,7 +50,8 @@ log = logging.getLogger("regatta")
 class Params(Mapping[str, Array]):
     """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
 
-    ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps what may find that other processes are gone.
+    ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps what may find that other processes are gone. ``seed`` is
+    that of tables which do not bring their own.
     """
 
     def __init__(
@@ -57,6 +62,7 @@ class Params(Mapping[str, Array]):
         mode: str = SYNC,
         nonfinite: str = RAISE,
         guard: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+        seed: int = 0,
     ) -> None:
         self._arrays = {name: _parameter(name, array) for name, array in _named(arrays).items()}
         self._nonfinite = nonfinite
@@ -72,7 +78,11 @@ class Params(Mapping[str, Array]):
             raise UsageError(str(error)) from None
         if nonfinite not in NONFINITE:
             raise UsageError(f"nonfinite is one of {', '.join(NONFINITE)}, not {nonfinite!r}.")
-        self._store = Rounds(store) if Mode.parse(mode).local_steps else store
+        self._mode = Mode.parse(mode)
+        self._optimiser = optimiser
+        self._seed = seed
+        self._tables: dict[str, SharedTable] = {}
+        self._store = Rounds(store) if self._mode.local_steps else store
         with self._guard(), _refusals_told():
             self._store.start(declaration, [array.reshape(-1) for array in self._arrays.values()])
 
@@ -107,8 +117,8 @@ class Params(Mapping[str, Array]):
         Until ``result()`` of what is given has returned, neither the gradients may change nor the parameters be used.
         Any other call of this object waits for that first. In every mode the outcome is ``push_pull``'s, bit for bit.
         """
-        gradients, samples = self._prepared(grads, n)
-        self._pushing = self._pusher.submit(self._store.push, gradients, samples, True)
+        gradients, samples, rows = self._prepared(grads, n)
+        self._pushing = self._pusher.submit(self._store.push, gradients, samples, True, rows)
         return Pending(self._pushing, self.settle)
 
     def gradients(self) -> dict[str, Array]:
@@ -142,21 +152,29 @@ class Params(Mapping[str, Array]):
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
-        gradients, samples = self._prepared(grads, samples)
+        gradients, samples, rows = self._prepared(grads, samples)
         with self._guard(), _refusals_told():
-            self._store.push(gradients, samples, pull)
+            self._store.push(gradients, samples, pull, rows)
         return self.version
 
-    def _prepared(self, grads: Arrays, samples: int) -> tuple[list[Array], int]:
-        """Checked gradients, of how many samples; a pass is begun."""
+    def _prepared(self, grads: Arrays, samples: int) -> tuple[list[Array], int, Pushes]:
+        """Checked gradients, of how many samples, and rows of tables; a pass is begun."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
         checked = self._checked(grads)
         self.settle()
-        gradients = self._finite(checked)
+        rows = self._finite_rows(
+            {one.table: pushed for one in self._tables.values() if (pushed := one.take_pushed()) is not None}
+        )
+        gradients = [] if rows is None else self._finite(checked)
+        self._begin()
+        return (gradients, int(samples), rows) if rows is not None and gradients else ([], 0, NO_ROWS)
+
+    def _begin(self) -> None:
+        """Take part from now on, if no loop over the data has said so."""
+        self.settle()
         if self._pass is None:
             self.begin_pass(0)
-        return gradients, int(samples) if gradients else 0
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
         if not isinstance(grads, Mapping):
@@ -171,20 +189,70 @@ class Params(Mapping[str, Array]):
         """The gradients without NaN and infinity, as ``nonfinite`` says; empty where the step is left out."""
         numbered = enumerate(gradients.items())
         odd = {name: number for number, (name, gradient) in numbered if not self._store.take(number, gradient)}
-        first = next(iter(odd), "")
-        if odd and self._nonfinite == RAISE:
-            raise UsageError(
-                f"The gradient of {first!r} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
-                "look for a division by zero or a logarithm of zero in the cost."
-            )
-        if odd and self._nonfinite == REJECT:
-            log.warning("The gradient of %r held NaN or infinity after version %d; left out.", first, self.version)
-            return []
         for name, number in odd.items():
-            log.warning("The gradient of %r held NaN or infinity after version %d; zeroed.", name, self.version)
+            if not self._zeroed(repr(name)):
+                return []
             gradients[name] = np.where(np.isfinite(gradients[name]), gradients[name], 0)
             self._store.take(number, gradients[name])
         return list(gradients.values())
+
+    def _finite_rows(self, rows: Pushes) -> Pushes | None:
+        """The same for rows of tables; None where the step is left out."""
+        kept = dict(rows)
+        for table, some in rows.items():
+            if not all_finite(some.values):
+                if not self._zeroed(f"table {table.name!r}"):
+                    return None
+                kept[table] = Rows(some.ids, np.where(np.isfinite(some.values), some.values, 0))
+        return kept
+
+    def _zeroed(self, what: str) -> bool:
+        """Whether zeros take the place of what is no number in the gradient of something; else the step is left out."""
+        if self._nonfinite == RAISE:
+            raise UsageError(
+                f"The gradient of {what} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
+                "look for a division by zero or a logarithm of zero in the cost."
+            )
+        done = "zeroed" if self._nonfinite == ZERO else "left out"
+        log.warning("The gradient of %s held NaN or infinity after version %d; %s.", what, self.version, done)
+        return self._nonfinite == ZERO
+
+    # --- Tables ------------------------------------------------------------------------------------------------------
+    def table(
+        self, name: str, dim: int, init: Initial | None = None, opt: Optimiser | None = None, seed: int | None = None
+    ) -> SharedTable:
+        """A table of rows of ``dim`` float32 by id, such as embeddings. The same in all trainers.
+
+        A row that was never trained begins as ``init`` says (default: ``Uniform(0.05)``), by ``seed`` (default: the
+        job's) and its id alone. ``opt`` updates rows (default: the parameters' optimiser). Raises UsageError.
+        """
+        if not isinstance(name, str) or not name or name in self._tables:
+            raise UsageError(f"The name of a table is a text that no other table of the job has, not {name!r}.")
+        if self._mode.local_steps:
+            raise UsageError(f"Table {name!r} needs its rows in every step, which mode outer has not; take another.")
+        if not isinstance(init, Initial | None) or not isinstance(opt, Optimiser | None):
+            raise UsageError(f"Table {name!r} takes init=dist.Uniform(0.05) or the like, and opt=dist.SGD(0.1).")
+        try:
+            table = Table(name, dim, init or Uniform(), opt or self._optimiser, self._seed if seed is None else seed)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._tables[name] = SharedTable(table, self._fetch, self._fetch_all)
+        return self._tables[name]
+
+    @property
+    def tables(self) -> Mapping[str, SharedTable]:
+        """The tables that this trainer has named."""
+        return self._tables
+
+    def _fetch(self, table: Table, ids: Array) -> Array:
+        self._begin()
+        with self._guard(), _refusals_told():
+            return self._store.rows(table, ids)
+
+    def _fetch_all(self, table: Table) -> Rows:
+        self.settle()
+        with self._guard(), _refusals_told():
+            return self._store.trained_rows(table)
 
     # --- Passes, told by the loop over the data ----------------------------------------------------------------------
     def begin_pass(self, number: int) -> None:
@@ -215,6 +283,7 @@ class LocalStore:
         self._optimiser = Optimiser()
         self._values: Sequence[Array] = ()
         self._state: list[tuple[Array, ...]] = []
+        self._tables = Tables(0, even_table(1))
 
     @property
     def version(self) -> int:
@@ -231,13 +300,23 @@ class LocalStore:
     def take(self, number: int, gradient: Array) -> bool:
         return all_finite(gradient)
 
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         self._version += 1
         for value, gradient, state in zip(self._values, gradients, self._state, strict=bool(samples)):
             self._optimiser.apply(value, gradient, state, self._version)
+        pushed = {self._tables.declare(table).table.name: some for table, some in rows.items()}
+        self._tables.promise(pushed, "this trainer")
+        self._tables.apply([(pushed, 1.0)], self._version, 1.0)
 
     def pull(self) -> None:
         """The values are here already."""
+
+    def rows(self, table: Table, ids: Array) -> Array:
+        return self._tables.declare(table).values(ids)
+
+    def trained_rows(self, table: Table) -> Rows:
+        shelf = self._tables.declare(table)
+        return Rows(shelf.ids, shelf.values(shelf.ids)).summed()
 
     def begin_pass(self, number: int) -> None:
         """Nobody else waits."""
@@ -310,9 +389,9 @@ class ServerStore:
     def take(self, number: int, gradient: Array) -> bool:
         return self._staging.take(number, gradient) if self._staging else all_finite(gradient)
 
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH
-        self._exchange(op, {"samples": samples}, gradients if samples else ())
+        self._exchange(op, {"samples": samples}, gradients if samples else (), rows if samples else NO_ROWS)
         if pull or self._waits_for_all:
             self._bases = self._versions
 
@@ -328,18 +407,57 @@ class ServerStore:
     def end_pass(self, number: int) -> None:
         self._exchange(Op.END_PASS, {"pass": number})
 
-    def _exchange(self, op: Op, body: Mapping[str, Any] | None = None, gradients: Sequence[Array] = ()) -> None:
+    def rows(self, table: Table, ids: Array) -> Array:
+        values = np.empty((ids.size, table.dim), "f4")
+        where = servers_of_rows(table.name, ids, even_table(len(self._links)))
+        parts = {server: np.flatnonzero(where == server) for server in np.unique(where).tolist()}
+        wanted = {server: {table: Rows(ids[part], values[:0])} for server, part in parts.items()}
+        for server, (found,) in self._ask_rows(wanted, {}).items():
+            values[parts[server]] = found.values
+        return values
+
+    def trained_rows(self, table: Table) -> Rows:
+        nothing: Pushes = {table: Rows(np.empty(0, "i8"), np.empty((0, table.dim), "f4"))}
+        found = self._ask_rows(dict.fromkeys(range(len(self._links)), nothing), {"all": True})
+        return joined([rows for (rows,) in found.values()]).summed()
+
+    def _ask_rows(self, wanted: Mapping[int, Pushes], body: Mapping[str, Any]) -> Mapping[int, Sequence[Rows]]:
+        """Ask some servers for rows, all at once; what each has answered, table by table."""
+        asked = {
+            server: self._links[server].ask(Op.ROWS_PULL, {**body, **_named_tables(tables)}, rows=pack(tables.values()))
+            for server, tables in wanted.items()
+        }
+        replies = {server: _answer(self._links[server], message) for server, message in asked.items()}
+        return {server: unpack(list(wanted[server]), reply.blocks) for server, reply in _whole(replies).items()}
+
+    def _exchange(
+        self,
+        op: Op,
+        body: Mapping[str, Any] | None = None,
+        gradients: Sequence[Array] = (),
+        rows: Pushes = NO_ROWS,
+    ) -> None:
         """Send one request to each server, then read all replies and the versions that they tell."""
-        asked = [link.ask(op, body or {}, gradients, base) for link, base in zip(self._links, self._bases, strict=True)]
+        asked = [
+            link.ask(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
+            for link, base, some in zip(self._links, self._bases, self._spread(rows), strict=True)
+        ]
         replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
-        if refusals := [reply for reply in replies if isinstance(reply, RegattaError)]:
-            raise refusals[0]
-        self._versions = [reply.head.version for reply in replies if isinstance(reply, Message)]
+        self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
 
     def redirect(self, server: int, address: str, incarnation: int) -> None:
         """Another process is this server now. From any thread."""
         asked: Link | Client = self._links[server] if server < len(self._links) else self._clients[server]
         asked.redirect(address, incarnation)
+
+    def _spread(self, rows: Pushes) -> Sequence[Pushes]:
+        """The part of each server."""
+        parts: list[dict[Table, Rows]] = [{} for _ in self._links]
+        for table, some in rows.items():
+            where = servers_of_rows(table.name, some.ids, even_table(len(self._links)))
+            for server in np.unique(where).tolist():
+                parts[server][table] = some.part(where == server)
+        return parts
 
 
 def _answer(link: Link, message: Message) -> Message | RegattaError:
@@ -350,15 +468,35 @@ def _answer(link: Link, message: Message) -> Message | RegattaError:
         return error
 
 
+def _whole(replies: Mapping[int, Message | RegattaError]) -> Mapping[int, Message]:
+    """The replies by server, or the first thing that came in the place of one."""
+    for reply in replies.values():
+        if isinstance(reply, RegattaError):
+            raise reply
+    return {server: reply for server, reply in replies.items() if isinstance(reply, Message)}
+
+
+def _named_tables(tables: Iterable[Table]) -> Mapping[str, Any]:
+    """What the body of a request says of the tables whose rows come with it."""
+    named = [table.to_json() for table in tables]
+    return {"tables": named} if named else {}
+
+
+# What a server refuses because of what user code asked for.
+_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_ROOM, "bad_declaration", "too_large")
+
+
 @contextlib.contextmanager
 def _refusals_told() -> Iterator[None]:
     """What a server refused because of what user code asked for becomes an error of user code."""
     try:
         yield
     except Refused as refused:
-        if refused.code in (Outcome.CONFLICT, Outcome.NOT_FINITE, "bad_declaration", "too_large"):
+        if refused.code in _OF_USER_CODE:
             raise UsageError(refused.why) from None
         raise
+    except (Full, Unlike) as error:
+        raise UsageError(str(error)) from None
 
 
 def _named(arrays: Arrays) -> Arrays:

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from runtime.pserver.declaration import Declaration, Mode
 from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
-from runtime.trainer.store import Store
+from runtime.pserver.tables import Rows, Table
+from runtime.trainer.store import NO_ROWS, Pushes, Store
 
 Array = NDArray[Any]
 
@@ -56,8 +57,9 @@ class Rounds:
     def take(self, number: int, gradient: Array) -> bool:
         return all_finite(gradient)
 
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
-        """Make a step here; the last one of a round waits for the others and brings the new values."""
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
+        """Make a step here; the last one of a round waits for the others and brings the new values. A round has no
+        ``rows``: those of tables live on the servers alone."""
         if samples:
             self._updates += 1
             for value, gradient, state in zip(self._values, gradients, self._state, strict=True):
@@ -74,6 +76,12 @@ class Rounds:
         else:
             self._store.pull()
             self._begin_round()
+
+    def rows(self, table: Table, ids: Array) -> Array:
+        return self._store.rows(table, ids)
+
+    def trained_rows(self, table: Table) -> Rows:
+        return self._store.trained_rows(table)
 
     def begin_pass(self, number: int) -> None:
         self._store.begin_pass(number)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from runtime.pserver.declaration import Declaration
+from runtime.pserver.tables import Rows, Table
 
 Array = NDArray[Any]
+# What a step pushes for the tables that it uses.
+Pushes = Mapping[Table, Rows]
+NO_ROWS: Pushes = {}
 
 
 class Store(Protocol):
@@ -28,13 +32,20 @@ class Store(Protocol):
     def take(self, number: int, gradient: Array) -> bool:
         """Take the gradient of parameter ``number`` for the next push; whether it is finite throughout."""
 
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool) -> None:
-        """Apply gradients that were taken, means over ``samples``; with ``pull`` the values are fresh afterwards.
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
+        """Apply gradients that were taken, means over ``samples``, and ``rows``; with ``pull`` the values are fresh
+        afterwards.
 
         No ``samples``: there is nothing to apply, but nobody has to wait for it either.
         """
 
     def pull(self) -> None: ...
+
+    def rows(self, table: Table, ids: Array) -> Array:
+        """The present rows (n, dim) of ``ids``, which differ."""
+
+    def trained_rows(self, table: Table) -> Rows:
+        """All rows that have been updated, in order of id."""
 
     def begin_pass(self, number: int) -> None: ...
 

@@ -85,6 +85,10 @@ COMPOSED = {
         "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
         "Its optimiser goes on from the checkpoint of version 5."
     ),
+    "{} The rows of its tables are those of the checkpoint of version {}.": (
+        "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
+        "The rows of its tables are those of the checkpoint of version 5."
+    ),
     "{} No process has taken its place for {} s.": "No process has taken its place for 90 s.",
     # An agent's or a programmer's mistake: no reader meets it.
     "This attempt has no replica {}.": "",

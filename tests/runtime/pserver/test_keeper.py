@@ -2,23 +2,28 @@
 
 import errno
 import itertools
+import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 
 from runtime.checkpoint import reader
 from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.format import Header
 from runtime.checkpoint.meta import Book
 from runtime.contract import Member
 from runtime.coordination.base import Compare
 from runtime.coordination.embedded import EmbeddedStore
-from runtime.pserver import keeper
+from runtime.pserver import keeper, tables
 from runtime.pserver.declaration import Declaration, Tensor
+from runtime.pserver.initial import Uniform
 from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.optimisers import Adam
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Outcome, Shard, Step, Who
-from runtime.pserver.slots import even_table
+from runtime.pserver.slots import even_table, servers_of_rows
+from runtime.pserver.tables import Rows, Table
 
 SIZES = {"w": 600_000, "v": 300_000, "b": 3}
 DECLARATION = Declaration(tuple(Tensor(name, (size,), "<f4") for name, size in SIZES.items()), Adam(0.1))
@@ -272,3 +277,87 @@ def test_without_a_usable_checkpoint_training_begins_anew(place):
         place.files().delete(name)
     assert Servers(place, 1).versions == {0}
     assert place.told[-1] == "No checkpoint could be used; the parameters begin anew."
+
+
+# --- Tables ----------------------------------------------------------------------------------------------------------
+TABLE = Table("emb", 3, Uniform(0.5), Adam(0.1), 7)
+ROW_IDS = np.arange(-40, 60)
+
+
+def push_rows(servers, step):
+    """A step that updates some rows, other ones each time."""
+    rng = np.random.default_rng(step)
+    rows = Rows(rng.permutation(ROW_IDS)[:60].copy(), rng.normal(size=(60, 3)).astype("f4"))
+    servers.seq += 1
+    for number, shard in enumerate(servers.shards):
+        shard.tables.declare(TABLE)
+        here = servers_of_rows("emb", rows.ids, even_table(servers.count)) == number
+        gradients = [np.zeros_like(part) for part in shard.parameters]
+        step_of_one = Step(servers.seq, 1, shard.version, gradients, {"emb": rows.part(here)})
+        (release,) = shard.push("push", servers.trainer, step_of_one)
+        assert release.outcome is Outcome.DONE
+
+
+def rows_of(servers):
+    """The table as one: bits of every row, trained or not."""
+    where = servers_of_rows("emb", ROW_IDS, even_table(servers.count))
+    whole = np.empty((ROW_IDS.size, 3), "f4")
+    for number, shard in enumerate(servers.shards):
+        whole[where == number] = shard.tables.declare(TABLE).values(ROW_IDS[where == number])
+    return whole.tobytes()
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (1, 2), (2, 3), (3, 1)])
+def test_rows_go_on_bit_for_bit_with_as_many_servers_or_others(place, tmp_path, before, after):
+    (tmp_path / "other").mkdir()
+    uninterrupted = Servers(Place(tmp_path / "other"), 1)
+    first = Servers(place, before)
+    for step in range(3):
+        push_rows(first, step)
+        push_rows(uninterrupted, step)
+    first.close()
+    second = Servers(place, after, attempt=1 if before == after else 2)
+    assert rows_of(second) == rows_of(first)
+    push_rows(second, 3)
+    push_rows(uninterrupted, 3)
+    assert rows_of(second) == rows_of(uninterrupted)
+
+
+def test_rows_that_are_updated_while_a_checkpoint_is_written_are_not_in_it(place):
+    servers = Servers(place, 1)
+    push_rows(servers, 0)
+    kept = rows_of(servers)
+
+    class SlowFiles(LocalFiles):
+        """A disk so slow that a step comes after the first write, with rows that are new and others that are not."""
+
+        def create(self, name):
+            draft = super().create(name)
+            push_rows(servers, 1)
+            return draft
+
+    servers.keepers[0]._files = SlowFiles(place.files().directory)
+    servers.look(10.0)
+    assert servers.versions == {2}
+    again = Servers(place, 1)
+    assert (again.versions, rows_of(again)) == ({1}, kept)
+
+
+def test_rows_of_a_large_table_are_kept_in_pieces_of_a_block(place, monkeypatch):
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 12 * 7)
+    servers = Servers(place, 1)
+    push_rows(servers, 0)
+    servers.close()
+    (name,) = place.files().names()
+    assert reader.head(place.files(), name).tables[0]["pieces"] == 9
+    assert rows_of(Servers(place, 1)) == rows_of(servers)
+
+
+def test_a_checkpoint_from_before_there_were_tables_is_read(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    servers.close()
+    (name,) = place.files().names()
+    header = reader.head(place.files(), name)
+    body = {key: value for key, value in asdict(header).items() if key != "tables"}
+    assert Header.from_bytes(json.dumps(body).encode()).frames == header.blocks * header.kinds

@@ -183,6 +183,15 @@ def test_small_arrays_are_not_worth_a_compiler(accelerator, monkeypatch):
     assert not compiled._asked
 
 
+def test_a_process_that_is_short_of_memory_loads_no_compiler(accelerator, monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: True)
+    monkeypatch.setattr(compiled, "headroom", lambda: compiled.COMPILER_BYTES - 1)
+    monkeypatch.setattr(compiled, "load", lambda *_: pytest.fail("it was compiled"))
+    SGD().states([np.zeros(compiled.WORTH_ELEMENTS, "f4")])
+    wait_for_it()
+    assert not compiled._ready
+
+
 def test_a_compiler_that_fails_leaves_the_work_to_numpy(accelerator, monkeypatch, caplog):
     def fail(*_):
         raise OSError("no such library")

@@ -1,0 +1,96 @@
+"""Tables as user code sees them: rows by id, of which a step uses a few, such as the embeddings of its words.
+
+    words = p.table("words", dim=64)
+    x = words.pull(ids)                  # (..., 64)
+    words.push(ids, gradient_of_x)       # of the same shape; travels with the step
+    p.push_pull(gradients, n=len(ids))
+
+Rows that are pushed belong to the step that the next push of the parameters makes: they are applied with it, once, as
+much as it counts, or not at all where it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.errors import UsageError
+from runtime.pserver.tables import Rows, Table, joined
+
+Array = NDArray[Any]
+
+
+class SharedTable:
+    """One table. Made by ``params.table``.
+
+    ``fetch`` gives the rows of ids that differ, ``fetch_all`` those that were trained.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        fetch: Callable[[Table, Array], Array],
+        fetch_all: Callable[[Table], Rows],
+    ) -> None:
+        self.table = table
+        self._fetch = fetch
+        self._fetch_all = fetch_all
+        self._pushed: list[Rows] = []
+
+    @property
+    def name(self) -> str:
+        return self.table.name
+
+    @property
+    def dim(self) -> int:
+        return self.table.dim
+
+    def pull(self, ids: Any) -> Array:
+        """The present rows of ``ids``, whole numbers in an array of any shape: float32 of that shape and ``dim``.
+
+        The rows are a copy. Raises UsageError.
+        """
+        wanted = self._ids(ids)
+        different, places = np.unique(wanted, return_inverse=True)
+        rows = self._fetch(self.table, different) if different.size else np.empty((0, self.dim), "f4")
+        return np.take(rows, places.reshape(-1), axis=0).reshape(*wanted.shape, self.dim)
+
+    def push(self, ids: Any, grads: Array) -> None:
+        """Gradients of rows, float32 of the shape that ``pull(ids)`` gives; means over the samples of the step.
+
+        Ids may repeat: their gradients are added up, and each row is updated once a step. Raises UsageError.
+        """
+        wanted = self._ids(ids)
+        self._check(wanted, grads)
+        if wanted.size:
+            self._pushed.append(Rows(wanted.reshape(-1), grads.reshape(-1, self.dim)).summed())
+
+    def all(self) -> tuple[Array, Array]:
+        """Ids (n,) in order, and rows (n, dim), of all that was trained. The others are as they were at first."""
+        rows = self._fetch_all(self.table)
+        return rows.ids, rows.values
+
+    def take_pushed(self) -> Rows | None:
+        """What was pushed since the last time, for the step that is being made."""
+        pushed, self._pushed = self._pushed, []
+        return joined(pushed).summed() if pushed else None
+
+    def _ids(self, ids: Any) -> Array:
+        array = np.asarray(ids)
+        if array.size and (array.dtype.kind not in "iu" or array.dtype == np.uint64):
+            raise UsageError(f"The ids of table {self.name!r} are {array.dtype}; give whole numbers (int64).")
+        return array.astype("i8")
+
+    def _check(self, ids: Array, grads: Array) -> None:
+        if not isinstance(grads, np.ndarray):
+            raise UsageError(f"The gradients for table {self.name!r} are a {type(grads).__name__}; push a NumPy array.")
+        expected = (*ids.shape, self.dim)
+        if grads.shape != expected:
+            raise UsageError(f"The gradients for table {self.name!r} have shape {grads.shape}; {expected} is due.")
+        if grads.dtype != np.float32:
+            raise UsageError(
+                f'The gradients for table {self.name!r} are {grads.dtype}; convert them with .astype("float32").'
+            )
