@@ -28,15 +28,22 @@ class SessionStore(DatabaseStore):
         return Session
 
     def create_model_instance(self, data: dict[str, Any]) -> Session:
-        row = cast(Session, super().create_model_instance(data))
-        origin = data.get(ORIGIN, {})
-        row.seen = now()
-        row.created = datetime.fromisoformat(origin["created"]) if "created" in origin else row.seen
-        row.handle = handle_of(row.session_key)
-        row.user_id = data.get(SESSION_KEY)
-        row.address = origin.get("address")
-        row.agent = origin.get("agent", "")
-        return row
+        return _described(cast(Session, super().create_model_instance(data)), data)
+
+    async def acreate_model_instance(self, data: dict[str, Any]) -> Session:
+        return _described(cast(Session, await super().acreate_model_instance(data)), data)
+
+
+def _described(row: Session, data: dict[str, Any]) -> Session:
+    """The row, saying whose it is and from where it began."""
+    origin = data.get(ORIGIN, {})
+    row.seen = now()
+    row.created = datetime.fromisoformat(origin["created"]) if "created" in origin else row.seen
+    row.handle = handle_of(row.session_key)
+    row.user_id = data.get(SESSION_KEY)
+    row.address = origin.get("address")
+    row.agent = origin.get("agent", "")
+    return row
 
 
 def handle_of(session_key: str | None) -> str:
