@@ -69,7 +69,9 @@ def train(index: int, elements: int, wire: str, work: int, addresses: list[str])
     # Patient, for a gigabyte is shared out at the beginning.
     clients = [Client(address, incarnation=FIRST_INCARNATION + index, deadline=60.0) for address in addresses]
     params = Params({"w": np.zeros(elements, "f4")}, ServerStore(clients, share=wire == "shared"), SGD(0.1))
-    gradients = {"w": np.random.default_rng(index).normal(scale=1e-3, size=elements).astype("f4")}
+    # The model writes its gradients here, as gloo's peer has them in the tensor that it reduces.
+    gradients = params.gradients()
+    gradients["w"][:] = np.random.default_rng(index).normal(scale=1e-3, size=elements)
 
     def step() -> None:
         _compute(work)

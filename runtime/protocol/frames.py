@@ -129,14 +129,17 @@ def job_crc(job_id: str, attempt: int) -> int:
 
 
 def pack(header: Header, payload: Buffer = b"") -> bytes:
-    """The 64 bytes that go before ``payload``; size and checksum of ``header`` are filled in here."""
+    """The 64 bytes that go before ``payload``; size and checksum of ``header`` are filled in here.
+
+    The header of a block may have the ``words_sum`` of its payload in place of the checksum; then it is taken as it is.
+    """
     size = memoryview(payload).nbytes
     if size > MAX_PAYLOAD:
         raise WireError(f"A frame holds at most {MAX_PAYLOAD} bytes, this one has {size}; split it into blocks.")
     flags = int(header.flags) | int(header.dtype) << _DTYPE_SHIFT
     numbers = (header.job, header.shard, header.incarnation, header.expected, header.seq, header.version)
     packed = _LAYOUT.pack(MAGIC, VERSION, header.op, flags, *numbers, header.tensor, header.offset, size, 0)
-    return packed[:_CRC_AT] + _UNSIGNED.pack(_checksum(header.op, packed[:_CRC_AT], payload))
+    return packed[:_CRC_AT] + _UNSIGNED.pack(_checksum(header.op, packed[:_CRC_AT], payload, header.crc))
 
 
 def unpack(data: Buffer) -> Header:
@@ -172,14 +175,22 @@ def verify(data: Buffer, header: Header, payload: Buffer) -> None:
         raise WireError(f"A frame was damaged on its way: checksum {crc:08x} instead of {header.crc:08x}.")
 
 
-def _checksum(op: Op, fixed: Buffer, payload: Buffer) -> int:
+def words_sum(payload: Buffer) -> int:
+    """The sum of the 32-bit words of a block's payload, without what is left at its end."""
+    return int(np.add.reduce(np.frombuffer(payload, "<u4", _whole(payload) // _UNSIGNED.size), dtype=np.uint32))
+
+
+def _whole(payload: Buffer) -> int:
+    return memoryview(payload).nbytes & ~(_UNSIGNED.size - 1)
+
+
+def _checksum(op: Op, fixed: Buffer, payload: Buffer, summed: int = 0) -> int:
+    """``summed``: the payload's ``words_sum`` where it is known."""
     crc = zlib.crc32(fixed)
     if op is not Op.BLOCK:
         return zlib.crc32(payload, crc)
-    whole = memoryview(payload).nbytes & ~(_UNSIGNED.size - 1)
-    words = np.frombuffer(payload, "<u4", whole // _UNSIGNED.size)
-    total = crc + int(np.add.reduce(words, dtype=np.uint32))
-    return zlib.crc32(memoryview(payload)[whole:], total & _WORD_MASK)
+    total = crc + (summed or words_sum(payload))
+    return zlib.crc32(memoryview(payload)[_whole(payload) :], total & _WORD_MASK)
 
 
 def to_json(body: Mapping[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.protocol.connection import Block
-from runtime.protocol.frames import DType, Header, Op
+from runtime.protocol.frames import DType, Header, Op, words_sum
 from runtime.pserver.declaration import BlockPlace
 
 Array = NDArray[Any]
@@ -17,10 +17,15 @@ Array = NDArray[Any]
 WIRE_TYPES: Mapping[str, DType] = {"<f4": DType.F32, "<f8": DType.F64, "<u2": DType.BF16}
 
 
-def block(place: BlockPlace, values: Array) -> Block:
-    """A block frame that refers to ``values`` (flat, contiguous) without a copy."""
-    header = Header(Op.BLOCK, dtype=WIRE_TYPES[values.dtype.str], tensor=place.tensor, offset=place.block)
-    return header, values.data.cast("B")
+def block(place: BlockPlace, values: Array, summed: bool = False) -> Block:
+    """A block frame that refers to ``values`` (flat, contiguous) without a copy.
+
+    ``summed``: its checksum is worked out now, for values that are sent several times.
+    """
+    payload = values.data.cast("B")
+    guard = words_sum(payload) if summed else 0
+    header = Header(Op.BLOCK, dtype=WIRE_TYPES[values.dtype.str], tensor=place.tensor, offset=place.block, crc=guard)
+    return header, payload
 
 
 def all_finite(values: Array) -> bool:

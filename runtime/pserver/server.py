@@ -24,7 +24,8 @@ from runtime.protocol.shared import NOT_SHARED, Segment
 from runtime.pserver import desk, parcels
 from runtime.pserver.comeback import Offer, Recovered, Standing
 from runtime.pserver.declaration import Declaration
-from runtime.pserver.numbers import WIRE_TYPES, all_finite, block
+from runtime.pserver.editions import Edition, Editions
+from runtime.pserver.numbers import WIRE_TYPES, all_finite
 from runtime.pserver.rate import Rate
 from runtime.pserver.room import WITHOUT_LIMIT, Room
 from runtime.pserver.shard import CLOCK, REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
@@ -71,6 +72,7 @@ class ShardServer:
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
+        self.editions = Editions()
         self._parameters: Segment | None = None  # where trainers of this host read them
         self._server = Server(lambda: _Session(self), job=job)
 
@@ -177,7 +179,7 @@ class _Session:
         self._shard = server.shard
         self._received: dict[tuple[int, int], Array] = {}
         self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
-        self._sent: list[Array] = []
+        self._edition: Edition | None = None  # what the last reply refers to
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
         self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
             Op.HELLO: self._hello,
@@ -212,6 +214,7 @@ class _Session:
         return array.data.cast("B")
 
     def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+        self._give_back()
         answer = self._answers.get(request.head.op)
         if answer is None:
             raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
@@ -219,6 +222,7 @@ class _Session:
 
     def closed(self) -> None:
         """A step that waits stays: its trainer may ask again on another connection."""
+        self._give_back()
 
     # --- Requests ----------------------------------------------------------------------------------------------------
     def _hello(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
@@ -336,25 +340,23 @@ class _Session:
 
     def _with_values(self, request: Message, outcome: Outcome) -> Message:
         """The reply with the parameters as blocks; where memory is shared the trainer copies them itself."""
-        copies = self._copies(request)
+        if shared := bool(request.body.get("shared")):
+            self._shared()
         with self._server.changed:
-            for copy, parameter in zip(copies, self._shard.parameters, strict=bool(copies)):
-                np.copyto(copy, parameter)
             version, standing = self._shard.version, self._shard.standing()
+            if not shared:
+                self._edition = self._server.editions.lend(version, self._shard.places, self._shard.parameters)
         body: dict[str, Any] = {"outcome": outcome, "values": True}
         if standing is not None:
             body["standing"] = standing.to_json()
-        blocks = [block(place, values) for place, values in zip(self._shard.places, copies, strict=bool(copies))]
-        return Message(reply_head(request.head, version), body, blocks)
+        return Message(reply_head(request.head, version), body, self._edition.blocks if self._edition else ())
 
-    def _copies(self, request: Message) -> Sequence[Array]:
-        """Memory for what is sent; none where memory is shared."""
-        if request.body.get("shared"):
-            self._shared()
-            return ()
-        if not self._sent:
-            self._sent = [np.empty_like(parameter) for parameter in self._shard.parameters]
-        return self._sent
+    def _give_back(self) -> None:
+        """The last reply is sent: its values may be written over."""
+        if self._edition is not None:
+            with self._server.changed:
+                self._server.editions.give_back(self._edition)
+            self._edition = None
 
 
 def _declaration(body: Mapping[str, Any]) -> Declaration:
