@@ -167,14 +167,9 @@ class Params(Mapping[str, Array]):
             {one.table: pushed for one in self._tables.values() if (pushed := one.take_pushed()) is not None}
         )
         gradients = [] if rows is None else self._finite(checked)
-        self._begin()
-        return (gradients, int(samples), rows) if rows is not None and gradients else ([], 0, NO_ROWS)
-
-    def _begin(self) -> None:
-        """Take part from now on, if no loop over the data has said so."""
-        self.settle()
         if self._pass is None:
             self.begin_pass(0)
+        return (gradients, int(samples), rows) if rows is not None and gradients else ([], 0, NO_ROWS)
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
         if not isinstance(grads, Mapping):
@@ -245,7 +240,7 @@ class Params(Mapping[str, Array]):
         return self._tables
 
     def _fetch(self, table: Table, ids: Array) -> Array:
-        self._begin()
+        self.settle()  # and no pass is begun: between passes one may look, and nobody is to wait for that
         with self._guard(), _refusals_told():
             return self._store.rows(table, ids)
 

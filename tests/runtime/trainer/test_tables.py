@@ -188,6 +188,27 @@ def test_rows_of_two_trainers_are_weighed_by_their_samples(servers, together):
     assert together(run, 2) == [[-3.25, -2.0, -6.0]] * 2
 
 
+def test_who_looks_at_rows_between_passes_is_not_waited_for(servers, together):
+    attempt = servers(1, trainers=2)
+
+    def run(trainer):
+        p = params(attempt.store(trainer))
+        table = zeros(p, 1)
+        step(p)
+        attempt.meet.wait(10)
+        if trainer:
+            p.end_pass(0)
+            table.pull([1])
+            attempt.ahead.wait(10)
+        else:
+            step(p)
+            attempt.ahead.set()
+        p.leave()
+        return p.version
+
+    assert together(run, 2)[0] == 2
+
+
 def test_two_runs_give_the_same_bits_whoever_is_quicker(servers, together):
     def run_once():
         attempt = servers(2, trainers=3)
