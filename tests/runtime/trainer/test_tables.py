@@ -5,13 +5,14 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
+from runtime.protocol.client import Client
 from runtime.pserver import tables
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
 from runtime.pserver.tables import Piece
 from runtime.trainer.job import Job
-from runtime.trainer.params import LocalStore, Params
+from runtime.trainer.params import LocalStore, Params, ServerStore
 from runtime.trainer.surroundings import Alone
 
 VOCABULARY = 200
@@ -170,6 +171,15 @@ def test_servers_hold_the_same_bits_as_one_process(servers, rule):
     alone = train(params(LocalStore()), 5, rule).all()
     together = train(params(servers(3).store(0)), 5, rule).all()
     assert [array.tobytes() for array in together] == [array.tobytes() for array in alone]
+
+
+@pytest.mark.parametrize("wire", ["f32", "bf16"])
+def test_rows_keep_their_bits_beside_blocks_that_go_over_the_socket(servers, wire):
+    attempt = servers(2)
+    clients = [Client(server.address, incarnation=100) for server in attempt.running]
+    alone = train(params(LocalStore()), 3, dist.Adam(0.01)).all()
+    apart = train(params(ServerStore(clients, share=False, wire=wire)), 3, dist.Adam(0.01)).all()
+    assert [array.tobytes() for array in apart] == [array.tobytes() for array in alone]
 
 
 def test_rows_of_two_trainers_are_weighed_by_their_samples(servers, together):
