@@ -187,7 +187,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
 
     Trainers that were dismissed count for nothing. Who is killed, lost, or leaves with EXIT_RESTART in mid-run is
     started again in its place (``recovering``) and does not count as lost meanwhile. A trainer for whom that is over is
-    missed only when fewer than ``min_trainers`` are left; the master and parameter servers are missed at once.
+    missed only when fewer than ``min_trainers`` are left; the last master and parameter servers are missed at once.
     A parameter server whose values nobody has any more ends the attempt; the next one goes on from what was kept.
     A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
     A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
@@ -197,7 +197,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     coming = recovering(job, replicas)
     trainers = _trainers(replicas)
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
-    lost = [replica for replica in missed if replica not in coming]
+    lost = [replica for replica in missed if replica not in coming and not _has_heir(replica, replicas, coming)]
     forgetful = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
     working = [
         replica for replica in trainers if replica in coming or not (replica.ended or replica in _too_late(replicas))
@@ -253,6 +253,13 @@ def _trainers(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
 def _is_missed(replica: ReplicaFact) -> bool:
     """Whether one of the platform's own replicas has ended before its time."""
     return replica.ended and not (replica.role == contract.MASTER and replica.succeeded)
+
+
+def _has_heir(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> bool:
+    """Whether it is a master for which another stands by."""
+    others = (one for one in replicas if one.role == contract.MASTER and one.name != lost.name)
+    heir = any(not one.ended or one in coming for one in others)
+    return lost.role == contract.MASTER and lost.left_without_blame and heir
 
 
 def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> AttemptEnded | None:

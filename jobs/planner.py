@@ -51,7 +51,8 @@ def with_trainers(spec: JobSpec, trainers: int | None) -> JobSpec:
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
     """The roles of a native job in the order in which they are started."""
-    return ((contract.MASTER, MASTER), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
+    master = replace(MASTER, replicas=spec.masters)
+    return ((contract.MASTER, master), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
 
 
 def replicas(spec: JobSpec) -> Iterator[tuple[str, int, RoleSpec]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, BinaryIO
 from uuid import UUID
@@ -13,7 +13,7 @@ from datasets.storage import default_storage
 from jobs import rehearsal, snapshots
 from jobs.backends import registry
 from jobs.models import Artifact, Attempt, Job, JobEvent, Transition
-from jobs.states import ACTIVE, JobState
+from jobs.states import ACTIVE, JobState, ReplicaState
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
 from rbac.access import Actor, may, restrict
 from rbac.models import Namespace
@@ -101,7 +101,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "cancel_requested": _when(job.cancel_requested),
         "trainers": job.trainers,
         "rehearsal": job.rehearsal,
-        "replicas": [_replica_json(replica) for replica in _present_replicas(job)],
+        "replicas": _replicas_json(_present_replicas(job)),
         "spec": job.spec,
     }
 
@@ -118,14 +118,22 @@ def _present_replicas(job: Job) -> list[Any]:
     return sorted(replicas, key=lambda replica: replica.pk)
 
 
-def _replica_json(replica: Any) -> dict[str, Any]:
+def _replicas_json(replicas: Sequence[Any]) -> list[dict[str, Any]]:
+    """Of several masters the one that registered first serves."""
+    masters = [one for one in replicas if one.role == contract.MASTER and one.state == ReplicaState.REGISTERED]
+    first, *others = sorted(masters, key=lambda one: one.registered) or [None]
+    standby = {one.pk: f"Stands by, and takes over if {first.name} is lost." for one in others if first}
+    return [_replica_json(replica, standby.get(replica.pk, replica.why)) for replica in replicas]
+
+
+def _replica_json(replica: Any, why: str) -> dict[str, Any]:
     return {
         "name": replica.name,
         "role": replica.role,
         "index": replica.index,
         "life": replica.life,
         "state": replica.state,
-        "why": replica.why,
+        "why": why,
         "code": replica.code,
         "signal": replica.signal,
         "started": _when(replica.started),

@@ -45,6 +45,8 @@ PROBLEM_LIMIT = 50  # of one answer
 DOCUMENT_LIMIT = 16 * 1024**2  # bytes of a specification as text
 SMALLEST_MEMORY = 128 * 1024**2  # an interpreter with NumPy does not start in less
 MOST_REPLICAS = 256
+# One serves, one stands by.
+MOST_MASTERS = 2
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
@@ -72,12 +74,13 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A resolved specification: every field has its value."""
+    """A resolved specification: every field has its value. Of ``masters`` one serves, and the other stands by."""
 
     name: str
     entrypoint: str
     trainer: RoleSpec
     pserver: RoleSpec
+    masters: int = 1
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
     framework: str = "native"
     requirements: tuple[str, ...] = ()
@@ -108,6 +111,7 @@ class JobSpec:
                     "gpu": self.trainer.gpu,
                 },
                 contract.PSERVER: {"replicas": self.pserver.replicas, **_resources_json(self.pserver)},
+                contract.MASTER: {"replicas": self.masters},
             },
             "env": dict(self.env),
             "priority": self.priority,
@@ -129,6 +133,7 @@ class JobSpec:
             mode=body["mode"],
             trainer=RoleSpec(**_with_bytes(trainer)),
             pserver=RoleSpec(**_with_bytes({"min": 1, "max": pserver["replicas"], **pserver})),
+            masters=body["roles"].get(contract.MASTER, {}).get("replicas", 1),
             env=dict(body["env"]),
             priority=body["priority"],
             timeout=quantities.span(body["timeout"]),
@@ -222,6 +227,7 @@ class _Reader:
     ROLES: Mapping[str, tuple[str, ...]] = {
         contract.TRAINER: ("replicas", "min", "max", "cpu", "memory", "gpu"),
         contract.PSERVER: ("replicas", "cpu", "memory"),
+        contract.MASTER: ("replicas",),
     }
 
     def __init__(self, body: Mapping[Any, Any], find_dataset: Callable[[str], object]) -> None:
@@ -246,6 +252,7 @@ class _Reader:
             mode=self.mode(),
             trainer=self.role(roles, contract.TRAINER),
             pserver=self.role(roles, contract.PSERVER),
+            masters=self.masters(roles),
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
@@ -402,6 +409,12 @@ class _Reader:
             memory=self.memory(path, body),
             gpu=self.whole(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
         )
+
+    def masters(self, roles: Mapping[Any, Any]) -> int:
+        path = f"roles.{contract.MASTER}"
+        body = self.mapping(path, roles, contract.MASTER)
+        self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
+        return self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
 
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         least = self.whole(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)

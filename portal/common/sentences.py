@@ -437,6 +437,7 @@ SENTENCES: tuple[str, ...] = (
     # The coordination store
     _("No keepalive was answered in time."),
     _("The coordination store has ended the lease."),
+    _("Stands by, and takes over if {replica} is lost."),
     _(
         "Task {task} is under way on {trainer} for {seconds} s, {usual} s is usual: {other} does it too, and whoever "
         "finishes first counts."

@@ -39,6 +39,24 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(house: House, portal
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
 
 
+def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
+    house: House, portal: Client, http: httpx.Client
+) -> None:
+    wish = code.slow("two-masters", passes=16, pause=0.03)
+    wish["roles"] = {**wish["roles"], "master": {"replicas": 2}}
+    job = portal.submit(wish)
+    until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
+    masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
+    [second] = [one["name"] for one in masters if one["why"].startswith("Stands by, and takes over if ")]
+    [first] = [one["name"] for one in masters if one["name"] != second]
+    for process in house.replica(job.id, first):
+        processes.kill(process.pid)
+    ended = portal.wait(job.id, END_SECONDS)
+    told = story(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+    assert any(line.text == f"{first} serves; this master stands by." for line in portal.logs(job.id, replica=second))
+
+
 def test_a_job_survives_its_rehearsal(portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.slow("rehearsed", passes=30, pause=0.03))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)

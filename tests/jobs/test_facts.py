@@ -125,6 +125,18 @@ def test_a_master_that_is_killed_is_started_again() -> None:
     )
 
 
+@pytest.mark.parametrize("heir", [replica("master-1"), killed("master-1")])
+def test_while_another_master_stands_by_or_is_coming_none_is_missed(heir: ReplicaFact) -> None:
+    lost = replace(killed("master-0"), restarts=3)
+    assert verdict(job(), (lost, heir, replica("pserver-0"), replica("trainer-0"))) is None
+
+
+def test_a_master_that_gives_the_job_up_is_not_replaced_by_the_one_that_stands_by() -> None:
+    ended = verdict(job(), (exited("master-0", 1), replica("master-1"), replica("pserver-0"), replica("trainer-0")))
+    assert ended is not None
+    assert ended.reason is Reason.REPLICA_LOST
+
+
 def test_a_master_that_is_killed_too_often_is_missed() -> None:
     lost = replace(killed("master-0"), restarts=3)
     ended = verdict(job(), (lost, replica("pserver-0"), replica("trainer-0")))

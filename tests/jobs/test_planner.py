@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from jobs.backends.base import AttemptRef
-from jobs.planner import Build, Site, make_plan
+from jobs.planner import Build, Site, amounts, make_plan, replicas
 from jobs.spec import JobSpec, RoleSpec
 
 SITE = Site("http://portal", (), Path("/platform/python"), timedelta(seconds=10), 1000)
@@ -22,6 +22,12 @@ def trainer_of(**fields: str) -> tuple[str, ...]:
 
 def test_a_script_runs_in_the_job_s_python() -> None:
     assert trainer_of() == ("/job/python", "train.py")
+
+
+def test_a_second_master_is_planned_and_paid_for() -> None:
+    one, two = (JobSpec("line", "train.py", RoleSpec(), RoleSpec(), masters=masters) for masters in (1, 2))
+    assert [name for name, index, _ in replicas(two) if index] == ["master"]
+    assert amounts(two)["cpu"] == amounts(one)["cpu"] + 0.5
 
 
 def test_a_command_runs_beside_the_gateway_word_for_word() -> None:

@@ -84,6 +84,8 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("roles.trainer.cpu", {"roles": {"trainer": {"cpu": 0}}}),
         ("roles.trainer.memory", {"roles": {"trainer": {"memory": "1Mi"}}}),
         ("roles.trainer.memory", {"roles": {"trainer": {"memory": float("nan")}}}),
+        ("roles.master.replicas", {"roles": {"master": {"replicas": 3}}}),
+        ("roles.master.cpu", {"roles": {"master": {"cpu": 1}}}),
         ("roles.pserver.gpu", {"roles": {"pserver": {"gpu": 1}}}),
         ("roles.worker", {"roles": {"worker": {}}}),
         ("roles", {"roles": ["trainer"]}),
@@ -190,6 +192,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
         "roles": {
             "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
             "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},
+            "master": {"replicas": draw(st.integers(1, 2))},
         },
         "env": draw(st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text("ab c=", max_size=9))),
         "timeout": draw(st.integers(1, 10**6)),
