@@ -5,6 +5,9 @@ R2   the same with the memory that trainers and servers of one host share
 R5   records a second of two trainers over one, where the model's own work dominates
 R10  parameters after the same steps in two runs, bit for bit
 
+In R1 and R2 the gradients lie where each side takes them from without a copy: gloo reduces the tensor that the model
+has written, ours are in the arrays of ``Params.gradients``. To write them there is not part of the step.
+
 The peer's Python is named by REGATTA_BENCH_TORCH (an interpreter with torch); without it our own is tried.
 """
 
