@@ -95,7 +95,12 @@ class Rows:
         return Rows(self.ids[which], self.values[which])
 
     def summed(self) -> Rows:
-        """One row for each id, in order of id: the sum of all of that id in the order in which they are here."""
+        """One row for each id, in order of id: the sum of all of that id in the order in which they are here.
+
+        Rows that are so already are given back as they are.
+        """
+        if bool((self.ids[1:] > self.ids[:-1]).all()):
+            return self
         order = np.argsort(self.ids, kind="stable")
         ids = self.ids[order]
         first = np.concatenate(([True], ids[1:] != ids[:-1]))[: ids.size]

@@ -66,7 +66,10 @@ class SharedTable:
         wanted = self._ids(ids)
         self._check(wanted, grads)
         if wanted.size:
-            self._pushed.append(Rows(wanted.reshape(-1), grads.reshape(-1, self.dim)).summed())
+            rows = Rows(wanted.reshape(-1), grads.reshape(-1, self.dim))
+            summed = rows.summed()
+            # The caller may write into the gradients before the step is made.
+            self._pushed.append(Rows(rows.ids, rows.values.copy()) if summed is rows else summed)
 
     def all(self) -> tuple[Array, Array]:
         """Ids (n,) in order, and rows (n, dim), of all that was trained. The others are as they were at first."""

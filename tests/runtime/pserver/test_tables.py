@@ -110,6 +110,12 @@ def test_sums_are_those_of_a_dictionary(pairs):
     assert found == expected
 
 
+def test_rows_that_are_in_order_already_are_not_copied():
+    some = rows([1, 4, 9], 1.0, 2.0, 3.0)
+    assert some.summed() is some
+    assert rows([1, 1], 1.0, 2.0).summed().values.tolist() == [[3.0]]
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_row_is_updated_as_a_parameter_of_its_own_would_be(rule):
     one = shelf(dim=3, init=Uniform(0.5), rule=rule, seed=4)

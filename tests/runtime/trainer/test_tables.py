@@ -52,6 +52,17 @@ def test_ids_of_any_shape_give_rows_of_that_shape():
     assert table.pull(np.empty((0, 5), int)).shape == (0, 5, 4)
 
 
+@pytest.mark.parametrize("ids", [[3, 5], [5, 3], [5, 5]])
+def test_gradients_may_be_written_into_once_they_were_pushed(ids):
+    p = params(LocalStore())
+    table = zeros(p, 1)
+    gradients = ones(2, 1)
+    table.push(ids, gradients)
+    gradients[:] = 100
+    step(p)
+    assert table.all()[1].sum() == -2.0
+
+
 def test_several_pushes_of_a_step_are_one_update():
     p = params(LocalStore())
     table = zeros(p, 1, opt=dist.Adagrad(1.0, 0.0))
