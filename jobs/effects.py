@@ -29,9 +29,9 @@ from jobs.streams.models import StreamHead
 from portal.common.doorbell import ring
 from portal.common.errors import NotFound
 from portal.common.time import now as wall_clock
-from quota import policy
-from quota import selectors as quota_selectors
-from quota import services as quota
+from quota import ledger
+from quota import selectors as quota
+from quota.words import Verdict
 from rbac.models import Namespace
 from rbac.selectors import digest_of
 from runtime import contract
@@ -40,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 # Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
 INTERRUPTION_GRACE = timedelta(seconds=2)
+# What an attempt may take beyond its time and the grace of its replicas until its last word is in.
+_DRAIN_SECONDS = 15.0
 
 
 def token_of(attempt: Attempt) -> str:
@@ -66,21 +68,37 @@ def perform(effect: Effect, job: Job) -> Event | None:
     return _STANDING[type(effect)](job)
 
 
-def quota_verdict(namespace: Namespace, spec: JobSpec) -> policy.Verdict:
-    """Whether the job would be admitted now. Nothing is reserved."""
-    limits, reserved = quota_selectors.limits_of(namespace), quota_selectors.reserved_in(namespace)
-    return policy.decide(planner.amounts(spec), limits, reserved, namespace=namespace.name)
+def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
+    """Whether the job would be admitted if it came now. Nothing is reserved."""
+    return quota.preview(namespace, planner.amounts(spec), length=_longest(spec), priority=spec.priority)
+
+
+def _longest(spec: JobSpec) -> float:
+    """How long an attempt can hold its quota, in seconds: its time, and that of its stopping."""
+    return spec.timeout.total_seconds() + settings.STOP_GRACE_SECONDS + _DRAIN_SECONDS
 
 
 def _reserve(job: Job) -> Event:
     spec = spec_of(job)
-    verdict = quota_verdict(job.namespace, spec)
-    if verdict.admitted:
-        asked = planner.amounts(spec)
-        verdict = quota.reserve(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=asked)
+    asked = ledger.Ask(
+        job=job.pk,
+        attempt=job.attempt,
+        amounts=planner.amounts(spec),
+        length=_longest(spec),
+        priority=spec.priority,
+        since=job.changed,
+        label=job.name,
+        owner=job.owner,
+    )
+    verdict = ledger.reserve(job.namespace, asked)
     if verdict.admitted:
         return lifecycle.QuotaReserved(job.attempt)
-    return lifecycle.QuotaRefused(job.attempt, f"Waiting for quota. {verdict.why}")
+    return lifecycle.QuotaRefused(job.attempt, waiting(verdict.why))
+
+
+def waiting(why: str) -> str:
+    """The sentence of a job that waits, from that of the quota's decision."""
+    return f"Waiting for quota. {why}"
 
 
 def _build(job: Job) -> Event | None:
@@ -131,8 +149,15 @@ def _launch(job: Job) -> Event | None:
 
 
 def _stop(job: Job) -> None:
-    grace = timedelta(seconds=settings.STOP_GRACE_SECONDS)
-    _stop_within(job, min(grace, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else grace)
+    _stop_within(job, _grace_of(job.reason))
+
+
+def _grace_of(reason: str) -> timedelta:
+    """How long replicas may take to end. Who gives back what was lent may write a checkpoint first."""
+    usual = timedelta(seconds=settings.STOP_GRACE_SECONDS)
+    if reason == Reason.PREEMPTED:
+        return max(usual, timedelta(seconds=settings.PREEMPTION_GRACE_SECONDS))
+    return min(usual, INTERRUPTION_GRACE) if reason == Reason.INTERRUPTED else usual
 
 
 def hurry(job: Job) -> None:
@@ -199,7 +224,7 @@ def _close_attempt(job: Job, number: int) -> None:
 
 
 def _release_quota(job: Job, number: int) -> None:
-    quota.release(job=job.pk, attempt=number)
+    ledger.release(job=job.pk, attempt=number)
 
 
 def _open_streams(job: Job, number: int) -> None:

@@ -20,6 +20,7 @@ from jobs.lifecycle import (
     Drained,
     Event,
     JobView,
+    Preempted,
     StrengthChanged,
 )
 from jobs.reasons import Reason
@@ -102,9 +103,11 @@ class ReplicaFact:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a job beside its row. ``view`` is None where the backend was not asked or did not answer."""
+    """What is known of a job beside its row. ``recalled``: why the quota wants back what the attempt borrowed. ``view``
+    is None where the backend was not asked or did not answer."""
 
     cancelled_by: str = ""
+    recalled: str = ""
     replicas: tuple[ReplicaFact, ...] = ()
     view: AttemptView | None = None
 
@@ -130,6 +133,8 @@ def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> It
         return
     if facts.cancelled_by:
         yield CancelRequested(job.attempt, f"Cancelled by {facts.cancelled_by}.")
+    if facts.recalled:
+        yield Preempted(job.attempt, facts.recalled)
     if job.admitted is not None and job.state is not JobState.QUEUED and now >= job.admitted + job.timeout:
         yield AttemptEnded(job.attempt, f"The job's timeout of {in_words(job.timeout)} has passed.", Reason.DEADLINE)
     if job.state is JobState.ADMITTED:

@@ -27,7 +27,7 @@ CANCELLED    | a person's retry leads out of it: the same job again, as the next
 
 Who causes each event
 
-QuotaReserved, QuotaRefused   quota.services.reserve, asked by the reconciler
+QuotaReserved, QuotaRefused   quota.ledger.reserve, asked by the reconciler; for all that wait, quota.ledger.review
 BuildStarted                  the reconciler, at once
 Built, BuildFailed            jobs.builder
 Launched, LaunchFailed        the backend
@@ -36,6 +36,7 @@ StrengthChanged               the same
 AttemptEnded                  the same, by ``jobs.facts.verdict``; also the registration deadline and the job's timeout
 CancelRequested               a person, through jobs.services.cancel_job, which only records the wish
 Interrupted                   jobs.services.interrupt_all, when the portal is stopped
+Preempted                     the quota's ledger, where a namespace needs back what it lent
 Drained                       reports and the backend's view, while STOPPING
 RetryRequested                a person, through jobs.services.retry_job
 
@@ -132,6 +133,9 @@ class CancelRequested(Event): ...
 class Interrupted(Event): ...
 
 
+class Preempted(Event): ...
+
+
 class Drained(Event): ...
 
 
@@ -151,6 +155,7 @@ EVENTS: tuple[type[Event], ...] = (
     AttemptEnded,
     CancelRequested,
     Interrupted,
+    Preempted,
     Drained,
     RetryRequested,
 )
@@ -368,6 +373,7 @@ _AWAITED: Mapping[tuple[JobState, type[Event]], Handler] = {
     (JobState.QUEUED, CancelRequested): _cancel_waiting,
     **{(state, CancelRequested): _stop_because(Reason.CANCELLED) for state in (*_PREPARING, *_STARTED)},
     **{(state, Interrupted): _stop_because(Reason.INTERRUPTED) for state in (*_PREPARING, *_STARTED)},
+    **{(state, Preempted): _stop_because(Reason.PREEMPTED) for state in (*_PREPARING, *_STARTED)},
     (JobState.STOPPING, Drained): _finish_or_requeue,
     **{(state, RetryRequested): _retry for state in TERMINAL},
 }

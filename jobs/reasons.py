@@ -27,6 +27,7 @@ class Reason(StrEnum):
     VALUES_LOST = "values_lost"
     LOST = "lost"
     INTERRUPTED = "interrupted"
+    PREEMPTED = "preempted"
 
 
 class Retry(StrEnum):
@@ -77,6 +78,7 @@ RULES: Mapping[Reason, Rule] = {
     ),
     Reason.LOST: Rule(JobState.FAILED, Retry.BOUNDED, "All processes of the attempt were gone."),
     Reason.INTERRUPTED: Rule(JobState.FAILED, Retry.ALWAYS, "The portal was stopped while the job ran."),
+    Reason.PREEMPTED: Rule(JobState.FAILED, Retry.ALWAYS, "It ran on capacity that others had lent and need now."),
 }
 
 

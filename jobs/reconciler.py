@@ -8,10 +8,11 @@ and the builder are only ever called between transactions. Any number of reconci
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from jobs.lifecycle import (
     CloseAttempt,
     Event,
     JobView,
+    QuotaRefused,
     QuotaReserved,
     Reserve,
     Step,
@@ -37,8 +39,10 @@ from jobs.lifecycle import (
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
 from jobs.reasons import Reason
-from jobs.states import ACTIVE, TERMINAL, JobState, ReplicaState
+from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from portal.common.time import now as wall_clock
+from quota import ledger
+from quota.selectors import recall_of
 from rbac.models import User
 from runtime import contract
 
@@ -47,7 +51,6 @@ _log = logging.getLogger(__name__)
 # A job passes through fewer states than this between two waits; more turns mean a fault of ours.
 MOST_TURNS = 40
 Clock = Callable[[], datetime]
-_RANK: Mapping[str, int] = {"high": 0, "normal": 1, "low": 2}
 
 
 class Outcome(Enum):
@@ -244,7 +247,7 @@ def _actor_of(event: Event, job: Job) -> User | None:
 
 # --- Loading ---------------------------------------------------------------------------------------------------------
 def load(job_id: UUID | str) -> Loaded | None:
-    job = Job.objects.select_related("namespace", "snapshot", "cancelled_by").filter(pk=job_id).first()
+    job = Job.objects.select_related("namespace", "owner", "snapshot", "cancelled_by").filter(pk=job_id).first()
     if job is None:
         return None
     attempt = effects.present_attempt(job)
@@ -276,6 +279,7 @@ def _facts(loaded: Loaded) -> Facts:
     wished = job.cancel_requested is not None
     return Facts(
         cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if wished else "",
+        recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
         replicas=tuple(replica_fact(row) for row in loaded.replicas),
         view=_observe(loaded),
     )
@@ -379,19 +383,41 @@ def _remember(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) 
 def sweep(now: datetime) -> int:
     """Look at every active job once; the number of them. One query where there is none.
 
-    The order is that of admission: by priority, then by age. A job that cannot be moved on does not hold up the others.
+    Of those that wait for quota only the ones are looked at by themselves whose turn it is: one decision is made about
+    all of them together. A job that cannot be moved on does not hold up the others.
     """
-    jobs = active_jobs()
-    for job_id in jobs:
-        try:
-            reconcile(job_id, clock=lambda: now)
-        except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
-            _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)
-    return len(jobs)
+    jobs = Job.objects.filter(state__in=ACTIVE).order_by("created")
+    rows = list(jobs.values_list("pk", "attempt", "state", "why", "cancel_requested"))
+    waiting = {(pk, attempt): why for pk, attempt, state, why, wish in rows if state == JobState.QUEUED and not wish}
+    for pk, attempt, *_ in rows:
+        if (pk, attempt) not in waiting:
+            _one(partial(reconcile, pk, clock=lambda: now), pk)
+    if waiting:
+        _admit(waiting, now)
+    return len(rows)
 
 
-def active_jobs() -> list[UUID]:
-    rows: Iterable[tuple[UUID, str]] = (
-        Job.objects.filter(state__in=ACTIVE).order_by("created").values_list("pk", "spec__priority")
-    )
-    return [pk for pk, _ in sorted(rows, key=lambda row: _RANK.get(row[1], 1))]
+def _admit(waiting: Mapping[tuple[UUID, int], str], now: datetime) -> None:
+    """Start those whose turn it is, in order, and tell the others what they wait for."""
+    seen = ledger.review(now)
+    unknown = [key for key in waiting if key not in seen.told and key not in seen.granted]
+    for pk, attempt in (*seen.granted, *unknown):
+        if (pk, attempt) in waiting:
+            _one(partial(reconcile, pk, clock=lambda: now), pk)
+    for key, told in seen.told.items():
+        why = effects.waiting(told)
+        if waiting.get(key, why) != why:
+            _one(partial(_explain, *key, why), key[0])
+
+
+def _explain(job_id: UUID, attempt: int, why: str) -> None:
+    loaded = load(job_id)
+    if loaded is not None and loaded.view.state is JobState.QUEUED:
+        apply(loaded, QuotaRefused(attempt, why))
+
+
+def _one(move: Callable[[], object], job_id: UUID) -> None:
+    try:
+        move()
+    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+        _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

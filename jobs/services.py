@@ -33,7 +33,7 @@ from jobs.streams.models import Source
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, ValidationFailed
 from portal.common.time import now as wall_clock
-from quota import services as quota
+from quota import ledger
 from rbac import audit
 from rbac.access import hold_open, namespace_for
 from rbac.models import Namespace, User
@@ -256,7 +256,7 @@ def _hold_for(job: Job, spec: JobSpec) -> None:
         _refuse_what_never_fits(job.namespace, spec)
         return
     amounts = planner.amounts(spec)
-    verdict = quota.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
+    verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
     if not verdict.admitted:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
 

@@ -197,6 +197,8 @@ KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
 REGISTRATION_SECONDS = env.number("REGATTA_REGISTRATION_SECONDS", 60.0, minimum=1.0)
 # How long a replica is given between SIGTERM and SIGKILL.
 STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
+# How long it is given where the namespace that lent it its capacity needs that back.
+PREEMPTION_GRACE_SECONDS = env.number("REGATTA_PREEMPTION_GRACE_SECONDS", 30.0)
 # What one replica may print in one attempt; the rest is counted and dropped.
 LOG_CAP_BYTES = env.integer("REGATTA_LOG_CAP_BYTES", 64 * 1024 * 1024, minimum=1024)
 # A personal namespace starts with this much.

@@ -1,60 +1,269 @@
-"""A namespace's quota over HTTP."""
+"""Quotas over HTTP: what a namespace may use and uses, what waits, wishes for more, and the platform's capacity."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
-from drf_spectacular.utils import extend_schema, inline_serializer
-from rest_framework import serializers
+from drf_spectacular.utils import OpenApiParameter, extend_schema, inline_serializer
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.common.errors import ValidationFailed
-from quota.policy import HELD, RESOURCES
-from quota.selectors import quota_of
-from quota.services import set_limits
+from portal.common.paging import paginate
+from portal.common.time import now as wall_clock
+from quota import selectors, services
+from quota.amounts import HELD, HOURS_OF, RESOURCES
+from quota.models import QuotaRequest, RequestState
 from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
 from rbac.services import require_admin
 
-
-def _numbers(name: str, resources: tuple[str, ...], *, null: bool) -> serializers.Serializer[Any]:
-    return inline_serializer(name, {resource: serializers.FloatField(allow_null=null) for resource in resources})
+LONGEST_LOOK_BACK = 366  # days
 
 
+# --- Shapes ----------------------------------------------------------------------------------------------------------
+def _numbers(name: str, resources: tuple[str, ...], *, null: bool, **fields: Any) -> serializers.Serializer[Any]:
+    return inline_serializer(name, {each: serializers.FloatField(allow_null=null, **fields) for each in resources})
+
+
+_REASON = serializers.CharField(
+    max_length=500, required=False, help_text="Why, for the audit trail and for those concerned."
+)
 _QUOTA = inline_serializer(
     "Quota",
     {
         "limits": _numbers("QuotaLimits", RESOURCES, null=True),
+        "borrow": _numbers("QuotaBorrow", HELD, null=False),
         "reserved": _numbers("QuotaReserved", HELD, null=False),
         "used": _numbers("QuotaUsed", RESOURCES, null=False),
         "headroom": _numbers("QuotaHeadroom", RESOURCES, null=True),
     },
 )
-_LIMITS = inline_serializer("QuotaChange", {"limits": _numbers("QuotaNewLimits", RESOURCES, null=True)})
+_LIMITS = inline_serializer(
+    "QuotaChange",
+    {
+        "limits": _numbers("QuotaNewLimits", RESOURCES, null=True, required=False),
+        "borrow": _numbers("QuotaNewBorrow", HELD, null=True, required=False),
+        "reason": _REASON,
+    },
+)
+_CAPACITY = inline_serializer("PlatformCapacity", {"capacity": _numbers("Capacities", HELD, null=True)})
+_NEW_CAPACITY = inline_serializer(
+    "PlatformCapacityChange",
+    {"capacity": _numbers("NewCapacities", HELD, null=True, required=False), "reason": _REASON},
+)
+_HOURS = {name: serializers.FloatField() for name in HOURS_OF}
+_USAGE = inline_serializer(
+    "Usage",
+    {
+        "since": serializers.DateTimeField(),
+        "until": serializers.DateTimeField(),
+        "users": inline_serializer("UsageOfUser", {"username": serializers.CharField(), **_HOURS}, many=True),
+        "jobs": inline_serializer(
+            "UsageOfJob",
+            {
+                "id": serializers.UUIDField(),
+                "name": serializers.CharField(),
+                "username": serializers.CharField(),
+                **_HOURS,
+            },
+            many=True,
+        ),
+    },
+)
 
 
+class WishOutput(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    namespace = serializers.CharField()
+    asker = serializers.CharField()
+    asked = serializers.DateTimeField()
+    limits = _numbers("QuotaWishLimits", RESOURCES, null=False, required=False)
+    reason = serializers.CharField()
+    state = serializers.ChoiceField(choices=RequestState.choices)
+    answer = serializers.CharField()
+    answered = serializers.DateTimeField(allow_null=True)
+    answered_by = serializers.CharField(allow_null=True)
+
+
+_WISHES = inline_serializer(
+    "QuotaWishPage", {"results": WishOutput(many=True), "next": serializers.CharField(allow_null=True)}
+)
+_NEW_WISH = inline_serializer(
+    "NewQuotaWish",
+    {
+        "limits": _numbers("NewQuotaWishLimits", RESOURCES, null=False, required=False),
+        "reason": serializers.CharField(max_length=500),
+    },
+)
+_ANSWER = inline_serializer(
+    "QuotaWishAnswer", {"approve": serializers.BooleanField(), "reason": serializers.CharField(max_length=500)}
+)
+
+
+def _wish(row: QuotaRequest) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "namespace": row.namespace.name,
+        "asker": row.asker.username,
+        "asked": row.asked,
+        "limits": row.limits,
+        "reason": row.reason,
+        "state": row.state,
+        "answer": row.answer,
+        "answered": row.answered,
+        "answered_by": row.answered_by.username if row.answered_by else None,
+    }
+
+
+def _mapping(body: Any, field: str) -> Mapping[str, Any]:
+    """A part of the body that maps resources to numbers; nothing where it is left out. Raises ValidationFailed."""
+    found = body.get(field, {}) if isinstance(body, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise ValidationFailed({field: ["Write an object that maps resources to numbers."]})
+    return found
+
+
+def _reason(body: Any, default: str = "") -> str:
+    reason = body.get("reason", default) if isinstance(body, Mapping) else default
+    return reason if isinstance(reason, str) else ""
+
+
+# --- A namespace -----------------------------------------------------------------------------------------------------
 class QuotaView(APIView):
-    """What a namespace may use, holds, has used, and has left."""
+    """What a namespace may use, holds, has used, and has left. Hours are those of this month."""
 
     @extend_schema(responses=_QUOTA)
     def get(self, request: Request, ns: str) -> Response:
-        return Response(quota_of(namespace_for(request.user, ns, Scope.QUOTA_READ)))
+        return Response(selectors.quota_of(namespace_for(request.user, ns, Scope.QUOTA_READ)))
 
     @extend_schema(request=_LIMITS, responses=_QUOTA)
     def put(self, request: Request, ns: str) -> Response:
-        """Set limits, for admins: ``{"limits": {"cpu": 32}}`` or the resources alone. Those not named stay."""
+        """Set limits, for admins: ``{"limits": {"cpu": 32}}`` or the resources alone. Those not named stay, null goes
+        back to the default. ``borrow`` says how much more may be held of what others do not need."""
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
+        actor, body = signed_in(request.user), request.data
+        require_admin(actor)
+        wrapped = isinstance(body, Mapping) and bool({"limits", "borrow"} & set(body))
+        services.set_limits(
+            actor=actor,
+            namespace=namespace,
+            limits=_mapping(body if wrapped else {"limits": body}, "limits"),
+            borrow=_mapping(body, "borrow") if wrapped else {},
+            reason=_reason(body, services.BY_API) if wrapped else services.BY_API,
+            request=request._request,
+        )
+        return Response(selectors.quota_of(namespace))
+
+
+class UsageView(APIView):
+    """Hours that a namespace used, by user and by job."""
+
+    @extend_schema(responses=_USAGE, parameters=[OpenApiParameter("days", int, description="How far back; 30.")])
+    def get(self, request: Request, ns: str) -> Response:
+        namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
+        until = wall_clock()
+        since = until - timedelta(days=_days(request.query_params.get("days", "30")))
+        found = selectors.usage(namespace, since, until)
+        return Response({"since": since, "until": until, "users": found.users, "jobs": found.jobs})
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= LONGEST_LOOK_BACK):
+        raise ValidationFailed({"days": [f"Write a whole number from 1 to {LONGEST_LOOK_BACK}."]})
+    return int(text)
+
+
+class WishesView(APIView):
+    """A namespace's wishes for more, newest first."""
+
+    @extend_schema(responses=_WISHES)
+    def get(self, request: Request, ns: str) -> Response:
+        namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
+        rows = selectors.wishes(namespace=namespace)
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+
+    @extend_schema(request=_NEW_WISH, responses={201: WishOutput})
+    def post(self, request: Request, ns: str) -> Response:
+        """Ask for other limits. One wish at a time can be open."""
+        wish = services.ask_for_more(
+            actor=signed_in(request.user),
+            namespace_name=ns,
+            limits=_mapping(request.data, "limits"),
+            reason=_reason(request.data),
+            request=request._request,
+        )
+        return Response(_wish(wish), status=status.HTTP_201_CREATED)
+
+
+class WishView(APIView):
+    """One wish."""
+
+    @extend_schema(responses=WishOutput, request=None)
+    def delete(self, request: Request, wish_id: int) -> Response:
+        """Withdraw one's own."""
+        wish = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
+        return Response(_wish(wish))
+
+    @extend_schema(responses=WishOutput, request=_ANSWER)
+    def post(self, request: Request, wish_id: int) -> Response:
+        """Approve it, which sets the limits, or refuse it. For admins."""
+        require_admin(signed_in(request.user))
+        approve = request.data.get("approve") if isinstance(request.data, Mapping) else None
+        if not isinstance(approve, bool):
+            raise ValidationFailed({"approve": ["Write true or false."]})
+        wish = services.answer(
+            actor=signed_in(request.user),
+            request_id=wish_id,
+            approve=approve,
+            reason=_reason(request.data),
+            request=request._request,
+        )
+        return Response(_wish(wish))
+
+
+# --- The platform ----------------------------------------------------------------------------------------------------
+class AllWishesView(APIView):
+    """Everybody's wishes, newest first; for admins."""
+
+    @extend_schema(
+        responses=_WISHES, parameters=[OpenApiParameter("state", str, enum=[str(each) for each in RequestState])]
+    )
+    def get(self, request: Request) -> Response:
+        require_admin(signed_in(request.user))
+        rows = selectors.wishes()
+        if (wanted := request.query_params.get("state")) is not None:
+            if wanted not in RequestState.values:
+                raise ValidationFailed({"state": [f"Choose one of {', '.join(RequestState.values)}."]})
+            rows = rows.filter(state=wanted)
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+
+
+class CapacityView(APIView):
+    """How much the platform has for all namespaces together; for admins. Null: no end."""
+
+    @extend_schema(responses=_CAPACITY)
+    def get(self, request: Request) -> Response:
+        require_admin(signed_in(request.user))
+        return Response(_capacity())
+
+    @extend_schema(request=_NEW_CAPACITY, responses=_CAPACITY)
+    def put(self, request: Request) -> Response:
         actor = signed_in(request.user)
         require_admin(actor)
-        set_limits(actor=actor, namespace=namespace, limits=_limits_in(request.data), request=request._request)
-        return Response(quota_of(namespace))
+        services.set_capacity(
+            actor=actor,
+            amounts=_mapping(request.data, "capacity"),
+            reason=_reason(request.data, services.BY_API),
+            request=request._request,
+        )
+        return Response(_capacity())
 
 
-def _limits_in(body: Any) -> Mapping[str, Any]:
-    limits = body.get("limits", body) if isinstance(body, Mapping) else None
-    if not isinstance(limits, Mapping):
-        raise ValidationFailed({"limits": ["Write an object that maps resources to numbers."]})
-    return limits
+def _capacity() -> dict[str, Any]:
+    found = selectors.capacity()
+    return {"capacity": {name: found.get(name) for name in HELD}}

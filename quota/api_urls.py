@@ -4,4 +4,11 @@ from django.urls import path
 
 from quota import api
 
-urlpatterns = [path("namespaces/<str:ns>/quota", api.QuotaView.as_view(), name="api-quota")]
+urlpatterns = [
+    path("namespaces/<str:ns>/quota", api.QuotaView.as_view(), name="api-quota"),
+    path("namespaces/<str:ns>/quota/requests", api.WishesView.as_view(), name="api-quota-requests"),
+    path("namespaces/<str:ns>/usage", api.UsageView.as_view(), name="api-usage"),
+    path("quota-requests", api.AllWishesView.as_view(), name="api-all-quota-requests"),
+    path("quota-requests/<int:wish_id>", api.WishView.as_view(), name="api-quota-request"),
+    path("capacity", api.CapacityView.as_view(), name="api-capacity"),
+]

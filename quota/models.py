@@ -1,11 +1,11 @@
-"""What a namespace may use (limits) and what its attempts hold now (reservations). Amounts: cpu in cores, memory and
-storage in bytes, gpu and jobs as counts."""
+"""What a namespace may use (limits), what waits (claims), and what its attempts hold and held (reservations and their
+stretches). Amounts: cpu in cores, memory and storage in bytes, gpu and jobs as counts."""
 
 from __future__ import annotations
 
 from django.db import models
 
-from rbac.models import Namespace
+from rbac.models import Namespace, User
 
 
 class Limit(models.Model):
@@ -13,23 +13,107 @@ class Limit(models.Model):
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="limits")
     resource = models.CharField(max_length=32)
-    amount = models.FloatField()
+    # None: the default, where only ``borrow`` was set.
+    amount = models.FloatField(null=True)
+    # How much more it may hold of what others do not need now; it has to give that back when they do.
+    borrow = models.FloatField(default=0)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["namespace", "resource"], name="one_limit_per_resource")]
 
 
-class Reservation(models.Model):
-    """What one attempt of one job holds. At most one active reservation per (job, attempt)."""
+class Capacity(models.Model):
+    """How much of a resource the platform has for all namespaces together. A missing row means no end."""
 
-    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="reservations")
-    # The job's id; this room knows no jobs.
+    resource = models.CharField(max_length=32, unique=True)
+    amount = models.FloatField()
+
+
+class _Ask(models.Model):
+    """One attempt of one job, as this room knows it: it knows no jobs, only their ids, names and owners."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="%(class)ss")
     job = models.UUIDField()
     attempt = models.PositiveIntegerField()
+    label = models.CharField(max_length=63, blank=True)
+    owner = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     amounts = models.JSONField()
-    created = models.DateTimeField(auto_now_add=True)
+    priority = models.CharField(max_length=16, default="normal")
+
+    class Meta:
+        abstract = True
+
+
+class Claim(_Ask):
+    """An attempt that waits. Gone once it is granted or given up."""
+
+    since = models.DateTimeField()
+    # How long it may hold the amounts at most, in seconds.
+    length = models.FloatField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["job", "attempt"], name="one_claim_per_attempt")]
+
+
+class Reservation(_Ask):
+    """What one attempt of one job holds, or held. At most one per (job, attempt) for ever."""
+
+    created = models.DateTimeField()
+    # When its timeout will have ended it at the latest; empty where that is not known.
+    until = models.DateTimeField(null=True, blank=True)
     released = models.DateTimeField(null=True, blank=True)
+    # It has been asked to give back what was lent, with the sentence that its owner reads.
+    recalled = models.DateTimeField(null=True, blank=True)
+    recalled_why = models.TextField(blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "attempt"], name="one_reservation_per_attempt")]
         indexes = [models.Index(fields=["namespace", "released"])]
+
+
+class Stretch(models.Model):
+    """A time in which a reservation held the same amounts: a resize ends one and begins the next."""
+
+    reservation = models.ForeignKey(Reservation, on_delete=models.CASCADE, related_name="stretches")
+    amounts = models.JSONField()
+    begun = models.DateTimeField()
+    ended = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["reservation"], condition=models.Q(ended=None), name="one_open_stretch_per_reservation"
+            )
+        ]
+        indexes = [models.Index(fields=["ended", "begun"])]
+
+
+class RequestState(models.TextChoices):
+    """What became of a wish for more quota."""
+
+    OPEN = "open"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+
+
+class QuotaRequest(models.Model):
+    """Somebody's wish for other limits of a namespace, and the answer. At most one open one a namespace."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="quota_requests")
+    asker = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
+    asked = models.DateTimeField()
+    limits = models.JSONField()
+    reason = models.CharField(max_length=500)
+    state = models.CharField(max_length=16, choices=RequestState.choices, default=RequestState.OPEN)
+    answered_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    answered = models.DateTimeField(null=True, blank=True)
+    answer = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["namespace"], condition=models.Q(state="open"), name="one_open_request_per_namespace"
+            )
+        ]
+        indexes = [models.Index(fields=["state", "asked"])]

@@ -1,106 +1,427 @@
-"""Admission: whether a request fits beside what is held already. Pure; amounts as in ``quota.models``."""
+"""Admission: who may start now, who waits and why, and who has to give back what was lent. Pure.
+
+``outlook`` looks at the whole platform at one moment. Times are unix seconds, amounts as in ``quota.models``.
+
+* A namespace (a *room* here) may hold up to its limits. What it may *borrow* comes on top, from idle capacity.
+* Within a room the order is age, and a priority is a head start in age: whoever comes later overtakes for so long and
+  no longer. Between rooms that wait for the same capacity, the one that holds the least of it goes first (its dominant
+  share). Who has waited longer than ``Rules.patience`` goes before all that, the oldest first: so nobody is overtaken
+  for longer, and nobody starves.
+* Who stays within the limits goes before all who borrow. Where such a one lacks capacity that others have borrowed,
+  just enough of theirs is called back: of low priority first, then what began last, nothing that began a moment ago.
+  Whoever is called back held more than its room's limit, and whoever it makes room for does not: so nobody is called
+  back in turn.
+* The first that lacks something keeps its place: a later one may start before it (back-fill) if that takes nothing of
+  what the first waits for, or ends before the first could have started. The ends are those of the jobs' timeouts, so
+  the moment until which the first waits at the longest never moves away by who is let in before it.
+* A month's budget of hours is never overdrawn: whoever starts needs as much of it as it can use until its timeout.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
-# What an attempt holds while it runs, in the order in which a refusal names them.
-HELD = ("cpu", "memory", "gpu", "jobs", "storage")
-# What is counted over time, and the held resource that it counts.
-HOURS_OF: Mapping[str, str] = {"cpu_hours": "cpu", "gpu_hours": "gpu"}
-RESOURCES = (*HELD, *HOURS_OF)
+from quota.amounts import HELD, HOURS_OF, Amounts, Limits, hours
 
-Amounts = Mapping[str, float]
-Limits = Mapping[str, float | None]
-
-_GIB = 1024**3
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """One resource that does not fit. ``held`` is what running attempts have of it."""
-
-    resource: str
-    needed: float
-    limit: float
-    held: float
-
-    @property
-    def free(self) -> float:
-        return max(0.0, self.limit - self.held)
-
-    @property
-    def never(self) -> bool:
-        """Would not fit if nothing else ran."""
-        return self.needed > self.limit
+Key = Hashable
+_Vector = tuple[int, ...]
+_INDICES = range(len(HELD))
+# Cores are counted in thousandths, so that tenths of them add up exactly.
+_SCALE = tuple(1000 if resource == "cpu" else 1 for resource in HELD)
+_UNLIMITED = 1 << 100
+_NOTHING: _Vector = (0,) * len(HELD)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """``never``: would not fit if nothing else ran. ``why`` is a sentence, empty when admitted. ``numbers`` maps each
-    resource that is short to {"needed", "limit", "held", "free"}."""
+class Rules:
+    """``head_start``: seconds of age that a priority is worth. ``patience``: after so many seconds a claim goes before
+    fair shares. ``shortest_run``: seconds that a borrower may keep what it has. ``depth``: how many claims behind the
+    first that waits are looked at for back-filling."""
 
-    admitted: bool
-    never: bool = False
-    why: str = ""
-    numbers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-def total(amounts: Iterable[Amounts]) -> dict[str, float]:
-    """The sum per held resource; exact, so that the order does not matter."""
-    rows = list(amounts)
-    return {resource: math.fsum(row.get(resource, 0) for row in rows) for resource in HELD}
+    head_start: Mapping[str, float] = field(default_factory=lambda: {"low": 0.0, "normal": 3600.0, "high": 4 * 3600.0})
+    patience: float = 4 * 3600.0
+    shortest_run: float = 600.0
+    depth: int = 100
 
 
-def decide(request: Amounts, limits: Limits, reserved: Amounts, *, namespace: str = "") -> Verdict:
-    """Whether the request fits. A resource without a limit always does."""
-    short = [shortage for resource in HELD if (shortage := _shortage(resource, request, limits, reserved))]
-    if not short:
-        return Verdict(admitted=True)
-    never = [shortage for shortage in short if shortage.never]
-    told = never or short
-    return Verdict(
-        admitted=False,
-        never=bool(never),
-        why=" ".join(_sentence(shortage, namespace) for shortage in told),
-        numbers={item.resource: _numbers(item) for item in told},
+RULES = Rules()
+
+
+@dataclass(frozen=True)
+class Room:
+    """A namespace. ``budgets`` are hours a month, ``spent`` is what of them was used or is kept for running jobs."""
+
+    name: str
+    limits: Limits = field(default_factory=dict)
+    borrow: Amounts = field(default_factory=dict)
+    budgets: Limits = field(default_factory=dict)
+    spent: Amounts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An attempt that waits since ``since`` and would hold the amounts for ``length`` seconds at most."""
+
+    key: Key
+    room: str
+    amounts: Amounts
+    since: float
+    length: float = 3600.0
+    priority: str = "normal"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """An attempt that holds amounts since ``since``, until ``until`` at the latest. ``recalled``: it has been asked to
+    give them back."""
+
+    key: Key
+    room: str
+    amounts: Amounts
+    since: float
+    until: float
+    priority: str = "normal"
+    recalled: bool = False
+
+
+@dataclass(frozen=True)
+class State:
+    """The platform at one moment. A resource without capacity has no end."""
+
+    rooms: Mapping[str, Room]
+    capacity: Limits = field(default_factory=dict)
+    held: Sequence[Holding] = ()
+    waiting: Sequence[Claim] = ()
+
+
+class Obstacle(StrEnum):
+    """Why a claim is not granted now."""
+
+    NEVER = "never"  # would not be if nothing else ran
+    BUDGET = "budget"  # the month's hours are used up or kept for running jobs
+    LIMIT = "limit"  # the room holds too much
+    CAPACITY = "capacity"  # the platform has too little left
+    TURN = "turn"  # it would take from one before it
+    BEHIND = "behind"  # too many are before it to look
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A claim that is not granted. ``before``: how many wait before it in its room. ``latest``: when it can start at
+    the latest, unless somebody with precedence comes; None where that cannot be said. ``coming``: capacity is being
+    called back for it."""
+
+    claim: Claim
+    obstacle: Obstacle
+    before: int
+    room_left: _Vector
+    platform_left: _Vector
+    latest: float | None = None
+    coming: bool = False
+
+    @property
+    def room_free(self) -> dict[str, float]:
+        """What its room could still hold when it was looked at; a resource without an end is left out."""
+        return _plain(self.room_left)
+
+    @property
+    def platform_free(self) -> dict[str, float]:
+        """What the platform had left then."""
+        return _plain(self.platform_left)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """``granted`` in the order of the decisions; ``waiting`` by key; ``recalled``: who has to give back, for whom."""
+
+    granted: tuple[Key, ...]
+    waiting: Mapping[Key, Waiting]
+    recalled: Mapping[Key, Claim]
+
+
+def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
+    """All decisions of this moment; the same input gives the same output."""
+    return _Pass(state, now, rules).run()
+
+
+# --- Amounts as vectors of whole numbers ------------------------------------------------------------------------------
+def _needs(amounts: Amounts) -> _Vector:
+    return tuple(round(amounts.get(name, 0) * scale) for name, scale in zip(HELD, _SCALE, strict=True))
+
+
+def _bounds(limits: Limits) -> _Vector:
+    return tuple(_bound(limits.get(name), scale) for name, scale in zip(HELD, _SCALE, strict=True))
+
+
+def _bound(limit: float | None, scale: int) -> int:
+    return _UNLIMITED if limit is None else int(limit * scale + 1e-6)
+
+
+def _plain(vector: Iterable[int]) -> dict[str, float]:
+    """Back to amounts; what has no end is left out, what is overdrawn counts as nothing."""
+    pairs = zip(HELD, _SCALE, vector, strict=True)
+    return {name: max(0, value) / scale for name, scale, value in pairs if value < _UNLIMITED // 2}
+
+
+def _within(need: _Vector, free: Sequence[int]) -> bool:
+    """Nothing asked of a resource is no reason to wait, even where a lowered limit is over-held."""
+    return all(need[i] <= free[i] or not need[i] for i in _INDICES)
+
+
+def _add(to: list[int], amounts: _Vector, sign: int = 1) -> None:
+    for i in _INDICES:
+        to[i] += sign * amounts[i]
+
+
+# --- One look at everything -------------------------------------------------------------------------------------------
+@dataclass
+class _Place:
+    """What is kept for the first that waits: until then at the longest, and what others may take meanwhile."""
+
+    claim: Claim
+    need: _Vector
+    until: float
+    spare: list[int]  # of the platform
+    room_spare: list[int]
+
+    def leaves(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
+        """Whether somebody who holds ``need`` until ``ends`` takes nothing from it."""
+        contested = (i for i in _INDICES if need[i] and self.need[i])
+        return ends <= self.until or all(need[i] <= spare[i] for i in contested)
+
+
+@dataclass
+class _Desk:
+    """One room's books during a pass."""
+
+    room: Room
+    limit: _Vector
+    ceiling: _Vector
+    used: list[int]
+    spent: dict[str, float]
+    queue: list[Claim]
+    at: int = 0
+    place: _Place | None = None
+    passed_over: int = 0
+    waiting: int = 0
+
+    @property
+    def head(self) -> Claim:
+        return self.queue[self.at]
+
+    def left(self, bound: _Vector) -> list[int]:
+        return [bound[i] - self.used[i] for i in _INDICES]
+
+
+class _Pass:
+    """The working of one ``outlook``."""
+
+    def __init__(self, state: State, now: float, rules: Rules) -> None:
+        self._now, self._rules, self._held = now, rules, state.held
+        self._capacity = _bounds(state.capacity)
+        self._free = list(self._capacity)
+        self._place: _Place | None = None
+        self._granted: list[Key] = []
+        self._waiting: dict[Key, Waiting] = {}
+        self._recalled: dict[Key, Claim] = {}
+        self._coming: set[Key] = set()
+        self._desks = {name: _desk(room) for name, room in state.rooms.items()}
+        # (end, room, amounts) of all that is held, also of what is granted on the way.
+        self._ends: list[tuple[float, str, _Vector]] = []
+        for holding in state.held:
+            ends = now if holding.recalled else max(now, holding.until)
+            self._take(holding.room, _needs(holding.amounts), ends)
+        for claim in sorted(state.waiting, key=self._age):
+            self._desks[claim.room].queue.append(claim)
+
+    def run(self) -> Outlook:
+        turns = [self._turn(desk) for desk in self._desks.values() if self._has_head(desk)]
+        heapq.heapify(turns)
+        while turns:
+            desk = self._desks[heapq.heappop(turns)[-1]]
+            self._decide(desk)
+            if desk.passed_over < self._rules.depth and self._has_head(desk):
+                heapq.heappush(turns, self._turn(desk))
+        for desk in self._desks.values():
+            for claim in desk.queue[desk.at :]:
+                self._let_wait(desk, claim, Obstacle.BEHIND)
+        return Outlook(tuple(self._granted), self._waiting, self._recalled)
+
+    def _overdue(self, claim: Claim) -> bool:
+        return self._now - claim.since >= self._rules.patience
+
+    def _age(self, claim: Claim) -> tuple[bool, float, float, str]:
+        overdue = self._overdue(claim)
+        head_start = 0.0 if overdue else self._rules.head_start.get(claim.priority, 0.0)
+        return not overdue, claim.since - head_start, claim.since, str(claim.key)
+
+    def _turn(self, desk: _Desk) -> tuple[bool, bool, float, float, str]:
+        """Its place among the rooms; the smallest comes first. The name makes the order total."""
+        head = desk.head
+        overdue = self._overdue(head)
+        share = 0.0 if overdue else self._share(desk)
+        borrows = not _within(_needs(head.amounts), desk.left(desk.limit))
+        return borrows, not overdue, share, self._age(head)[1], desk.room.name
+
+    def _share(self, desk: _Desk) -> float:
+        """The largest part that the room holds of any resource that has an end."""
+        parts = (desk.used[i] / self._capacity[i] for i in _INDICES if 0 < self._capacity[i] < _UNLIMITED)
+        return max(parts, default=0.0)
+
+    def _take(self, room: str, amounts: _Vector, ends: float) -> None:
+        _add(self._free, amounts, -1)
+        _add(self._desks[room].used, amounts)
+        self._ends.append((ends, room, amounts))
+
+    def _has_head(self, desk: _Desk) -> bool:
+        """Whether a claim is left to look at. Those that wait for nothing that others hold stand in nobody's way."""
+        while desk.at < len(desk.queue):
+            obstacle = self._hopeless(desk, desk.head, _needs(desk.head.amounts))
+            if obstacle is None:
+                return True
+            desk.at += 1
+            self._let_wait(desk, desk.queue[desk.at - 1], obstacle)
+        return False
+
+    def _hopeless(self, desk: _Desk, claim: Claim, need: _Vector) -> Obstacle | None:
+        used, budgets = hours(claim.amounts, claim.length), desk.room.budgets
+        if not (_within(need, desk.ceiling) and _within(need, self._capacity)) or _overdraws(budgets, used, {}):
+            return Obstacle.NEVER
+        return Obstacle.BUDGET if _overdraws(budgets, used, desk.spent) else None
+
+    def _decide(self, desk: _Desk) -> None:
+        claim = desk.head
+        desk.at += 1
+        need, ends = _needs(claim.amounts), self._now + claim.length
+        obstacle = self._obstacle(desk, need, ends)
+        if obstacle is None:
+            self._grant(desk, claim, need, ends)
+            return
+        first = not desk.passed_over and obstacle is not Obstacle.TURN
+        if first:
+            self._keep_place(desk, claim, need, obstacle)
+        desk.passed_over += 1
+        self._let_wait(desk, claim, obstacle, desk.place if first else None)
+
+    def _obstacle(self, desk: _Desk, need: _Vector, ends: float) -> Obstacle | None:
+        if not _within(need, desk.left(desk.ceiling)):
+            return Obstacle.LIMIT
+        if not _within(need, self._free):
+            return Obstacle.CAPACITY
+        place, own = self._place, desk.place
+        waits = place is not None and not place.leaves(need, place.spare, ends)
+        waits = waits or (own is not None and not own.leaves(need, own.room_spare, ends))
+        return Obstacle.TURN if waits else None
+
+    def _grant(self, desk: _Desk, claim: Claim, need: _Vector, ends: float) -> None:
+        self._granted.append(claim.key)
+        self._take(claim.room, need, ends)
+        for name, amount in hours(claim.amounts, claim.length).items():
+            desk.spent[name] += amount
+        if self._place is not None and ends > self._place.until:
+            _add(self._place.spare, need, -1)
+        if desk.place is not None and ends > desk.place.until:
+            _add(desk.place.room_spare, need, -1)
+
+    def _let_wait(self, desk: _Desk, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
+        self._waiting[claim.key] = Waiting(
+            claim=claim,
+            obstacle=obstacle,
+            before=desk.waiting,
+            room_left=tuple(desk.left(desk.ceiling)),
+            platform_left=tuple(self._free),
+            latest=place.until if place is not None else None,
+            coming=claim.key in self._coming,
+        )
+        desk.waiting += obstacle is not Obstacle.NEVER
+
+    # --- The place of the first that waits ---
+    def _keep_place(self, desk: _Desk, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
+        of_platform = obstacle is Obstacle.CAPACITY and self._place is None
+        if of_platform and _within(need, desk.left(desk.limit)):
+            self._call_back(claim, need)
+        desk.place = self._when(desk, claim, need)
+        if of_platform:
+            self._place = desk.place
+
+    def _when(self, desk: _Desk, claim: Claim, need: _Vector) -> _Place:
+        """The first moment at which enough has ended, at the latest. Once all has ended it fits: it is not NEVER."""
+        free, left, until = list(self._free), desk.left(desk.ceiling), self._now
+        for ends, room, amounts in sorted(self._ends):
+            if _within(need, free) and _within(need, left):
+                break
+            until = ends
+            _add(free, amounts)
+            if room == claim.room:
+                _add(left, amounts)
+        _add(free, need, -1)
+        _add(left, need, -1)
+        return _Place(claim, need, until, free, left)
+
+    # --- Giving back what was lent ---
+    def _call_back(self, claim: Claim, need: _Vector) -> None:
+        """Note who has to give back so that the claim fits; nobody where that would not be enough."""
+        lacking = [need[i] - self._free[i] if need[i] else 0 for i in _INDICES]
+        for holding in self._held:
+            if holding.recalled:
+                _add(lacking, _needs(holding.amounts), -1)
+        chosen = self._lenders(claim, lacking)
+        if all(amount <= 0 for amount in lacking):
+            self._coming.add(claim.key)
+        for holding in chosen:
+            self._recalled[holding.key] = claim
+            gone = (max(self._now, holding.until), holding.room, _needs(holding.amounts))
+            self._ends[self._ends.index(gone)] = (self._now, *gone[1:])
+
+    def _lenders(self, claim: Claim, lacking: list[int]) -> list[Holding]:
+        """The fewest of those who may be called back, or none."""
+        used = {name: list(desk.used) for name, desk in self._desks.items()}
+        chosen: list[Holding] = []
+        for holding in sorted(self._held, key=self._least_loss):
+            if all(amount <= 0 for amount in lacking):
+                break
+            amounts = _needs(holding.amounts)
+            if self._may_be_called_back(holding, claim, used[holding.room], lacking):
+                chosen.append(holding)
+                _add(used[holding.room], amounts, -1)
+                _add(lacking, amounts, -1)
+        if any(amount > 0 for amount in lacking):
+            return []
+        return _fewest(chosen, lacking)
+
+    def _least_loss(self, holding: Holding) -> tuple[float, float, str]:
+        return self._rules.head_start.get(holding.priority, 0.0), -holding.since, str(holding.key)
+
+    def _may_be_called_back(self, holding: Holding, claim: Claim, used: list[int], lacking: list[int]) -> bool:
+        if holding.room == claim.room or holding.recalled or self._now - holding.since < self._rules.shortest_run:
+            return False
+        limit, amounts = self._desks[holding.room].limit, _needs(holding.amounts)
+        return any(lacking[i] > 0 and amounts[i] and used[i] > limit[i] for i in _INDICES)
+
+
+def _desk(room: Room) -> _Desk:
+    limit, borrow = _bounds(room.limits), _needs(room.borrow)
+    ceiling = tuple(limit[i] + borrow[i] for i in _INDICES)
+    spent = {name: room.spent.get(name, 0.0) for name in HOURS_OF}
+    return _Desk(room, limit, ceiling, list(_NOTHING), spent, [])
+
+
+def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:
+    return any(
+        budget is not None and used[name] > 0 and spent.get(name, 0.0) + used[name] > budget + 1e-9
+        for name, budget in ((name, budgets.get(name)) for name in HOURS_OF)
     )
 
 
-def _shortage(resource: str, request: Amounts, limits: Limits, reserved: Amounts) -> Shortage | None:
-    needed, limit, held = request.get(resource, 0), limits.get(resource), reserved.get(resource, 0)
-    # Nothing asked of a resource is no reason to wait, even where a lowered limit is over-held.
-    if limit is None or needed <= 0 or held + needed <= limit:
-        return None
-    return Shortage(resource, needed, limit, held)
-
-
-def _numbers(item: Shortage) -> dict[str, float]:
-    return {"needed": item.needed, "limit": item.limit, "held": item.held, "free": item.free}
-
-
-def _sentence(item: Shortage, namespace: str) -> str:
-    needed, limit = amount_in_words(item.resource, item.needed), amount_in_words(item.resource, item.limit)
-    where = f" in `{namespace}`" if namespace else ""
-    if item.never:
-        return (
-            f"Needs {needed}; the limit{where} is {limit}, so it can never start. Ask for less, or an admin for more."
-        )
-    free, held = _bare(item.resource, item.free), _bare(item.resource, item.held)
-    of = _bare(item.resource, item.limit)
-    return f"Needs {needed}; {free} of {of} are free{where}: {held} are held by running jobs."
-
-
-def amount_in_words(resource: str, amount: float) -> str:
-    """``3 cpu``, ``1 job``, ``1.5 GiB of memory``."""
-    if resource in ("memory", "storage"):
-        return f"{_bare(resource, amount)} of {resource}"
-    if resource == "jobs":
-        return f"{amount:g} running job" + ("" if amount == 1 else "s")
-    return f"{amount:g} {resource}"
-
-
-def _bare(resource: str, amount: float) -> str:
-    return f"{amount / _GIB:.3g} GiB" if resource in ("memory", "storage") else f"{amount:g}"
+def _fewest(chosen: list[Holding], lacking: list[int]) -> list[Holding]:
+    """Without those that the others make unnecessary; ``lacking`` is at most zero."""
+    kept = list(chosen)
+    for holding in chosen:
+        amounts = _needs(holding.amounts)
+        if all(lacking[i] + amounts[i] <= 0 for i in _INDICES if amounts[i]):
+            kept.remove(holding)
+            _add(lacking, amounts)
+    return kept

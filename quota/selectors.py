@@ -1,50 +1,106 @@
-"""Reading what a namespace may use, holds and has used."""
+"""Reading what namespaces may use, hold and have used."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from typing import Any, TypedDict
+from uuid import UUID
 
 from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from portal.common.time import now as wall_clock
-from quota.models import Limit, Reservation
-from quota.policy import HELD, HOURS_OF, RESOURCES, total
+from quota import policy
+from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, hours, total
+from quota.models import Capacity, Claim, Limit, QuotaRequest, Reservation, Stretch
+from quota.words import Verdict, free_in, verdict
 from rbac.models import Namespace
+
+Key = tuple[UUID, int]
 
 
 class QuotaView(TypedDict):
-    """One number a resource; a limit or headroom of None means that there is none."""
+    """One number a resource; a limit or headroom of None means that there is none. Hours are those of this month."""
 
     limits: dict[str, float | None]
+    borrow: dict[str, float]
     reserved: dict[str, float]
     used: dict[str, float]
     headroom: dict[str, float | None]
 
 
+# --- Limits ----------------------------------------------------------------------------------------------------------
 def limits_of(namespace: Namespace) -> dict[str, float | None]:
     """The limit of each resource: the namespace's own, else the default of the settings, else None."""
-    own = dict(Limit.objects.filter(namespace=namespace).values_list("resource", "amount"))
+    return _with_defaults({row.resource: row.amount for row in Limit.objects.filter(namespace=namespace)})
+
+
+def _with_defaults(own: Mapping[str, float | None]) -> dict[str, float | None]:
     defaults: Mapping[str, float] = settings.DEFAULT_QUOTA
-    return {resource: own.get(resource, defaults.get(resource)) for resource in RESOURCES}
+    found = {resource: own.get(resource) for resource in RESOURCES}
+    return {name: defaults.get(name) if amount is None else amount for name, amount in found.items()}
 
 
+def borrowing_of(namespace: Namespace) -> dict[str, float]:
+    """How much of each held resource the namespace may borrow."""
+    own = dict(Limit.objects.filter(namespace=namespace).values_list("resource", "borrow"))
+    return {resource: own.get(resource, 0.0) for resource in HELD}
+
+
+def capacity() -> dict[str, float]:
+    """How much the platform has of the resources that have an end."""
+    return dict(Capacity.objects.values_list("resource", "amount"))
+
+
+# --- What is held and was used ---------------------------------------------------------------------------------------
 def reserved_in(namespace: Namespace) -> dict[str, float]:
     """What the namespace's attempts hold now."""
     held = Reservation.objects.filter(namespace=namespace, released=None).values_list("amounts", flat=True)
     return total(held)
 
 
+def month_of(now: datetime) -> datetime:
+    """When the month began, in UTC: budgets are those of a month."""
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+@dataclass(frozen=True)
+class Use:
+    """What one attempt used in a time: hours by name."""
+
+    namespace: int
+    job: UUID
+    label: str
+    owner: str
+    hours: Mapping[str, float]
+
+
+def uses(since: datetime, now: datetime, *, namespace: Namespace | None = None) -> Iterator[Use]:
+    """What attempts used from ``since`` until ``now``: what each stretch held, for as long as it lay in there."""
+    rows = Stretch.objects.filter(Q(ended=None) | Q(ended__gt=since), begun__lt=now)
+    if namespace is not None:
+        rows = rows.filter(reservation__namespace=namespace)
+    of = "reservation__"
+    names = ("amounts", "begun", "ended", f"{of}namespace_id", f"{of}job", f"{of}label", f"{of}owner__username")
+    for amounts, begun, ended, room, job, label, owner in rows.values_list(*names).iterator():
+        seconds = (min(ended or now, now) - max(begun, since)).total_seconds()
+        yield Use(room, job, label, owner or "", hours(amounts, max(0.0, seconds)))
+
+
+def added(found: Iterable[Use]) -> dict[str, float]:
+    """The hours of all of them."""
+    result = dict.fromkeys(HOURS_OF, 0.0)
+    for use in found:
+        for name in HOURS_OF:
+            result[name] += use.hours[name]
+    return result
+
+
 def hours_used(namespace: Namespace, now: datetime) -> dict[str, float]:
-    """Core and device hours, summed over the lifetimes of all reservations; those still held count until now."""
-    hours = dict.fromkeys(HOURS_OF, 0.0)
-    rows = Reservation.objects.filter(namespace=namespace).values_list("amounts", "created", "released")
-    for amounts, created, released in rows.iterator():
-        lifetime = ((released or now) - created).total_seconds() / 3600
-        for resource, of in HOURS_OF.items():
-            hours[resource] += amounts.get(of, 0) * lifetime
-    return hours
+    """Core and device hours of this month."""
+    return added(uses(month_of(now), now, namespace=namespace))
 
 
 def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
@@ -52,9 +108,141 @@ def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
     limits = limits_of(namespace)
     reserved = reserved_in(namespace)
     used = reserved | hours_used(namespace, now or wall_clock())
-    headroom = {name: _left(limits[name], used[name]) for name in RESOURCES}
-    return QuotaView(limits=limits, reserved={name: reserved[name] for name in HELD}, used=used, headroom=headroom)
+    return QuotaView(
+        limits=limits,
+        borrow=borrowing_of(namespace),
+        reserved={name: reserved[name] for name in HELD},
+        used={name: used[name] for name in RESOURCES},
+        headroom=free_in(used, limits),
+    )
 
 
-def _left(limit: float | None, used: float) -> float | None:
-    return None if limit is None else max(0.0, limit - used)
+# --- What admission decides on ---------------------------------------------------------------------------------------
+def state(now: datetime, *, around: Namespace | None = None) -> policy.State:
+    """The platform as ``quota.policy`` looks at it.
+
+    With ``around`` only what the decisions of that namespace depend on: itself, as long as no capacity is shared.
+    """
+    shared = capacity()
+    only = Q() if around is None or shared else Q(namespace=around)
+    held = list(Reservation.objects.filter(only, released=None))
+    waiting = list(Claim.objects.filter(only))
+    wanted = {row.namespace_id for row in (*held, *waiting)} | ({around.pk} if around else set())
+    rooms = {room.name: room for room in _rooms(wanted, held, now)}
+    names = dict(Namespace.objects.filter(pk__in=wanted).values_list("pk", "name"))
+    return policy.State(
+        rooms=rooms,
+        capacity=shared,
+        held=[_holding(row, names[row.namespace_id]) for row in held],
+        waiting=[_claim(row, names[row.namespace_id]) for row in waiting],
+    )
+
+
+def _rooms(wanted: set[int], held: list[Reservation], now: datetime) -> Iterator[policy.Room]:
+    own: dict[int, dict[str, Limit]] = {}
+    for limit in Limit.objects.filter(namespace__in=wanted):
+        own.setdefault(limit.namespace_id, {})[limit.resource] = limit
+    for namespace in Namespace.objects.filter(pk__in=wanted):
+        rows = own.get(namespace.pk, {})
+        limits = _with_defaults({name: row.amount for name, row in rows.items()})
+        budgets = {name: limits.pop(name) for name in HOURS_OF}
+        yield policy.Room(
+            name=namespace.name,
+            limits=limits,
+            borrow={name: row.borrow for name, row in rows.items()},
+            budgets=budgets,
+            spent=_spent(namespace, held, now) if any(budget is not None for budget in budgets.values()) else {},
+        )
+
+
+def _spent(namespace: Namespace, held: list[Reservation], now: datetime) -> dict[str, float]:
+    """What was used of the month's hours, and what running attempts may still use of them until their timeouts."""
+    spent = hours_used(namespace, now)
+    for row in held:
+        if row.namespace_id == namespace.pk and row.until is not None:
+            for name, amount in hours(row.amounts, max(0.0, (row.until - now).total_seconds())).items():
+                spent[name] += amount
+    return spent
+
+
+def _holding(row: Reservation, room: str) -> policy.Holding:
+    return policy.Holding(
+        key=(row.job, row.attempt),
+        room=room,
+        amounts=row.amounts,
+        since=row.created.timestamp(),
+        until=row.until.timestamp() if row.until else float("inf"),
+        priority=row.priority,
+        recalled=row.recalled is not None,
+    )
+
+
+def _claim(row: Claim, room: str) -> policy.Claim:
+    return policy.Claim(
+        key=(row.job, row.attempt),
+        room=room,
+        amounts=row.amounts,
+        since=row.since.timestamp(),
+        length=row.length,
+        priority=row.priority,
+    )
+
+
+def verdict_on(claim: policy.Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict:
+    """What is told of a claim that does not start now."""
+    return verdict(found.waiting[claim.key], looked_at.rooms[claim.room], looked_at.capacity)
+
+
+def preview(
+    namespace: Namespace, amounts: Amounts, *, length: float, priority: str, now: datetime | None = None
+) -> Verdict:
+    """What would be decided on a claim that came now. Nothing is kept."""
+    at = now or wall_clock()
+    before = state(at, around=namespace)
+    asked = policy.Claim("preview", namespace.name, amounts, at.timestamp(), length, priority)
+    looked_at = policy.State(before.rooms, before.capacity, before.held, [*before.waiting, asked])
+    found = policy.outlook(looked_at, at.timestamp())
+    return Verdict(admitted=True) if asked.key in found.granted else verdict_on(asked, looked_at, found)
+
+
+def recall_of(job: UUID, attempt: int) -> str:
+    """The sentence with which the attempt was asked to give back what it borrowed; empty where it was not."""
+    asked = Reservation.objects.filter(job=job, attempt=attempt, released=None).exclude(recalled=None)
+    return asked.values_list("recalled_why", flat=True).first() or ""
+
+
+def holders(**filters: Any) -> Any:
+    """Who holds what now, the largest holders of cores first."""
+    rows = Reservation.objects.filter(released=None, **filters).select_related("namespace", "owner")
+    return sorted(rows, key=lambda row: -row.amounts.get("cpu", 0))
+
+
+# --- For people ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Usage:
+    """Hours by user and by job, the largest first; each row has its names and the hours."""
+
+    users: list[dict[str, Any]]
+    jobs: list[dict[str, Any]]
+    total: Mapping[str, float]
+
+
+def usage(namespace: Namespace, since: datetime, until: datetime) -> Usage:
+    """Who used how much in that time."""
+    found = list(uses(since, until, namespace=namespace))
+    users = _grouped(found, lambda use: (use.owner,), ("username",))
+    jobs = _grouped(found, lambda use: (str(use.job), use.label, use.owner), ("id", "name", "username"))
+    return Usage(users, jobs, added(found))
+
+
+def _grouped(found: list[Use], group: Callable[[Use], tuple[str, ...]], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, ...], list[Use]] = {}
+    for use in found:
+        groups.setdefault(group(use), []).append(use)
+    rows = [dict(zip(names, key, strict=True)) | added(members) for key, members in groups.items()]
+    return sorted(rows, key=lambda row: (-row["cpu_hours"], -row["gpu_hours"]))
+
+
+def wishes(**filters: Any) -> QuerySet[QuotaRequest]:
+    """Requests for more quota, ready to be shown."""
+    return QuotaRequest.objects.filter(**filters).select_related("namespace", "asker", "answered_by")

@@ -1,111 +1,93 @@
-"""Holding and giving back what attempts use, and changing the limits. Nobody over-commits: see ``_locked``."""
+"""What people do to quotas: set limits and capacity, ask for more, answer. Each with its row in the trail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from uuid import UUID
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
-from portal.common.errors import ValidationFailed
+from portal.common.errors import Conflict, NotFound, ValidationFailed
 from portal.common.time import now as wall_clock
-from quota.models import Limit, Reservation
-from quota.policy import HELD, RESOURCES, Amounts, Verdict, decide, total
-from quota.selectors import limits_of, reserved_in
+from quota.amounts import HELD, RESOURCES, WHOLE
+from quota.models import Capacity, Limit, QuotaRequest, RequestState
+from quota.selectors import borrowing_of, capacity, limits_of
 from rbac import audit
+from rbac.access import namespace_for
 from rbac.models import Namespace, User
+from rbac.scopes import Scope
 from rbac.services import require_admin
 
 LARGEST_LIMIT = 10**18
+BY_API = "Set through the API."
 
 
-@transaction.atomic
-def reserve(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts) -> Verdict:
-    """Hold the amounts for one attempt, if they fit.
-
-    May be called again for the same attempt: the answer is then "admitted" and nothing more is held. An attempt whose
-    reservation was released gets no second one.
-    """
-    _locked(namespace)
-    if Reservation.objects.filter(job=job, attempt=attempt).exists():
-        return Verdict(admitted=True)
-    verdict = decide(amounts, limits_of(namespace), reserved_in(namespace), namespace=namespace.name)
-    if verdict.admitted:
-        held = {resource: amounts[resource] for resource in HELD if amounts.get(resource)}
-        Reservation.objects.create(namespace=namespace, job=job, attempt=attempt, amounts=held)
-    return verdict
-
-
-@transaction.atomic
-def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts) -> Verdict:
-    """Hold other amounts for an attempt that holds some, if what grows fits. For one that holds none this is nothing.
-
-    Hours are counted with the amounts that are held last.
-    """
-    _locked(namespace)
-    held = Reservation.objects.filter(job=job, attempt=attempt, released=None).first()
-    if held is None:
-        return Verdict(admitted=True)
-    grown = {resource: amount for resource, amount in amounts.items() if amount > held.amounts.get(resource, 0)}
-    others = Reservation.objects.filter(namespace=namespace, released=None).exclude(pk=held.pk)
-    beside = total(others.values_list("amounts", flat=True))
-    verdict = decide(grown, limits_of(namespace), beside, namespace=namespace.name)
-    if verdict.admitted:
-        held.amounts = {resource: amounts[resource] for resource in HELD if amounts.get(resource)}
-        held.save(update_fields=["amounts"])
-    return verdict
-
-
-def release(*, job: UUID, attempt: int) -> bool:
-    """Give back what the attempt holds. True for the one call that did it; any other changes nothing."""
-    held = Reservation.objects.filter(job=job, attempt=attempt, released=None)
-    return held.update(released=wall_clock()) == 1
-
-
-def _locked(namespace: Namespace) -> None:
-    """One decision at a time in a namespace. On SQLite the transaction is IMMEDIATE and so alone from its beginning."""
-    Namespace.objects.select_for_update().get(pk=namespace.pk)
-
-
+# --- Limits ----------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def set_limits(
-    *, actor: User, namespace: Namespace, limits: Mapping[str, Any], request: HttpRequest | None = None
+    *,
+    actor: User,
+    namespace: Namespace,
+    limits: Mapping[str, Any],
+    borrow: Mapping[str, Any] | None = None,
+    reason: str = BY_API,
+    request: HttpRequest | None = None,
 ) -> None:
-    """Set some of a namespace's limits; null goes back to the default. What is held already stays held.
+    """Set some of a namespace's limits, and how much it may borrow; null goes back to the default. What is held already
+    stays held: nothing new starts until there is room under the new limit.
 
     Raises Forbidden for all but admins, ValidationFailed with a sentence a field.
     """
     require_admin(actor)
-    _validate(limits)
-    _locked(namespace)
-    before = {resource: amount for resource, amount in limits_of(namespace).items() if resource in limits}
-    for resource, amount in limits.items():
-        _set(namespace, resource, amount)
-    detail = {"before": before, "after": dict(limits)}
-    audit.record("quota.set", namespace.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    told, lent = audit.stated(reason), dict(borrow or {})
+    _validate(limits, lent)
+    Namespace.objects.select_for_update().get(pk=namespace.pk)
+    before = _some_of(namespace, limits, lent)
+    for resource in {**limits, **lent}:
+        _set(namespace, resource, limits, lent)
+    after = _some_of(namespace, limits, lent)
+    audit.record(
+        "quota.set",
+        namespace.name,
+        actor=actor,
+        namespace=namespace,
+        before=before,
+        after=after,
+        reason=told,
+        request=request,
+    )
 
 
-def _set(namespace: Namespace, resource: str, amount: float | None) -> None:
-    if amount is None:
-        Limit.objects.filter(namespace=namespace, resource=resource).delete()
+def _some_of(namespace: Namespace, limits: Mapping[str, Any], borrow: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are being changed; what may be borrowed as ``borrow.cpu``."""
+    now, lent = limits_of(namespace), borrowing_of(namespace)
+    return {name: now[name] for name in limits} | {f"borrow.{name}": lent[name] for name in borrow}
+
+
+def _set(namespace: Namespace, resource: str, limits: Mapping[str, Any], borrow: Mapping[str, Any]) -> None:
+    row, _ = Limit.objects.get_or_create(namespace=namespace, resource=resource, defaults={"amount": None})
+    row.amount = limits.get(resource, row.amount)
+    row.borrow = (borrow[resource] or 0) if resource in borrow else row.borrow
+    if row.amount is None and not row.borrow:
+        row.delete()
     else:
-        Limit.objects.update_or_create(namespace=namespace, resource=resource, defaults={"amount": amount})
+        row.save()
 
 
-def _validate(limits: Mapping[str, Any]) -> None:
-    errors = {str(name): [sentence] for name, value in limits.items() if (sentence := _wrong_with(name, value))}
-    if not limits:
-        errors["limits"] = [f"Name at least one of: {', '.join(RESOURCES)}."]
+def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple[str, ...] = RESOURCES) -> None:
+    errors = {str(name): [told] for name, value in limits.items() if (told := _wrong_with(name, value, known))}
+    errors |= {f"borrow.{name}": [told] for name, value in borrow.items() if (told := _wrong_with(name, value, HELD))}
+    if not limits and not borrow:
+        errors["limits"] = [f"Name at least one of: {', '.join(known)}."]
     if errors:
         raise ValidationFailed(errors)
 
 
-def _wrong_with(resource: str, amount: Any) -> str:
+def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
     """The sentence for a limit that cannot be; empty for one that can."""
-    if resource not in RESOURCES:
-        return f"There is no such resource. Choose from: {', '.join(RESOURCES)}."
+    if resource not in known:
+        return f"There is no such resource. Choose from: {', '.join(known)}."
     if amount is None:
         return ""
     if isinstance(amount, bool) or not isinstance(amount, int | float) or amount != amount:
@@ -114,5 +96,100 @@ def _wrong_with(resource: str, amount: Any) -> str:
         return "A limit cannot be below zero."
     if amount > LARGEST_LIMIT:
         return "That is more than any machine has. Write a smaller number, or null for the default."
-    whole = resource in ("gpu", "jobs", "memory", "storage")
-    return "Write a whole number." if whole and amount != int(amount) else ""
+    return "Write a whole number." if resource in WHOLE and amount != int(amount) else ""
+
+
+@transaction.atomic
+def set_capacity(
+    *, actor: User, amounts: Mapping[str, Any], reason: str = BY_API, request: HttpRequest | None = None
+) -> None:
+    """Say how much the platform has for all namespaces together; null: no end. Raises like ``set_limits``."""
+    require_admin(actor)
+    told = audit.stated(reason)
+    _validate(amounts, {}, HELD)
+    list(Capacity.objects.select_for_update().order_by("resource"))
+    before = {name: capacity().get(name) for name in amounts}
+    for name, amount in amounts.items():
+        if amount is None:
+            Capacity.objects.filter(resource=name).delete()
+        else:
+            Capacity.objects.update_or_create(resource=name, defaults={"amount": amount})
+    audit.record(
+        "capacity.set", "platform", actor=actor, before=before, after=dict(amounts), reason=told, request=request
+    )
+
+
+# --- Asking for more -------------------------------------------------------------------------------------------------
+@transaction.atomic
+def ask_for_more(
+    *, actor: User, namespace_name: str, limits: Mapping[str, Any], reason: str, request: HttpRequest | None = None
+) -> QuotaRequest:
+    """Leave a wish for other limits. Raises NotFound, Forbidden, ValidationFailed, Conflict where one is open."""
+    namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
+    told = audit.stated(reason)
+    _validate(limits, {})
+    if errors := {name: ["Say how much you need."] for name, amount in limits.items() if amount is None}:
+        raise ValidationFailed(errors)
+    try:
+        with transaction.atomic():
+            wish = QuotaRequest.objects.create(
+                namespace=namespace, asker=actor, asked=wall_clock(), limits=dict(limits), reason=told
+            )
+    except IntegrityError:
+        raise Conflict("A request of this namespace is open already. Withdraw it, or wait for its answer.") from None
+    audit.record(
+        "quota.ask", namespace.name, actor=actor, namespace=namespace, after=wish.limits, reason=told, request=request
+    )
+    return wish
+
+
+@transaction.atomic
+def withdraw(*, actor: User, request_id: int, request: HttpRequest | None = None) -> QuotaRequest:
+    """Take one's own open wish back. Raises NotFound, Conflict where it was answered."""
+    wish = _open(QuotaRequest.objects.filter(asker=actor), request_id)
+    namespace_for(actor, wish.namespace.name, Scope.JOB_WRITE)
+    return _close(wish, actor, RequestState.WITHDRAWN, "", request)
+
+
+@transaction.atomic
+def answer(
+    *, actor: User, request_id: int, approve: bool, reason: str, request: HttpRequest | None = None
+) -> QuotaRequest:
+    """Approve a wish, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
+    require_admin(actor)
+    told = audit.stated(reason)
+    wish = _open(QuotaRequest.objects.all(), request_id)
+    if approve:
+        set_limits(actor=actor, namespace=wish.namespace, limits=wish.limits, reason=told, request=request)
+    return _close(wish, actor, RequestState.APPROVED if approve else RequestState.REFUSED, told, request)
+
+
+def _open(wishes: Any, request_id: int) -> QuotaRequest:
+    wish: QuotaRequest | None = (
+        wishes.select_for_update(of=("self",)).select_related("namespace").filter(pk=request_id).first()
+    )
+    if wish is None:
+        raise NotFound("There is no such request that you may see.")
+    if wish.state != RequestState.OPEN:
+        raise Conflict(f"This request has been answered already ({wish.state}).")
+    return wish
+
+
+_VERBS = {RequestState.APPROVED: "approve", RequestState.REFUSED: "refuse", RequestState.WITHDRAWN: "withdraw"}
+
+
+def _close(
+    wish: QuotaRequest, actor: User, state: RequestState, told: str, request: HttpRequest | None
+) -> QuotaRequest:
+    wish.state, wish.answered_by, wish.answered, wish.answer = state, actor, wall_clock(), told
+    wish.save(update_fields=["state", "answered_by", "answered", "answer"])
+    audit.record(
+        f"quota.{_VERBS[state]}",
+        wish.namespace.name,
+        actor=actor,
+        namespace=wish.namespace,
+        detail={"request": wish.pk, "limits": wish.limits},
+        reason=told,
+        request=request,
+    )
+    return wish

@@ -102,6 +102,14 @@ TABLE = {
     "DELETE api/v1/tokens/<uuid:token_id>": OWN,
     f"GET {NS}/quota": MEMBERS,
     f"PUT {NS}/quota": "422 403 403 403 404 401",
+    f"GET {NS}/quota/requests": MEMBERS,
+    f"POST {NS}/quota/requests": "422 422 422 403 404 401",
+    f"GET {NS}/usage": MEMBERS,
+    "GET api/v1/quota-requests": "200 403 403 403 403 401",
+    "POST api/v1/quota-requests/<int:wish_id>": ADMIN,
+    "DELETE api/v1/quota-requests/<int:wish_id>": OWN,
+    "GET api/v1/capacity": "200 403 403 403 403 401",
+    "PUT api/v1/capacity": ADMIN,
     # Data sets and examples
     "GET api/v1/datasets": SIGNED_IN,
     "GET api/v1/datasets/public/<str:name>": SIGNED_IN,
@@ -162,6 +170,7 @@ def address(route: str, job: Job) -> str:
         "<uuid:invitation_id>": NONE,
         "<str:handle>": "0" * 32,
         "<str:secret>": "no-such-secret",
+        "<int:wish_id>": "999",
     }
     for name, value in values.items():
         route = route.replace(name, value)

@@ -15,7 +15,7 @@ from jobs import lifecycle
 from jobs.backends.base import AttemptView, Phase, ReplicaView
 from jobs.facts import Facts, Policy, ReplicaFact, events_from
 from jobs.lifecycle import EVENTS, TRANSITIONS, Event, InvalidTransition, JobView, effects_due, step
-from jobs.reasons import RULES, Reason
+from jobs.reasons import RULES, Reason, Retry
 from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -36,6 +36,7 @@ _FIRST: Mapping[type[Event], JobState] = {
     lifecycle.StrengthChanged: JobState.RUNNING,
     lifecycle.AttemptEnded: JobState.ADMITTED,
     lifecycle.Interrupted: JobState.ADMITTED,
+    lifecycle.Preempted: JobState.ADMITTED,
     lifecycle.Drained: JobState.STOPPING,
 }
 
@@ -48,7 +49,9 @@ def impossible() -> dict[tuple[JobState, type[Event]], str]:
             listed[state, kind] = NOT_STOPPING if kind is lifecycle.Drained else TOO_EARLY
     for kind in _FIRST:
         if kind is not lifecycle.Drained:
-            listed[JobState.QUEUED, kind] = NOTHING_RUNS if kind is lifecycle.Interrupted else WAITS_FOR_QUOTA
+            listed[JobState.QUEUED, kind] = (
+                NOTHING_RUNS if kind in (lifecycle.Interrupted, lifecycle.Preempted) else WAITS_FOR_QUOTA
+            )
     for state in ACTIVE:
         listed[state, lifecycle.RetryRequested] = NOT_ENDED
     return listed
@@ -97,7 +100,7 @@ def test_the_reason_of_the_end_is_never_replaced() -> None:
 def test_without_retries_left_the_reason_decides_the_final_state(reason: Reason) -> None:
     spent = job(JobState.STOPPING, reason=reason, requeues={"lost": 3, "values_lost": 3})
     after = step(spent, lifecycle.Drained(1), NOW).job
-    assert after.state is (JobState.QUEUED if reason is Reason.INTERRUPTED else RULES[reason].final)
+    assert after.state is (JobState.QUEUED if RULES[reason].retry is Retry.ALWAYS else RULES[reason].final)
 
 
 def test_an_interruption_costs_no_retry() -> None:

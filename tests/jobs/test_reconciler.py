@@ -246,9 +246,16 @@ def test_one_broken_job_does_not_hold_up_the_sweep(use: Use, submit: Submit) -> 
     assert states == {first.name: "REGISTERING", second.name: "REGISTERING"}
 
 
-def test_the_sweep_takes_high_priority_first(backend: ObedientBackend, submit: Submit) -> None:
-    names = [submit(name=f"job-{priority}", priority=priority).pk for priority in ("low", "normal", "high")]
-    assert reconciler.active_jobs() == names[::-1]
+def test_the_sweep_takes_high_priority_first(backend: ObedientBackend, submit: Submit, settings) -> None:
+    settings.DEFAULT_QUOTA = {"jobs": 1}
+    for priority in ("low", "normal", "high"):
+        submit(name=f"job-{priority}", priority=priority)
+    reconciler.sweep(now())  # makes the claims; whoever came first has begun
+    Job.objects.exclude(state="QUEUED").update(cancel_requested=now())
+    reconciler.sweep(now())
+    reconciler.sweep(now())
+    states = dict(Job.objects.values_list("name", "state"))
+    assert (states["job-high"] != "QUEUED", states["job-normal"]) == (True, "QUEUED")
 
 
 def test_an_idle_sweep_costs_one_query(db: None, django_assert_num_queries: Callable[..., object]) -> None:

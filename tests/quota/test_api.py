@@ -32,7 +32,7 @@ def test_who_may_change_it(personas: Personas) -> None:
 def test_it_has_a_number_for_each_resource_and_null_where_there_is_no_limit(personas: Personas, settings) -> None:
     settings.DEFAULT_QUOTA = {"cpu": 16}
     quota = personas.client("viewer").get(PATH).json()
-    assert set(quota) == {"limits", "reserved", "used", "headroom"}
+    assert set(quota) == {"limits", "borrow", "reserved", "used", "headroom"}
     assert (quota["limits"]["cpu"], quota["used"]["cpu"], quota["headroom"]["cpu"]) == (16, 0, 16)
     assert (quota["limits"]["cpu_hours"], quota["headroom"]["cpu_hours"]) == (None, None)
 
@@ -45,8 +45,10 @@ def test_a_change_keeps_what_is_not_named_and_null_goes_back_to_the_default(pers
 
 
 def test_a_change_leaves_a_row_in_the_trail(personas: Personas) -> None:
-    put(personas, "admin", {"limits": {"cpu": 2}})
-    assert AuditEntry.objects.get(action="quota.set").detail["after"] == {"cpu": 2}
+    put(personas, "admin", {"limits": {"cpu": 2}, "borrow": {"cpu": 4}, "reason": "A large data set."})
+    entry = AuditEntry.objects.get(action="quota.set")
+    assert (entry.before["borrow.cpu"], entry.after) == (0, {"cpu": 2, "borrow.cpu": 4})
+    assert entry.reason == "A large data set."
 
 
 @pytest.mark.parametrize(

@@ -1,62 +1,333 @@
+"""Admission: nobody over-commits, nobody starves, nobody is called back in a circle, more capacity never hurts."""
+
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quota.policy import HELD, decide, total
+from quota.amounts import HELD
+from quota.policy import Claim, Holding, Obstacle, Outlook, Room, Rules, State, outlook
 
-amounts = st.dictionaries(st.sampled_from(HELD), st.integers(0, 64))
-limits = st.dictionaries(st.sampled_from(HELD), st.one_of(st.none(), st.integers(0, 64)))
+NOW = 1_000_000.0
+AT_ONCE = Rules(shortest_run=0)
 
-
-@given(st.lists(amounts, max_size=20), limits)
-def test_admitted_requests_never_exceed_a_limit_together(requests: list[dict], limits: dict) -> None:
-    held: list[dict] = []
-    for request in requests:
-        if decide(request, limits, total(held)).admitted:
-            held.append(request)
-    assert all(limits.get(name) is None or total(held)[name] <= limits[name] for name in HELD)
+names = st.sampled_from(["a", "b", "c"])
+some = st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 12), "gpu": st.integers(0, 4)})
+bounds = st.fixed_dictionaries(
+    {}, optional={"cpu": st.none() | st.integers(0, 16), "gpu": st.none() | st.integers(0, 6)}
+)
 
 
-@given(amounts, limits, amounts, st.sampled_from(HELD), st.integers(0, 64))
-def test_more_room_never_refuses_what_less_room_admitted(
-    request: dict, limits: dict, held: dict, resource: str, more: int
-) -> None:
-    if limits.get(resource) is None or not decide(request, limits, held).admitted:
-        return
-    assert decide(request, limits | {resource: limits[resource] + more}, held).admitted
+def room(name: str = "a", cpu: float | None = 10, **fields: Any) -> Room:
+    return Room(name, {"cpu": cpu}, **fields)
 
 
-@given(amounts, limits, amounts)
-def test_never_means_not_even_when_nothing_else_runs(request: dict, limits: dict, held: dict) -> None:
-    verdict = decide(request, limits, held)
-    assert verdict.never == (not decide(request, limits, {}).admitted)
+def claim(key: str, cpu: float, since: float = 0, *, of: str = "a", **fields: Any) -> Claim:
+    """``since``: seconds before now."""
+    return Claim(key, of, {"cpu": cpu}, NOW - since, **fields)
 
 
-@given(amounts, limits, amounts)
-def test_a_refusal_says_why_with_numbers_and_an_admission_needs_no_words(
-    request: dict, limits: dict, held: dict
-) -> None:
-    verdict = decide(request, limits, held)
-    assert verdict.admitted == (verdict.why == "") == (not verdict.numbers)
+def holding(key: str, cpu: float, left: float, *, of: str = "a", since: float = 5000, **fields: Any) -> Holding:
+    """``left``: seconds until its timeout."""
+    return Holding(key, of, {"cpu": cpu}, NOW - since, NOW + left, **fields)
 
 
-def test_a_request_that_has_to_wait_is_told_what_is_free_and_why() -> None:
-    verdict = decide({"cpu": 3}, {"cpu": 16}, {"cpu": 14}, namespace="alice")
-    assert verdict.why == "Needs 3 cpu; 2 of 16 are free in `alice`: 14 are held by running jobs."
-    assert (verdict.admitted, verdict.never) == (False, False)
+def look(*things: Room | Claim | Holding, capacity: float | None = None, rules: Rules = Rules()) -> Outlook:  # noqa: B008
+    rooms = {thing.name: thing for thing in things if isinstance(thing, Room)} or {"a": room()}
+    held = [thing for thing in things if isinstance(thing, Holding)]
+    waiting = [thing for thing in things if isinstance(thing, Claim)]
+    return outlook(State(rooms, {"cpu": capacity}, held, waiting), NOW, rules)
 
 
-def test_a_request_that_can_never_fit_is_told_the_limit() -> None:
-    verdict = decide({"memory": 32 * 1024**3}, {"memory": 16 * 1024**3}, {}, namespace="alice")
-    assert verdict.never
-    assert verdict.why.startswith("Needs 32 GiB of memory; the limit in `alice` is 16 GiB of memory")
-    assert verdict.numbers["memory"]["limit"] == 16 * 1024**3
+@st.composite
+def states(draw: st.DrawFn) -> State:
+    rooms = {name: Room(name, draw(bounds), draw(some)) for name in ("a", "b", "c")}
+    waiting = [
+        Claim(f"w{i}", draw(names), draw(some), NOW - draw(st.integers(0, 30_000)), draw(st.integers(1, 9000)),
+              draw(st.sampled_from(["low", "normal", "high"])))
+        for i in range(draw(st.integers(0, 12)))
+    ]  # fmt: skip
+    held = [
+        Holding(f"h{i}", draw(names), draw(some), NOW - draw(st.integers(0, 5000)), NOW + draw(st.integers(-9, 5000)),
+                recalled=draw(st.booleans()))
+        for i in range(draw(st.integers(0, 6)))
+    ]  # fmt: skip
+    return State(rooms, draw(bounds), held, waiting)
 
 
-def test_what_is_not_asked_for_stands_in_nobodys_way() -> None:
-    assert decide({"cpu": 1, "gpu": 0}, {"cpu": 2, "gpu": 0}, {"gpu": 3}).admitted
+def summed(amounts: Iterable[Mapping[str, float]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for each in amounts:
+        found.update(each)
+    return found
+
+
+# --- Nobody over-commits ---------------------------------------------------------------------------------------------
+@given(states())
+def test_what_is_granted_fits_into_its_room_and_into_the_platform(state: State) -> None:
+    granted = [claim for claim in state.waiting if claim.key in set(outlook(state, NOW).granted)]
+    for name, bound in ((name, state.capacity.get(name)) for name in HELD):
+        asked = [claim for claim in granted if claim.amounts.get(name)]
+        held = summed(each.amounts for each in (*state.held, *granted))[name]
+        assert bound is None or not asked or held <= bound
+    for one in state.rooms.values():
+        for name, limit in one.limits.items():
+            held = summed(each.amounts for each in (*state.held, *granted) if each.room == one.name)[name]
+            asked = [claim for claim in granted if claim.room == one.name and claim.amounts.get(name)]
+            assert limit is None or not asked or held <= limit + one.borrow.get(name, 0)
+
+
+@given(states())
+def test_each_is_either_granted_or_waits_for_a_reason(state: State) -> None:
+    found = outlook(state, NOW)
+    assert sorted([*found.granted, *found.waiting]) == sorted(claim.key for claim in state.waiting)
+
+
+@given(states())
+def test_the_order_in_which_things_are_told_does_not_matter(state: State) -> None:
+    mirrored = replace(state, held=state.held[::-1], waiting=state.waiting[::-1])
+    assert outlook(mirrored, NOW) == outlook(state, NOW)
 
 
 def test_tenths_of_a_core_add_up_exactly() -> None:
-    assert decide({"cpu": 0.1}, {"cpu": 1.0}, total([{"cpu": 0.1}] * 9)).admitted
+    claims = [claim(f"{i:02}", 0.1, since=100 - i) for i in range(11)]
+    assert len(look(room(cpu=1.0), *claims).granted) == 10
+
+
+def test_what_is_not_asked_for_stands_in_nobodys_way() -> None:
+    state = State({"a": Room("a", {"cpu": 2, "gpu": 0})}, {}, [Holding("h", "a", {"gpu": 3}, 0, NOW)], [claim("w", 1)])
+    assert outlook(state, NOW).granted == ("w",)
+
+
+# --- More never hurts ------------------------------------------------------------------------------------------------
+def granted_before_the_first_that_waits(state: State) -> int:
+    found = set(outlook(state, NOW, Rules(depth=0)).granted)
+    oldest_first = sorted(state.waiting, key=lambda each: (each.since, each.key))
+    return next((place for place, each in enumerate(oldest_first) if each.key not in found), len(oldest_first))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 900)), max_size=8),
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.integers(0, 9),
+)
+def test_with_more_capacity_or_limit_as_many_start_at_least(asked: list, limit: int, capacity: int, more: int) -> None:
+    claims = [claim(f"{place}", cpu, since) for place, (cpu, since) in enumerate(asked)]
+    state = State({"a": room(cpu=limit)}, {"cpu": capacity}, (), claims)
+    before = granted_before_the_first_that_waits(state)
+    assert granted_before_the_first_that_waits(replace(state, capacity={"cpu": capacity + more})) >= before
+    assert granted_before_the_first_that_waits(replace(state, rooms={"a": room(cpu=limit + more)})) >= before
+
+
+@given(states(), st.sampled_from(HELD), st.integers(1, 9))
+def test_who_would_start_alone_still_does_with_more_capacity(state: State, resource: str, more: int) -> None:
+    for each in state.waiting[:1]:
+        alone = replace(state, waiting=[each])
+        if state.capacity.get(resource) is None or not outlook(alone, NOW).granted:
+            continue
+        larger = replace(alone, capacity={**state.capacity, resource: state.capacity[resource] + more})
+        assert outlook(larger, NOW).granted
+
+
+# --- The order -------------------------------------------------------------------------------------------------------
+def test_the_older_goes_first() -> None:
+    assert look(claim("young", 6, 10), claim("old", 6, 20)).granted == ("old",)
+
+
+def test_a_priority_is_a_head_start_and_no_more() -> None:
+    assert look(claim("late", 6, 10, priority="high"), claim("early", 6, 3000)).granted == ("late",)
+    assert look(claim("late", 6, 10, priority="high"), claim("early", 6, 4 * 3600)).granted == ("early",)
+
+
+def test_the_room_that_holds_least_goes_first() -> None:
+    rooms = room("a"), room("b")
+    found = look(*rooms, holding("h", 3, 500), claim("x", 4, 90), claim("y", 4, 10, of="b"), capacity=10)
+    assert found.granted == ("y",)
+
+
+def test_who_has_waited_long_goes_before_fair_shares() -> None:
+    rooms = room("a"), room("b")
+    found = look(*rooms, holding("h", 3, 500), claim("x", 4, 5 * 3600), claim("y", 4, 10, of="b"), capacity=10)
+    assert found.granted == ("x",)
+
+
+def test_between_two_rooms_it_is_share_and_share_alike() -> None:
+    claims = [claim(f"{name}{i}", 1, 100 - i, of=name) for name in "ab" for i in range(9)]
+    granted = look(room("a"), room("b"), *claims, capacity=10).granted
+    assert Counter(str(key)[0] for key in granted) == {"a": 5, "b": 5}
+
+
+# --- Back-filling ----------------------------------------------------------------------------------------------------
+def test_a_short_one_slips_in_before_the_first_could_start_anyway() -> None:
+    found = look(holding("h", 6, 1000), claim("big", 8, 50), claim("short", 2, 10, length=900))
+    assert found.granted == ("short",)
+
+
+def test_a_long_one_does_not() -> None:
+    found = look(holding("h", 6, 1000), claim("big", 8, 50), claim("long", 4, 10, length=2000))
+    assert (found.granted, found.waiting["long"].obstacle) == ((), Obstacle.TURN)
+
+
+def test_a_long_one_may_take_what_the_first_leaves() -> None:
+    found = look(holding("h", 6, 1000), claim("big", 8, 50), claim("long", 2, 10, length=2000))
+    assert found.granted == ("long",)
+
+
+@given(states())
+def test_who_is_let_in_never_makes_the_first_wait_longer(state: State) -> None:
+    """Of one room: the bound that its first is told is still kept when those who were granted have taken theirs."""
+    rules = Rules(shortest_run=1e9)
+    alone = replace(
+        state,
+        held=[each for each in state.held if each.room == "a"],
+        waiting=[each for each in state.waiting if each.room == "a"],
+    )
+    found = outlook(alone, NOW, rules)
+    first = next((waiting for waiting in found.waiting.values() if waiting.latest is not None), None)
+    if first is None:
+        return
+    claims = {each.key: each for each in state.waiting}
+    started = [Holding(c.key, c.room, c.amounts, NOW, NOW + c.length) for c in map(claims.__getitem__, found.granted)]
+    after = replace(alone, held=[*alone.held, *started], waiting=[first.claim])
+    again = outlook(after, NOW, rules).waiting[first.claim.key]
+    assert again.latest is not None
+    assert again.latest <= first.latest
+
+
+def test_the_first_is_told_until_when_it_waits_at_the_longest() -> None:
+    found = look(holding("h", 6, 1000), holding("i", 1, 3000), claim("big", 8, 50))
+    assert found.waiting["big"].latest == NOW + 1000
+
+
+# --- Nobody starves --------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("capacity", "limit"), [(None, 10), (10, 10), (10, 100)])
+def test_a_stream_of_small_urgent_jobs_does_not_starve_a_big_one(capacity: float | None, limit: float) -> None:
+    """Every five minutes two jobs of two hours arrive, in its own room and in another, all with more priority."""
+    rooms = {name: room(name, cpu=limit) for name in "ab"}
+    big = Claim("big", "a", {"cpu": 10}, 0.0, 60.0, "low")
+    waiting, held = [big], [Holding("first", "a", {"cpu": 1}, 0.0, 3600.0)]
+    for arrival in range(10 * 12):
+        now = arrival * 300.0
+        waiting += [Claim(f"{name}{arrival}", name, {"cpu": 1}, now, 7200.0, "high") for name in "ab"]
+        held = [each for each in held if each.until > now]
+        granted = set(outlook(State(rooms, {"cpu": capacity}, held, waiting), now).granted)
+        if "big" in granted:
+            return
+        held += [Holding(c.key, c.room, c.amounts, now, now + c.length) for c in waiting if c.key in granted]
+        waiting = [each for each in waiting if each.key not in granted]
+    pytest.fail("The big job has not started in ten hours.")
+
+
+# --- Borrowing -------------------------------------------------------------------------------------------------------
+def test_idle_capacity_may_be_borrowed_as_far_as_that_is_allowed() -> None:
+    found = look(room(cpu=4, borrow={"cpu": 4}), claim("x", 6, 20), claim("y", 6, 10), capacity=100)
+    assert (found.granted, found.waiting["y"].obstacle) == (("x",), Obstacle.LIMIT)
+
+
+def test_who_stays_within_the_limits_goes_before_who_borrows() -> None:
+    rooms = room("a", cpu=4, borrow={"cpu": 8}), room("b", cpu=8)
+    assert look(*rooms, claim("borrows", 8, 900), claim("own", 8, 1, of="b"), capacity=10).granted == ("own",)
+
+
+def lent(**fields: Any) -> tuple[Room | Holding | Claim, ...]:
+    """``a`` holds 12 of 16 cores, 4 by right; ``b`` wants 8 of the 10 that are its own."""
+    return (
+        *(room("a", cpu=4, borrow={"cpu": 12}), room("b", cpu=10)),
+        *(holding("old", 4, 9000, since=8000), holding("mid", 4, 9000, since=7000)),
+        holding("new", 4, 9000, **{"since": 6000, **fields}),
+        claim("own", 8, 5, of="b"),
+    )
+
+
+def test_what_was_lent_is_called_back_from_who_began_last() -> None:
+    found = look(*lent(), capacity=16)
+    assert set(found.recalled) == {"new"}
+    assert found.waiting["own"].coming
+
+
+def test_of_low_priority_first() -> None:
+    things = [
+        replace(each, priority="low") if isinstance(each, Holding) and each.key == "mid" else each for each in lent()
+    ]
+    assert set(look(*things, capacity=16).recalled) == {"mid"}
+
+
+def test_nobody_is_called_back_who_began_a_moment_ago() -> None:
+    assert set(look(*lent(since=100), capacity=16).recalled) == {"mid"}
+
+
+def test_nobody_is_called_back_twice_nor_another_beside_who_is() -> None:
+    found = look(*lent(recalled=True), capacity=16)
+    assert not found.recalled
+    assert found.waiting["own"].coming
+
+
+def test_nobody_is_called_back_for_nothing() -> None:
+    rooms = room("a", cpu=4, borrow={"cpu": 4}), room("b", cpu=20), room("c", cpu=20)
+    things = (*rooms, holding("lent", 6, 900), holding("own", 10, 900, of="c"), claim("x", 12, of="b"))
+    assert not look(*things, capacity=18).recalled
+
+
+def test_who_stays_within_the_limits_is_never_called_back() -> None:
+    rooms = room("a"), room("b")
+    assert not look(*rooms, holding("h", 10, 900), claim("x", 4, of="b"), capacity=10).recalled
+
+
+def test_what_comes_back_is_kept_for_whom_it_was_called_back() -> None:
+    found = look(*lent(), claim("other", 1, 90, of="a", length=10), capacity=16)
+    assert found.waiting["other"].obstacle in (Obstacle.LIMIT, Obstacle.CAPACITY, Obstacle.TURN)
+
+
+@given(
+    st.lists(st.tuples(names, st.integers(1, 8)), min_size=1, max_size=10),
+    st.fixed_dictionaries({name: st.tuples(st.integers(0, 8), st.integers(0, 10)) for name in "abc"}),
+    st.integers(1, 16),
+)
+def test_calling_back_comes_to_an_end(jobs: list, shares: dict, capacity: int) -> None:
+    """Jobs without end; whoever is called back waits again. Soon nothing changes any more."""
+    rooms = {name: room(name, cpu=limit, borrow={"cpu": more}) for name, (limit, more) in shares.items()}
+    waiting = [Claim(str(i), name, {"cpu": cpu}, float(i), 1e9) for i, (name, cpu) in enumerate(jobs)]
+    held: list[Holding] = []
+    for turn in range(4 * len(jobs) + 4):
+        found = outlook(State(rooms, {"cpu": capacity}, held, waiting), 100.0 + turn, AT_ONCE)
+        if not found.granted and not found.recalled:
+            return
+        back = [Claim(h.key, h.room, h.amounts, 100.0 + turn, 1e9) for h in held if h.key in found.recalled]
+        held = [each for each in held if each.key not in found.recalled]
+        held += [Holding(c.key, c.room, c.amounts, 100.0 + turn, 1e9) for c in waiting if c.key in found.granted]
+        waiting = [each for each in waiting if each.key not in found.granted] + back
+    pytest.fail("It goes on for ever.")
+
+
+# --- Budgets ---------------------------------------------------------------------------------------------------------
+def budgeted(spent: float) -> Room:
+    return room(budgets={"cpu_hours": 10}, spent={"cpu_hours": spent})
+
+
+@pytest.mark.parametrize(("spent", "obstacle"), [(2, None), (2.5, Obstacle.BUDGET)])
+def test_who_starts_needs_all_the_hours_that_it_can_use(spent: float, obstacle: Obstacle | None) -> None:
+    found = look(budgeted(spent), claim("x", 4, length=7200))
+    assert (found.waiting["x"].obstacle if found.waiting else None) == obstacle
+
+
+def test_several_that_start_at_once_do_not_overdraw_it_together() -> None:
+    assert len(look(budgeted(0), *(claim(str(i), 1, length=4 * 3600) for i in range(5))).granted) == 2
+
+
+def test_what_the_budget_of_a_month_never_allows_is_told_so() -> None:
+    assert look(budgeted(9), claim("x", 4, length=3 * 3600)).waiting["x"].obstacle is Obstacle.NEVER
+
+
+# --- Places ----------------------------------------------------------------------------------------------------------
+def test_each_is_told_how_many_are_before_it() -> None:
+    found = look(*(claim(str(i), 8, 100 - i) for i in range(5)), rules=Rules(depth=2))
+    assert found.granted == ("0",)
+    assert [found.waiting[str(i)].before for i in range(1, 5)] == [0, 1, 2, 3]
+    assert found.waiting["4"].obstacle is Obstacle.BEHIND

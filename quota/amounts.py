@@ -1,0 +1,47 @@
+"""Amounts of resources: their names, their sums, and how a sentence tells them. Pure; units as in ``quota.models``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+# What an attempt holds while it runs, in the order in which a refusal names them.
+HELD = ("cpu", "memory", "gpu", "jobs", "storage")
+# What is counted over time, and the held resource that it counts.
+HOURS_OF: Mapping[str, str] = {"cpu_hours": "cpu", "gpu_hours": "gpu"}
+RESOURCES = (*HELD, *HOURS_OF)
+# Resources of which there is no half.
+WHOLE = frozenset({"gpu", "jobs", "memory", "storage"})
+
+Amounts = Mapping[str, float]
+Limits = Mapping[str, float | None]
+
+_GIB = 1024**3
+_BYTES = ("memory", "storage")
+
+
+def total(amounts: Iterable[Amounts]) -> dict[str, float]:
+    """The sum per held resource; exact, so that the order does not matter."""
+    rows = list(amounts)
+    return {resource: math.fsum(row.get(resource, 0) for row in rows) for resource in HELD}
+
+
+def hours(amounts: Amounts, seconds: float) -> dict[str, float]:
+    """Core and device hours of holding the amounts for so long."""
+    return {name: amounts.get(of, 0) * seconds / 3600 for name, of in HOURS_OF.items()}
+
+
+def in_words(resource: str, amount: float) -> str:
+    """``3 cpu``, ``1 running job``, ``1.5 GiB of memory``, ``12.5 gpu-hours``."""
+    if resource in _BYTES:
+        return f"{bare(resource, amount)} of {resource}"
+    if resource == "jobs":
+        return f"{amount:g} running job" + ("" if amount == 1 else "s")
+    return f"{bare(resource, amount)} {resource.replace('_', '-')}"
+
+
+def bare(resource: str, amount: float) -> str:
+    """The same without the noun."""
+    if resource in _BYTES:
+        return f"{amount / _GIB:.3g} GiB"
+    return f"{amount:.4g}" if resource in HOURS_OF else f"{amount:g}"

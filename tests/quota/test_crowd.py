@@ -1,0 +1,75 @@
+"""Many at once against one quota: nobody over-commits, nobody waits in a circle. On whichever database the run uses."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+
+from quota import ledger
+from quota.ledger import Ask
+from quota.models import Capacity, Claim, Limit, Reservation, Stretch
+from quota.selectors import reserved_in
+from rbac.models import Namespace
+from tests.factories import make_namespace
+
+pytestmark = pytest.mark.django_db(transaction=True)
+THREADS, SLOTS = 200, 7
+
+
+def at_once(deed: Callable[[int], object]) -> list[object]:
+    """What became of the deed in each of many threads that begin together. Raises what one of them raised."""
+    together = threading.Barrier(THREADS)
+
+    def one(number: int) -> object:
+        try:
+            together.wait(timeout=60)
+            return deed(number)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(one, range(THREADS), timeout=100))
+
+
+def test_many_at_once_never_over_commit(settings) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": SLOTS}
+    namespace = make_namespace("crowd")
+    admitted = at_once(lambda _: ledger.reserve(namespace, Ask(uuid.uuid4(), 1, {"cpu": 1})).admitted)
+    assert (sum(map(bool, admitted)), reserved_in(namespace)["cpu"]) == (SLOTS, SLOTS)
+    assert (Reservation.objects.count(), Claim.objects.count()) == (SLOTS, THREADS - SLOTS)
+
+
+def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) -> None:
+    """Some of them give back and ask again meanwhile, one resizes."""
+    settings.DEFAULT_QUOTA = {"cpu": SLOTS}
+    Capacity.objects.create(resource="cpu", amount=SLOTS)
+    rooms = [make_namespace(f"crowd{number}") for number in range(3)]
+    Limit.objects.create(namespace=rooms[0], resource="cpu", amount=1, borrow=SLOTS)
+
+    def come_and_go(number: int) -> None:
+        asked = Ask(uuid.uuid4(), 1, {"cpu": 1})
+        held = ledger.reserve(rooms[number % 3], asked)
+        if held.admitted and number % 5 == 0:
+            ledger.resize(namespace=rooms[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
+        if number % 2 == 0:
+            ledger.release(job=asked.job, attempt=1)
+
+    at_once(come_and_go)
+    assert sum(reserved_in(room)["cpu"] for room in Namespace.objects.all()) <= SLOTS
+    held = Reservation.objects.filter(released=None).count()
+    assert held > 0
+    assert Stretch.objects.filter(ended=None).count() == held
+
+
+def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": SLOTS}
+    namespace, asked = make_namespace("crowd"), Ask(uuid.uuid4(), 1, {"cpu": 1})
+    verdicts = at_once(lambda _: ledger.reserve(namespace, asked).admitted)
+    assert all(verdicts)
+    assert (Reservation.objects.count(), Claim.objects.count()) == (1, 0)
+    assert sum(map(bool, at_once(lambda _: ledger.release(job=asked.job, attempt=1)))) == 1
