@@ -5,9 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import portal, report, runtime
+from bench import admission, portal, report, runtime
 
-LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {"P": portal.measure, "R": runtime.measure}
+LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {
+    "K": admission.measure,
+    "P": portal.measure,
+    "R": runtime.measure,
+}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 P1  ``make run`` on a fresh clone until the ready line, and the later starts.
 P2  ``POST jobs`` of the digits example until its first cost point can be read.
+P3  The first page of a list of 50,000 jobs (``bench.listing``).
 P4  Submissions a second, from several callers at once, each with its admission; on the embedded database.
 """
 
@@ -23,6 +24,7 @@ from typing import Any
 
 import httpx
 
+from bench import listing
 from bench.report import Row
 from jobs.examples import catalogue
 
@@ -48,6 +50,7 @@ def measure() -> list[Row]:
         _row("P1", "fresh clone, packages cached: seconds to ready", fresh.seconds_to_ready, FRESH_GOAL),
         _row("P1", f"later start, median of {ROUNDS}: seconds to ready", median(later), LATER_GOAL),
         _row("P2", f"POST to first cost point, median of {ROUNDS}: seconds", median(first_points), FIRST_POINT_GOAL),
+        *listing.measure(),
         Row(
             "P4", f"submissions by {CALLERS} callers: a second", round(rate, 1), f">= {RATE_GOAL:g}", rate >= RATE_GOAL
         ),

@@ -11,6 +11,7 @@ urlpatterns = [
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
     path("", include("rbac.urls")),
+    path("", include("quota.urls")),
     path("", include("jobs.urls")),
     path("api/v1/", include("rbac.api_urls")),
     path("api/v1/", include("quota.api_urls")),

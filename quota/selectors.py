@@ -9,11 +9,11 @@ from typing import Any, TypedDict
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from portal.common.time import now as wall_clock
 from quota import policy
-from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, hours, total
+from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
 from quota.models import Capacity, Claim, Limit, QuotaRequest, Reservation, Stretch
 from quota.words import Verdict, free_in, verdict
 from rbac.models import Namespace
@@ -246,3 +246,60 @@ def _grouped(found: list[Use], group: Callable[[Use], tuple[str, ...]], names: t
 def wishes(**filters: Any) -> QuerySet[QuotaRequest]:
     """Requests for more quota, ready to be shown."""
     return QuotaRequest.objects.filter(**filters).select_related("namespace", "asker", "answered_by")
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """Somebody in the queue, and what is told of it. ``verdict`` is None for one whose turn it is."""
+
+    claim: Claim
+    verdict: Verdict | None
+
+
+def queue_of(namespace: Namespace, now: datetime) -> list[Waiter]:
+    """What waits in a namespace, in the order in which it is looked at."""
+    looked_at = state(now, around=namespace)
+    found = policy.outlook(looked_at, now.timestamp())
+    rows = Claim.objects.filter(namespace=namespace).select_related("owner")
+    waiters = [Waiter(row, _told(row, looked_at, found)) for row in rows]
+    return sorted(waiters, key=lambda waiter: (waiter.verdict.before if waiter.verdict else -1, waiter.claim.since))
+
+
+def _told(row: Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict | None:
+    waiting = found.waiting.get((row.job, row.attempt))
+    return verdict_on(waiting.claim, looked_at, found) if waiting else None
+
+
+def overheld(namespace: Namespace) -> str:
+    """The sentence for limits below what is held; empty where there is none."""
+    limits, held = limits_of(namespace), reserved_in(namespace)
+    over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
+    if not over:
+        return ""
+    parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
+    return f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits."
+
+
+def rooms_at_a_glance() -> list[dict[str, Any]]:
+    """Every open namespace with what it holds of cores and GPUs, its limits, and how many attempts hold and wait; those
+    that hold most first."""
+    held: dict[int, list[Amounts]] = {}
+    for pk, amounts in Reservation.objects.filter(released=None).values_list("namespace_id", "amounts"):
+        held.setdefault(pk, []).append(amounts)
+    own: dict[int, dict[str, float | None]] = {}
+    for pk, resource, amount in Limit.objects.values_list("namespace_id", "resource", "amount"):
+        own.setdefault(pk, {})[resource] = amount
+    waiting = dict(Claim.objects.values_list("namespace_id").annotate(count=Count("pk")))
+    rows = []
+    for namespace in Namespace.objects.filter(closed=None).order_by("name"):
+        holding = held.get(namespace.pk, [])
+        rows.append(
+            {
+                "name": namespace.name,
+                "held": total(holding),
+                "limits": _with_defaults(own.get(namespace.pk, {})),
+                "running": len(holding),
+                "waiting": waiting.get(namespace.pk, 0),
+            }
+        )
+    return sorted(rows, key=lambda row: -row["held"]["cpu"])

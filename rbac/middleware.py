@@ -7,8 +7,14 @@ from datetime import datetime, timedelta
 
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
 
+from portal.common.errors import Forbidden
+from portal.common.http import answer_to
 from portal.common.time import now
+from rbac.administration import LOOKING
+from rbac.models import User
 
 _SEEN = "seen"
 # Between two writes of when a session was last seen: reading pages must not cost a write each.
@@ -31,3 +37,29 @@ class SeenMiddleware:
 
 def _is_stale(seen: str | None, at: datetime) -> bool:
     return seen is None or datetime.fromisoformat(seen) < at - _GRAIN
+
+
+class LookingMiddleware:
+    """While an admin looks at the portal as somebody else, ``request.impersonator`` is the admin, and nothing can be
+    changed. Comes after the sign-in of the session is known."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        looker = request.session.get(LOOKING) if SESSION_KEY in request.session else None
+        admin = User.objects.filter(pk=looker, is_superuser=True, is_active=True).first() if looker else None
+        request.impersonator = admin  # type: ignore[attr-defined]
+        if looker and admin is None:
+            request.session.flush()
+            return redirect("sign-in")
+        if admin and request.method not in ("GET", "HEAD", "OPTIONS") and request.path not in _ways_out():
+            return answer_to(request, Forbidden(f"You look at this as {request.user.get_username()!r}: {_LOOK_ONLY}"))
+        return self._get_response(request)
+
+
+_LOOK_ONLY = "nothing can be changed. Be yourself again first."
+
+
+def _ways_out() -> set[str]:
+    return {reverse(name) for name in ("end-looking", "sign-out", "language")}

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import path
 from django.views.i18n import set_language
 
-from rbac.views import namespaces, sessions, signing_in, tokens
+from rbac.views import admin, namespaces, sessions, signing_in, tokens
 
 urlpatterns = [
     path("sign-in", signing_in.sign_in, name="sign-in"),
@@ -41,6 +41,18 @@ urlpatterns = [
     path("n/<str:ns>/tokens", tokens.of_namespace, name="service-tokens"),
     path("n/<str:ns>/tokens/<uuid:token_id>/revoke", tokens.revoke_of_namespace, name="revoke-service-token"),
     path("n/<str:ns>/close", namespaces.close, name="close-namespace"),
+    path("admin/users", admin.users, name="admin-users"),
+    path("admin/users/<str:username>", admin.user, name="admin-user"),
+    path("admin/users/<str:username>/enable", admin.change_user, {"deed": "enable"}, name="enable-user"),
+    path("admin/users/<str:username>/disable", admin.change_user, {"deed": "disable"}, name="disable-user"),
+    path("admin/users/<str:username>/make-admin", admin.change_user, {"deed": "make-admin"}, name="make-admin"),
+    path("admin/users/<str:username>/no-admin", admin.change_user, {"deed": "no-admin"}, name="no-admin"),
+    path("admin/users/<str:username>/reset-password", admin.reset_password, name="admin-reset-password"),
+    path("admin/users/<str:username>/look", admin.begin_to_look, name="begin-to-look"),
+    path("admin/looking/end", admin.end_looking, name="end-looking"),
+    path("admin/namespaces", admin.namespaces, name="admin-namespaces"),
+    path("admin/audit", admin.audit_trail, name="admin-audit"),
+    path("admin/audit.csv", admin.audit_csv, name="admin-audit-csv"),
     # Refuses a ``next`` that is not ours; by POST only.
     path("language", set_language, name="language"),
 ]

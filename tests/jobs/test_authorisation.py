@@ -30,6 +30,9 @@ OWN_PAGE = "404 404 404 404 404 302"
 SIGNED_IN_PAGE = "200 200 200 200 200 302"
 MEMBERS_PAGE = "200 200 200 200 404 302"
 ADMIN = "422 403 403 403 403 401"
+ADMIN_PAGE = "200 403 403 403 403 302"
+ADMIN_DEED = "302 403 403 403 403 302"
+USER_DEEDS = ("enable", "disable", "make-admin", "no-admin", "reset-password", "look")
 AGENTS = "401 401 401 401 401 401"
 
 NS, JOB, INGEST = "api/v1/namespaces/<str:ns>", "api/v1/jobs/<uuid:job_id>", "ingest/v1/attempts/<uuid:attempt_id>"
@@ -70,6 +73,21 @@ TABLE = {
     "POST n/<str:ns>/tokens": "422 422 403 403 404 302",
     "POST n/<str:ns>/tokens/<uuid:token_id>/revoke": "404 404 403 403 404 302",
     "POST n/<str:ns>/close": "302 302 403 403 404 302",
+    "GET n/<str:ns>/quota": MEMBERS_PAGE,
+    "POST n/<str:ns>/quota/requests": "302 302 302 302 302 302",
+    "POST n/<str:ns>/quota/requests/<int:wish_id>/withdraw": OWN_PAGE,
+    # For admins alone; a form without a reason is refused in words
+    **{
+        f"GET admin/{page}": ADMIN_PAGE
+        for page in ("users", "namespaces", "audit", "audit.csv", "quotas", "quotas/requests")
+    },
+    "GET admin/users/<str:username>": "404 403 403 403 403 302",
+    **{f"POST admin/users/<str:username>/{deed}": ADMIN_DEED for deed in USER_DEEDS},
+    "POST admin/looking/end": "409 409 409 409 409 302",
+    "GET admin/quotas/of/<str:ns>": ADMIN_PAGE,
+    "POST admin/quotas/of/<str:ns>/limits": ADMIN_DEED,
+    "POST admin/quotas/capacity": ADMIN_DEED,
+    "POST admin/quotas/requests/<int:wish_id>": ADMIN_DEED,
     "GET n/<str:ns>/jobs": MEMBERS_PAGE,
     "GET n/<str:ns>/jobs/new": "200 200 200 403 404 302",
     "GET n/<str:ns>/jobs/<uuid:job_id>": MEMBERS_PAGE,

@@ -34,13 +34,24 @@ def borrower(backend: ObedientBackend, submit: Submit, settings) -> Job:
 
 
 def owner_waits(like: Job) -> Job:
-    return make_job(Namespace.objects.get(name="elsewhere"), make_user("owen"), spec=like.spec, changed=now())
+    return make_job(
+        Namespace.objects.get(name="elsewhere"),
+        make_user("owen"),
+        spec=like.spec,
+        digest=like.snapshot_id,
+        changed=now(),
+    )
+
+
+def sweeps() -> None:
+    """Before and after the time that the last words of replicas are waited for has passed."""
+    for seconds in (0, 1, 2, 13, 14, 15):
+        reconciler.sweep(now() + timedelta(seconds=seconds))
 
 
 def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job, backend: ObedientBackend) -> None:
     owner = owner_waits(borrower)
-    for _ in range(3):
-        reconciler.sweep(now())
+    sweeps()
     borrower.refresh_from_db()
     owner.refresh_from_db()
     assert (borrower.state, borrower.attempt, borrower.requeues) == ("QUEUED", 2, {"preempted": 1})
@@ -52,8 +63,7 @@ def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job,
 
 def test_it_says_what_it_waits_for_and_does_not_take_it_back(borrower: Job) -> None:
     owner = owner_waits(borrower)
-    for _ in range(6):
-        reconciler.sweep(now())
+    sweeps()
     borrower.refresh_from_db()
     owner.refresh_from_db()
     assert borrower.why.startswith("Waiting for quota. Needs 3.5 cpu; 1.5 of 5 are free on the platform")

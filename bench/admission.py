@@ -1,0 +1,52 @@
+"""K5: admissions a second with 15,000 queued jobs in 30 queues, the baseline shape of Kueue's own performance test.
+
+Every queue holds 350 small, 100 medium and 50 large jobs (1, 5 and 20 units for 0.2, 0.5 and 1 second), may hold 20
+units and borrow 100 more. Time is simulated: every 100 ms of it a decision is made about all that waits, and jobs end
+when their time is over. What counts is how long the decisions themselves take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from bench.report import Row
+from quota.policy import Claim, Holding, Room, Rules, State, outlook
+
+QUEUES, NOMINAL, BORROW = 30, 20, 100
+# (how many in a queue, units, seconds, priority)
+CLASSES = ((350, 1, 0.2, "low"), (100, 5, 0.5, "normal"), (50, 20, 1.0, "high"))
+TICK_SECONDS = 0.1
+# What Kueue decides a second on a real control plane, as its maintainers publish it.
+PEER, GOAL = 42.7, 200.0
+
+
+def measure() -> list[Row]:
+    rate = admissions_a_second()
+    case = f"admissions a second, {QUEUES} queues of {sum(count for count, *_ in CLASSES)}"
+    return [Row("K5", case, round(rate, 1), f">= {GOAL:g}", rate >= GOAL, PEER, round(rate / PEER, 2))]
+
+
+def admissions_a_second() -> float:
+    """How many jobs are admitted in a second of deciding, until the last has been."""
+    rooms = {f"q{number}": Room(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)}
+    waiting = {claim.key: claim for name in rooms for claim in _queue(name)}
+    held: dict[object, Holding] = {}
+    total, now, spent, rules = len(waiting), 10.0, 0.0, Rules(shortest_run=60)
+    while waiting:
+        held = {key: each for key, each in held.items() if each.until > now}
+        state = State(rooms, {"cpu": QUEUES * NOMINAL}, list(held.values()), list(waiting.values()))
+        begun = time.perf_counter()
+        granted = outlook(state, now, rules).granted
+        spent += time.perf_counter() - begun
+        for key in granted:
+            claim = waiting.pop(key)
+            held[key] = Holding(key, claim.room, claim.amounts, now, now + claim.length, claim.priority)
+        now += TICK_SECONDS
+    return total / spent
+
+
+def _queue(room: str) -> Iterator[Claim]:
+    for count, units, seconds, priority in CLASSES:
+        for number in range(count):
+            yield Claim(f"{room}-{units}-{number}", room, {"cpu": units}, number / 1000, seconds, priority)

@@ -1,0 +1,134 @@
+"""The admins' pages about quotas: who may use and uses what, capacity, limits with their history, wishes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.common.sentences import told
+from quota import selectors, services
+from quota.amounts import total
+from quota.forms import SHARED, SHOWN, amounts_in
+from quota.models import Limit, RequestState
+from quota.views import bars
+from rbac.models import Namespace
+from rbac.pages import attempt, user_of
+from rbac.trail import entries
+from rbac.views.admin import admins_only
+
+_MOST_ROWS = 200
+
+
+@require_safe
+@admins_only
+def overview(request: HttpRequest) -> HttpResponse:
+    """The platform's capacity, who holds what now, and every namespace's part."""
+    holders = selectors.holders()
+    capacity, held = selectors.capacity(), total(row.amounts for row in holders)
+    context = {
+        "shared": [
+            {"resource": name, "used": held[name], "limit": capacity.get(name), "part": _part(held, capacity, name)}
+            for name in SHARED
+        ],
+        "holders": holders[:_MOST_ROWS],
+        "rooms": selectors.rooms_at_a_glance(),
+        "open_wishes": selectors.wishes(state=RequestState.OPEN).count(),
+    }
+    return render(request, "admin/quotas.html", context)
+
+
+def _part(held: dict[str, float], capacity: dict[str, float], name: str) -> float:
+    return min(1.0, held[name] / capacity[name]) if capacity.get(name) else 0.0
+
+
+@require_POST
+@admins_only
+def set_capacity(request: HttpRequest) -> HttpResponse:
+    """How much the platform has for all."""
+
+    def deed() -> None:
+        services.set_capacity(
+            actor=user_of(request),
+            amounts=amounts_in(request.POST, SHARED),
+            reason=request.POST.get("reason", ""),
+            request=request,
+        )
+
+    attempt(request, deed, _("The capacity has been set."))
+    return redirect("admin-quotas")
+
+
+@require_safe
+@admins_only
+def namespace(request: HttpRequest, ns: str) -> HttpResponse:
+    """One namespace's limits, how they came about, and who uses them now."""
+    room = get_object_or_404(Namespace, name=ns, closed=None)
+    own = {row.resource: row for row in Limit.objects.filter(namespace=room)}
+    context: dict[str, Any] = {
+        "namespace": room,
+        "bars": bars(room),
+        "fields": [
+            {
+                "resource": name,
+                "own": getattr(own.get(name), "amount", None),
+                "borrow": getattr(own.get(name), "borrow", 0),
+            }
+            for name in SHOWN
+        ],
+        "lendable": SHARED,
+        "holders": selectors.holders(namespace=room),
+        "history": entries({"action": "quota.set", "namespace": ns})[:20],
+        "wishes": selectors.wishes(namespace=room).order_by("-asked")[:10],
+    }
+    return render(request, "admin/quota.html", context)
+
+
+@require_POST
+@admins_only
+def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
+    """Other limits; an empty field is the default. What is held stays held."""
+    room = get_object_or_404(Namespace, name=ns, closed=None)
+
+    def deed() -> None:
+        services.set_limits(
+            actor=user_of(request),
+            namespace=room,
+            limits=amounts_in(request.POST, SHOWN),
+            borrow=amounts_in(request.POST, SHARED, prefix="borrow."),
+            reason=request.POST.get("reason", ""),
+            request=request,
+        )
+
+    if attempt(request, deed, _("The limits have been set.")) and (over := selectors.overheld(room)):
+        messages.warning(request, told(over))
+    return redirect("admin-quota", ns=ns)
+
+
+@require_safe
+@admins_only
+def wishes(request: HttpRequest) -> HttpResponse:
+    """Requests for more: the open ones first, the oldest of them first; then what was answered lately."""
+    context = {
+        "open": selectors.wishes(state=RequestState.OPEN).order_by("asked")[:_MOST_ROWS],
+        "answered": selectors.wishes().exclude(state=RequestState.OPEN).order_by("-answered")[:50],
+    }
+    return render(request, "admin/quota_requests.html", context)
+
+
+@require_POST
+@admins_only
+def answer(request: HttpRequest, wish_id: int) -> HttpResponse:
+    """Approve or refuse one."""
+    approve = request.POST.get("answer") == "approve"
+
+    def deed() -> None:
+        reason = request.POST.get("reason", "")
+        services.answer(actor=user_of(request), request_id=wish_id, approve=approve, reason=reason, request=request)
+
+    attempt(request, deed, _("The request has been approved.") if approve else _("The request has been refused."))
+    return redirect("admin-quota-requests")

@@ -1,0 +1,40 @@
+"""Limits as people write them into a form: one field a resource, memory in GiB."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from portal.common.errors import ValidationFailed
+
+# What is asked for and shown on pages: nothing is counted as storage yet.
+SHOWN = ("cpu", "memory", "gpu", "jobs", "cpu_hours", "gpu_hours")
+SHARED = ("cpu", "memory", "gpu", "jobs")
+_GIB = 1024**3
+
+
+def amounts_in(form: Mapping[str, str], names: tuple[str, ...], prefix: str = "") -> dict[str, float | None]:
+    """The amount of each field that is there; None where it was left empty. Raises ValidationFailed."""
+    found, errors = {}, {}
+    for name in names:
+        text = form.get(prefix + name)
+        if text is None:
+            continue
+        try:
+            found[name] = _amount(name, text.strip())
+        except ValueError:
+            errors[prefix + name] = ["Write a number, such as 16 or 0.5; leave it empty for none."]
+    if errors:
+        raise ValidationFailed(errors)
+    return found
+
+
+def _amount(name: str, text: str) -> float | None:
+    if not text:
+        return None
+    number = float(text)
+    return round(number * _GIB) if name == "memory" else number
+
+
+def given(amounts: Mapping[str, float | None]) -> dict[str, float]:
+    """Without what was left empty."""
+    return {name: amount for name, amount in amounts.items() if amount is not None}

@@ -1,0 +1,106 @@
+"""The quota page of a namespace: what it may use, holds and used, what waits and why, and the wish for more."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.common.errors import ValidationFailed
+from portal.common.time import now
+from quota import selectors, services
+from quota.forms import SHOWN, amounts_in, given
+from quota.models import RequestState
+from rbac.access import may
+from rbac.models import Namespace
+from rbac.pages import attempt, enter, user_of
+from rbac.scopes import Scope
+
+_SPANS = {"day": 1, "week": 7, "month": 30}
+_MOST_ROWS = 50
+
+
+@never_cache
+@require_safe
+@login_required
+def page(request: HttpRequest, ns: str) -> HttpResponse:
+    """All about a namespace's quota. ``?span=`` is day, week or month: how far back hours are told."""
+    namespace = enter(request, ns, Scope.QUOTA_READ)
+    span = request.GET.get("span", "")
+    span = span if span in _SPANS else "week"
+    at = now()
+    wishes = selectors.wishes(namespace=namespace).order_by("-asked")
+    context = {
+        "namespace": namespace,
+        "bars": bars(namespace),
+        "queue": selectors.queue_of(namespace, at)[:_MOST_ROWS],
+        "holders": selectors.holders(namespace=namespace)[:_MOST_ROWS],
+        "spans": list(_SPANS),
+        "span": span,
+        "usage": selectors.usage(namespace, at - timedelta(days=_SPANS[span]), at),
+        "open_wish": wishes.filter(state=RequestState.OPEN).first(),
+        "answered": wishes.exclude(state=RequestState.OPEN)[:5],
+        "may_ask": may(request.user, Scope.JOB_WRITE, namespace),
+        "fields": SHOWN,
+    }
+    return render(request, "quota/page.html", context)
+
+
+def bars(namespace: Namespace) -> list[dict[str, Any]]:
+    """One row a resource: what is used of which limit, as amounts and as a part of one."""
+    quota = selectors.quota_of(namespace)
+    return [
+        {
+            "resource": name,
+            "used": quota["used"][name],
+            "limit": quota["limits"][name],
+            "borrow": quota["borrow"].get(name, 0),
+            "part": _part(quota["used"][name], quota["limits"][name]),
+        }
+        for name in SHOWN
+    ]
+
+
+def _part(used: float, limit: float | None) -> float:
+    if not limit:
+        return 1.0 if used and limit == 0 else 0.0
+    return min(1.0, used / limit)
+
+
+@login_required
+@require_POST
+def ask(request: HttpRequest, ns: str) -> HttpResponse:
+    """Leave a wish for other limits."""
+
+    def deed() -> None:
+        wanted = given(amounts_in(request.POST, SHOWN))
+        if not wanted:
+            raise ValidationFailed({"limits": ["Say of which resource you need how much."]})
+        services.ask_for_more(
+            actor=user_of(request),
+            namespace_name=ns,
+            limits=wanted,
+            reason=request.POST.get("reason", ""),
+            request=request,
+        )
+
+    attempt(request, deed, _("Your request has been sent to the admins."))
+    return redirect("quota", ns=ns)
+
+
+@login_required
+@require_POST
+def withdraw(request: HttpRequest, ns: str, wish_id: int) -> HttpResponse:
+    """Take one's own open wish back."""
+
+    def deed() -> None:
+        services.withdraw(actor=user_of(request), request_id=wish_id, request=request)
+
+    attempt(request, deed, _("The request has been withdrawn."))
+    return redirect("quota", ns=ns)

@@ -1,0 +1,194 @@
+"""The admins' pages about people and rooms, and the audit trail."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.common.errors import ValidationFailed
+from portal.common.paging import paginate
+from rbac import administration, trail
+from rbac.access import require_admin
+from rbac.models import Membership, Namespace, User
+from rbac.pages import attempt, user_of
+from rbac.signing_in import sessions_of
+
+View = Callable[..., HttpResponseBase]
+
+
+def admins_only(view: View) -> View:
+    """For signed-in admins of the platform; everybody else is told that it is theirs alone."""
+
+    @never_cache
+    @login_required
+    def guarded(request: HttpRequest, *args: Any, **values: Any) -> HttpResponseBase:
+        require_admin(user_of(request))
+        return view(request, *args, **values)
+
+    return guarded
+
+
+# --- Accounts --------------------------------------------------------------------------------------------------------
+@require_safe
+@admins_only
+def users(request: HttpRequest) -> HttpResponse:
+    """All accounts of people, by name; ``?q=`` looks in names and addresses."""
+    wanted = request.GET.get("q", "").strip()[:100]
+    rows = User.objects.filter(service_of=None)
+    if wanted:
+        rows = rows.filter(Q(username__icontains=wanted) | Q(email__icontains=wanted))
+    page = _page(request, rows, ("username",))
+    return render(request, "admin/users.html", {"page": page, "q": wanted})
+
+
+def _page(request: HttpRequest, rows: Any, order: tuple[str, ...]) -> dict[str, Any]:
+    query = {"cursor": request.GET.get("cursor", "")}
+    return dict(paginate(rows, query, order=order, render=lambda row: row))
+
+
+@require_safe
+@admins_only
+def user(request: HttpRequest, username: str) -> HttpResponse:
+    """One account, and what can be done to it."""
+    return _user(request, username)
+
+
+def _user(request: HttpRequest, username: str, password: str = "") -> HttpResponse:
+    person = administration.person_named(username)
+    context = {
+        "person": person,
+        "memberships": Membership.objects.filter(user=person, namespace__closed=None).select_related("namespace"),
+        "sessions": sessions_of(person).count(),
+        "entries": trail.entries({"target": username})[:20],
+        "password": password,
+    }
+    return render(request, "admin/user.html", context)
+
+
+_DONE = {
+    "enable": _("The account is open again."),
+    "disable": _("The account is closed; all its sessions have ended."),
+    "make-admin": _("The account is an admin of the platform now."),
+    "no-admin": _("The account is no admin any more."),
+}
+
+
+@require_POST
+@admins_only
+def change_user(request: HttpRequest, username: str, deed: str) -> HttpResponse:
+    """Open or close an account, make it an admin or no longer one."""
+    fields: dict[str, Any] = {"actor": user_of(request), "username": username, "request": request}
+    fields["reason"] = request.POST.get("reason", "")
+
+    def do() -> None:
+        if deed in ("enable", "disable"):
+            administration.set_active(active=deed == "enable", **fields)
+        else:
+            administration.set_admin(admin=deed == "make-admin", **fields)
+
+    attempt(request, do, _DONE[deed])
+    return redirect("admin-user", username=username)
+
+
+@require_POST
+@admins_only
+def reset_password(request: HttpRequest, username: str) -> HttpResponse:
+    """A new password, shown in the answer and nowhere else."""
+    made: list[str] = []
+
+    def do() -> None:
+        reason = request.POST.get("reason", "")
+        made.append(
+            administration.reset_password(actor=user_of(request), username=username, reason=reason, request=request)
+        )
+
+    if attempt(request, do, _("The password has been reset.")):
+        return _user(request, username, made[0])
+    return redirect("admin-user", username=username)
+
+
+@require_POST
+@admins_only
+def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
+    """See the portal as that account sees it."""
+
+    def do() -> None:
+        administration.begin_to_look(
+            actor=user_of(request), username=username, reason=request.POST.get("reason", ""), request=request
+        )
+
+    done = attempt(request, do, _("You see the portal as this account does; nothing can be changed."))
+    return redirect("home") if done else redirect("admin-user", username=username)
+
+
+@require_POST
+@login_required
+def end_looking(request: HttpRequest) -> HttpResponse:
+    """Be oneself again."""
+    return redirect("admin-user", username=administration.end_looking(request))
+
+
+# --- Namespaces ------------------------------------------------------------------------------------------------------
+@require_safe
+@admins_only
+def namespaces(request: HttpRequest) -> HttpResponse:
+    """All open namespaces, by name, with how many members each has; ``?q=`` looks in names."""
+    wanted = request.GET.get("q", "").strip()[:100]
+    rows = Namespace.objects.filter(closed=None, name__icontains=wanted).annotate(people=Count("memberships"))
+    page = _page(request, rows.select_related("personal_of"), ("name",))
+    return render(request, "admin/namespaces.html", {"page": page, "q": wanted})
+
+
+# --- The trail -------------------------------------------------------------------------------------------------------
+@require_safe
+@admins_only
+def audit_trail(request: HttpRequest) -> HttpResponse:
+    """What was done, newest first, filtered by the address."""
+    filters, error = trail.filters_in(request.GET), ""
+    try:
+        page = _page(request, trail.entries(filters), ("-at", "-id"))
+    except ValidationFailed as refused:
+        page, error = {"results": [], "next": None}, refused.detail
+    context = {"page": page, "filters": filters, "address": trail.address(filters), "error": error}
+    return render(request, "admin/audit.html", context)
+
+
+@require_safe
+@admins_only
+def audit_csv(request: HttpRequest) -> StreamingHttpResponse:
+    """The same as a file; all rows that the filters let through, written as they are read."""
+    rows = trail.entries(trail.filters_in(request.GET)).iterator(chunk_size=500)
+    answer = StreamingHttpResponse(_csv(rows), content_type="text/csv; charset=utf-8")
+    answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
+    return answer
+
+
+class _Echo:
+    """What a csv.writer writes into, which hands each line back."""
+
+    def write(self, line: str) -> str:
+        return line
+
+
+def _csv(rows: Any) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield writer.writerow(trail.COLUMNS)
+    for row in rows:
+        yield writer.writerow([_harmless(cell) for cell in trail.cells(row)])
+
+
+def _harmless(cell: Any) -> str:
+    """A cell that a spreadsheet does not take for a formula."""
+    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, sort_keys=True)
+    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text

@@ -1,0 +1,182 @@
+"""The quota page, requests for more, and the admins' pages about quotas."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+
+from quota import ledger
+from quota.ledger import Ask
+from quota.models import Capacity, Limit, QuotaRequest
+from quota.selectors import limits_of
+from rbac.models import AuditEntry
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+GIB = 1024**3
+
+
+@pytest.fixture(autouse=True)
+def _small(settings: Any) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 8}
+
+
+def hold(personas: Personas, cpu: float, label: str = "digits") -> ledger.Verdict:
+    asked = Ask(uuid.uuid4(), 1, {"cpu": cpu, "jobs": 1}, label=label, owner=personas.developer)
+    return ledger.reserve(personas.namespace, asked)
+
+
+def said(answer: Any) -> list[str]:
+    return [str(message) for message in get_messages(answer.wsgi_request)]
+
+
+def post(personas: Personas, name: str, path: str, **fields: str) -> Any:
+    return personas.client(name).post(path, fields)
+
+
+# --- For everyone ----------------------------------------------------------------------------------------------------
+def test_the_page_tells_what_is_used_what_waits_and_why(personas: Personas) -> None:
+    hold(personas, 3, "runs")
+    hold(personas, 2, "waits")
+    answer = personas.client("viewer").get("/n/team/quota")
+    page = answer.content.decode()
+    assert "3 / 4" in page
+    assert "Needs 2 cpu; 1 of 4 are free in `team`" in page
+    assert [row.label for row in answer.context["holders"]] == ["runs"]
+    assert [waiter.claim.label for waiter in answer.context["queue"]] == ["waits"]
+
+
+def test_the_page_tells_hours_by_user(personas: Personas) -> None:
+    hold(personas, 3)
+    for span in ("day", "week", "month", "century"):
+        usage = personas.client("viewer").get("/n/team/quota", {"span": span}).context["usage"]
+        assert [row["username"] for row in usage.users] == ["developer"]
+
+
+def test_the_page_costs_the_same_however_many_wait(personas: Personas, django_assert_max_num_queries: Any) -> None:
+    for _ in range(30):
+        hold(personas, 1)
+    with django_assert_max_num_queries(40):
+        personas.client("viewer").get("/n/team/quota")
+
+
+def test_whoever_may_submit_may_ask_for_more(personas: Personas) -> None:
+    answer = post(
+        personas, "developer", "/n/team/quota/requests", cpu="32", memory="1.5", gpu="", reason="A big model."
+    )
+    wish = QuotaRequest.objects.get()
+    assert (wish.limits, wish.state) == ({"cpu": 32, "memory": int(1.5 * GIB)}, "open")
+    assert said(answer) == ["Your request has been sent to the admins."]
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"cpu": "lots", "reason": "x"}, "Write a number, such as 16 or 0.5; leave it empty for none."),
+        ({"cpu": "-1", "reason": "x"}, "A limit cannot be below zero."),
+        ({"cpu": "nan", "reason": "x"}, "Write a number, or null for the default."),
+        ({"gpu": "0.5", "reason": "x"}, "Write a whole number."),
+        ({"reason": "x"}, "Say of which resource you need how much."),
+        ({"cpu": "8", "reason": " "}, "Say why, in 1 to 500 characters; it is kept in the trail."),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused_in_words(personas: Personas, fields: dict[str, str], told: str) -> None:
+    assert said(post(personas, "developer", "/n/team/quota/requests", **fields)) == [told]
+    assert not QuotaRequest.objects.exists()
+
+
+def test_one_wish_at_a_time(personas: Personas) -> None:
+    for _ in range(2):
+        answer = post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
+    assert said(answer)[-1].startswith("A request of this namespace is open already.")
+
+
+def test_a_wish_can_be_withdrawn_by_who_left_it(personas: Personas) -> None:
+    post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
+    wish = QuotaRequest.objects.get()
+    path = f"/n/team/quota/requests/{wish.pk}/withdraw"
+    assert post(personas, "owner", path).status_code == 404
+    post(personas, "developer", path)
+    wish.refresh_from_db()
+    assert wish.state == "withdrawn"
+
+
+# --- For admins ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("answer", "limit"), [("approve", 8), ("refuse", 4)])
+def test_an_answered_wish_sets_the_limits_or_leaves_them(personas: Personas, answer: str, limit: float) -> None:
+    post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
+    path = f"/admin/quotas/requests/{QuotaRequest.objects.get().pk}"
+    post(personas, "admin", path, answer=answer, reason="It is free.")
+    assert limits_of(personas.namespace)["cpu"] == limit
+    wish = QuotaRequest.objects.get()
+    assert (wish.answered_by, wish.answer) == (personas.admin, "It is free.")
+    assert said(post(personas, "admin", path, answer=answer, reason="Again."))[-1].startswith("This request has been")
+
+
+def test_limits_are_set_with_a_reason_and_have_a_history(personas: Personas) -> None:
+    path = "/admin/quotas/of/team/limits"
+    post(personas, "admin", path, cpu="6", memory="2", **{"borrow.cpu": "3"}, reason="A larger team.")
+    row = Limit.objects.get(resource="cpu")
+    assert (row.amount, row.borrow) == (6, 3)
+    page = personas.client("admin").get("/admin/quotas/of/team")
+    assert [entry.reason for entry in page.context["history"]] == ["A larger team."]
+
+
+def test_an_empty_field_goes_back_to_the_default(personas: Personas) -> None:
+    for cpu in ("6", ""):
+        post(personas, "admin", "/admin/quotas/of/team/limits", cpu=cpu, reason="Try.")
+    assert (limits_of(personas.namespace)["cpu"], Limit.objects.count()) == (4, 0)
+
+
+def test_a_limit_below_what_is_held_says_what_happens(personas: Personas) -> None:
+    hold(personas, 3)
+    answer = post(personas, "admin", "/admin/quotas/of/team/limits", cpu="1", reason="Less.")
+    assert said(answer)[-1] == (
+        "Running jobs hold more than that now: 3 cpu (limit 1). They keep it; nothing new starts until it fits."
+    )
+
+
+@pytest.mark.parametrize("fields", [{"cpu": "-1"}, {"cpu": "6", "gpu": "lots"}, {"cpu": "6", "reason": ""}])
+def test_limits_that_cannot_be_change_nothing(personas: Personas, fields: dict[str, str]) -> None:
+    post(personas, "admin", "/admin/quotas/of/team/limits", **{"reason": "Why not.", **fields})
+    assert not Limit.objects.exists()
+    assert not AuditEntry.objects.filter(action="quota.set").exists()
+
+
+def test_the_capacity_of_the_platform_is_set_and_shown(personas: Personas) -> None:
+    post(personas, "admin", "/admin/quotas/capacity", cpu="64", gpu="", reason="A new rack.")
+    assert dict(Capacity.objects.values_list("resource", "amount")) == {"cpu": 64}
+    hold(personas, 3, "runs")
+    page = personas.client("admin").get("/admin/quotas").content.decode()
+    assert "3 / 64" in page
+    assert "runs" in page
+
+
+# --- By HTTP ---------------------------------------------------------------------------------------------------------
+def test_a_wish_by_http_from_asking_to_approval(personas: Personas) -> None:
+    body = {"limits": {"cpu": 8}, "reason": "More."}
+    path = "/api/v1/namespaces/team/quota/requests"
+    made = personas.client("developer").post(path, body, content_type="application/json")
+    assert (made.status_code, made.json()["state"]) == (201, "open")
+    admin = personas.client("admin")
+    (listed,) = admin.get("/api/v1/quota-requests", {"state": "open"}).json()["results"]
+    answer = {"approve": True, "reason": "Yes."}
+    closed = admin.post(f"/api/v1/quota-requests/{listed['id']}", answer, content_type="application/json").json()
+    assert (closed["state"], closed["answered_by"], limits_of(personas.namespace)["cpu"]) == ("approved", "root", 8)
+
+
+def test_usage_by_http(personas: Personas) -> None:
+    hold(personas, 3)
+    body = personas.client("viewer").get("/api/v1/namespaces/team/usage", {"days": "7"}).json()
+    assert [(row["name"], row["username"]) for row in body["jobs"]] == [("digits", "developer")]
+    assert personas.client("viewer").get("/api/v1/namespaces/team/usage", {"days": "0"}).status_code == 422
+
+
+def test_the_capacity_by_http(personas: Personas) -> None:
+    admin = personas.client("admin")
+    for cpu in (64, None):
+        body = {"capacity": {"cpu": cpu}, "reason": "A new rack."}
+        assert admin.put("/api/v1/capacity", body, content_type="application/json").json()["capacity"]["cpu"] == cpu
