@@ -73,6 +73,11 @@ def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     return quota.preview(namespace, planner.amounts(spec), length=_longest(spec), priority=spec.priority)
 
 
+def can_ever_start(namespace: Namespace, spec: JobSpec) -> Verdict:
+    """Whether the job would be admitted if nothing else ran."""
+    return quota.if_alone(namespace, planner.amounts(spec), length=_longest(spec))
+
+
 def _longest(spec: JobSpec) -> float:
     """How long an attempt can hold its quota, in seconds: its time, and that of its stopping."""
     return spec.timeout.total_seconds() + settings.STOP_GRACE_SECONDS + _DRAIN_SECONDS

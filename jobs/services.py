@@ -93,7 +93,7 @@ def _checked_key(key: str | None) -> str | None:
 
 
 def _refuse_what_never_fits(namespace: Namespace, spec: JobSpec) -> None:
-    verdict = effects.quota_verdict(namespace, spec)
+    verdict = effects.can_ever_start(namespace, spec)
     if verdict.never:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypedDict
 from uuid import UUID
@@ -203,6 +203,15 @@ def preview(
     looked_at = policy.State(before.rooms, before.capacity, before.held, [*before.waiting, asked])
     found = policy.outlook(looked_at, at.timestamp())
     return Verdict(admitted=True) if asked.key in found.granted else verdict_on(asked, looked_at, found)
+
+
+def if_alone(namespace: Namespace, amounts: Amounts, *, length: float) -> Verdict:
+    """What would be decided if nothing else ran or waited, and the month had just begun: whether it can ever start."""
+    (room,) = _rooms({namespace.pk}, [], wall_clock())
+    asked = policy.Claim("alone", namespace.name, amounts, 0.0, length)
+    looked_at = policy.State({room.name: replace(room, spent={})}, capacity(), (), [asked])
+    found = policy.outlook(looked_at, 0.0)
+    return Verdict(admitted=True) if found.granted else verdict_on(asked, looked_at, found)
 
 
 def recall_of(job: UUID, attempt: int) -> str:

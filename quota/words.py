@@ -103,8 +103,8 @@ def _never(waiting: Waiting, room: Room, short: list[_Shortage]) -> str:
 
 
 def _beyond(item: _Shortage) -> str:
-    limit = "the limit on the platform is" if item.where == _PLATFORM else f"the limit{item.where} is"
-    return f"Needs {in_words(item.resource, item.needed)}; {limit} {in_words(item.resource, item.limit)}"
+    limit = "the limit on the platform is " if item.where == _PLATFORM else f"the limit{item.where} is "
+    return f"Needs {in_words(item.resource, item.needed)}; {limit}{in_words(item.resource, item.limit)}"
 
 
 def _too_little(waiting: Waiting, room: Room, short: list[_Shortage]) -> str:

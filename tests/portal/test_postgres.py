@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Those that lean most on locks, JSON, raw SQL and ordering.
 AGAIN = (
     "tests/rbac/test_audit.py",
-    "tests/quota",
+    "tests/quota/test_ledger.py",
+    "tests/quota/test_crowd.py",
     "tests/jobs/test_services.py",
     "tests/jobs/streams/test_store.py",
     "tests/portal/test_paging.py",
@@ -21,10 +22,11 @@ AGAIN = (
 
 
 @pytest.mark.postgres
+@pytest.mark.timeout(400)
 def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:
     environment = {**os.environ, "REGATTA_DATABASE_URL": postgres, "REGATTA_DATA_DIR": str(tmp_path)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     left_out = "not (postgres or browser or processes or etcd)"
     command = [sys.executable, "-m", "pytest", "-m", left_out, "-p", "no:cacheprovider", *AGAIN]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=380)
     assert done.returncode == 0, done.stdout[-6000:]
