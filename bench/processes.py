@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 
 ROUNDS = 5
+# The accelerator takes over some time after the start; until then its compiler works beside the steps.
+WARM_UP_SECONDS = 5.0
 
 Process = subprocess.Popen[str]
 Group = Sequence[Process]
@@ -66,10 +69,16 @@ def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
 
 def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
     """The median of each group; the groups take turns."""
+    _warm_up(groups)
     taken: dict[str, list[float]] = {name: [] for name in groups}
-    for number in range(ROUNDS + 1):
+    for _ in range(ROUNDS):
         for name, group in groups.items():
-            seconds = max(spent for spent, _digest in make_steps(group, steps if number else 1))
-            if number:  # the first round warms up
-                taken[name].append(seconds)
+            taken[name].append(max(spent for spent, _digest in make_steps(group, steps)))
     return {name: median(values) for name, values in taken.items()}
+
+
+def _warm_up(groups: Mapping[str, Group]) -> None:
+    begun = time.monotonic()
+    while time.monotonic() - begun < WARM_UP_SECONDS:
+        for group in groups.values():
+            make_steps(group, 1)
