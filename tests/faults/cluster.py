@@ -27,7 +27,7 @@ from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
 from tests.etcd_server import EtcdServer
 from tests.faults import datasets
-from tests.faults.history import Event, Reader, Recorder
+from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
 from tests.faults.proxy import Proxy
 from tests.runtime.agent.ingest_server import IngestServer
 
@@ -37,10 +37,6 @@ PREFIX = contract.attempt_prefix(JOB, ATTEMPT)
 # Long enough for a machine that is busy with other tests; shorter where a test waits for a lease to run out.
 LEASE_SECONDS, SHORT_LEASE_SECONDS = 8.0, 3.0
 PATIENCE_SECONDS = 100.0
-
-# For the processes: where their history goes, as whom, through which proxy they connect, where they crash.
-HISTORY, WHO = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
-PROXY, CRASH_AT = "REGATTA_FAULTS_PROXY", "REGATTA_FAULTS_CRASH_AT"
 
 
 @dataclass
@@ -319,7 +315,8 @@ class Cluster:
 
     # --- Ending ------------------------------------------------------------------------------------------------------
     def finish(self, seconds: float = PATIENCE_SECONDS) -> list[Event]:
-        """Wait until the job is done; the whole history."""
+        """Wait until the job is done, with nothing more to fear; the whole history."""
+        (self.histories / ENOUGH).touch()
         self.until(self._done, "the job is done", seconds)
         for name in self.lives:
             if not self.life(name).ended:

@@ -15,6 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# For the processes: where their history goes, as whom, through which proxy they connect, where they crash.
+HISTORY, WHO = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
+PROXY, CRASH_AT = "REGATTA_FAULTS_PROXY", "REGATTA_FAULTS_CRASH_AT"
+# A file beside the histories: no fault comes any more, and the work may be done quickly.
+ENOUGH = "enough"
+
 
 @dataclass(frozen=True)
 class Event:

@@ -30,7 +30,8 @@ import numpy as np
 from runtime.checkpoint.meta import Meta
 from runtime.coordination.base import Listing, Versioned
 from runtime.master.ledger import Ledger
-from runtime.master.queue import Entry, Saved, Status
+from runtime.master.messages import Trainer
+from runtime.master.state import Entry, Saved, Status
 from runtime.master.table import TaskTable
 from tests.faults.history import Event, of_kind
 
@@ -143,15 +144,18 @@ def states_of_the_queue(events: Iterable[Event]) -> list[Saved]:
 def dispatches_are_unique(events: Iterable[Event], states: Sequence[Saved]) -> Violations:
     """I3."""
     committed, found = set(), []
-    last: dict[int, tuple[int, object]] = {}
+    given: dict[int, dict[int, Trainer]] = defaultdict(dict)
+    highest: dict[int, int] = defaultdict(int)
     for state in states:
         for task, entry in enumerate(state.entries):
-            if entry.status is Status.PENDING and entry.trainer:
-                committed.add((entry.pass_id, task, entry.epoch, entry.trainer.index))
-                before = last.get(task)
-                if before and (entry.epoch < before[0] or (entry.epoch == before[0] and entry.trainer != before[1])):
-                    found.append(f"task {task} was given as epoch {entry.epoch} to {entry.trainer} after {before}")
-                last[task] = (entry.epoch, entry.trainer)
+            for epoch, trainer in _dispatches(entry):
+                committed.add((entry.pass_id, task, epoch, trainer.index))
+                fresh = epoch not in given[task] and epoch <= max(given[task], default=0)
+                if fresh or given[task].setdefault(epoch, trainer) != trainer:
+                    found.append(f"task {task} was given as epoch {epoch} to {trainer} after {given[task]}")
+            if max(entry.epoch, entry.latest) < highest[task]:
+                found.append(f"the epoch of task {task} fell from {highest[task]} to {entry.epoch}")
+            highest[task] = max(entry.epoch, entry.latest)
     holders: dict[tuple[int, int, int], str] = {}
     for event in of_kind(events, "got"):
         key = (event["pass_id"], event["task"], event["epoch"])
@@ -160,6 +164,14 @@ def dispatches_are_unique(events: Iterable[Event], states: Sequence[Saved]) -> V
         if (*key, _index(event.who)) not in committed:
             found.append(f"{event.who} got {key}, which was not committed")
     return found
+
+
+def _dispatches(entry: Entry) -> Sequence[tuple[int, Trainer]]:
+    """Who has a task as what epoch; two do near the end of a pass."""
+    if entry.status is not Status.PENDING or entry.trainer is None:
+        return ()
+    first = (entry.epoch, entry.trainer)
+    return sorted((first, (entry.rival.epoch, entry.rival.trainer))) if entry.rival else (first,)
 
 
 def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
@@ -205,7 +217,7 @@ def acknowledged_is_kept(events: Iterable[Event], states: Sequence[Saved]) -> Vi
         ]
         # The last task of a pass may be given again, in the next, by the transaction that finishes it.
         committed = True in kept or course[since + len(rest) :]
-        if not committed or any(entry.epoch != epoch for _state, entry in rest) or False in kept[_first(kept) :]:
+        if not committed or False in kept[_first(kept) :]:
             found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and is lost")
     return found
 
@@ -243,14 +255,18 @@ def _life(who: str) -> int:
 
 
 def steps_count_once(events: Iterable[Event]) -> Violations:
-    """I7. A server that goes on from a checkpoint goes back to its version: what came after it may come again."""
+    """I7. A server that comes back, from a checkpoint or with a trainer's values, goes back to their version: what came
+    after it may come again."""
     found = []
     for server, deeds in _servers(events).items():
         made: list[tuple[int, set[tuple[int, int]]]] = [(0, set())]
+        before, life = made, 0  # what the earlier lives had made
         for event in deeds:
-            if event.kind in ("initialised", "restored"):
+            if _life(event.who) != life:
+                before, life = made, _life(event.who)
+            if event.kind in ("initialised", "restored", "reseeded"):
                 version = event["version"]
-                made = [some for some in made if some[0] <= version]
+                made = [some for some in before if some[0] <= version]
                 if made[-1][0] < version:
                     found.append(f"server {server} went on from version {version}, which was never made")
                     made.append((version, set()))
@@ -260,7 +276,7 @@ def steps_count_once(events: Iterable[Event]) -> Violations:
                     found.append(f"server {server} made version {event['version']} after {made[-1][0]} of {steps}")
                 twice = steps & set().union(*(some for _version, some in made))
                 found += [f"server {server} applied {step} a second time" for step in sorted(twice)]
-                made.append((event["version"], steps))
+                made = [*made, (event["version"], steps)]
     return found
 
 
@@ -337,6 +353,8 @@ def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
             present.take(event)
             if event.kind == "begin_pass":
                 clocks[event["trainer"]] = min(clocks.values(), default=0)
+            elif event.kind == "reseeded":
+                clocks = {index: event["clocks"].get(str(index), clock) for index, clock in clocks.items()}
             clocks = {index: clock for index, clock in clocks.items() if index in present.inside}
             if event.kind == "applied":
                 for step in event["steps"]:
@@ -365,7 +383,7 @@ class _Account:
 
 
 def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
-    """I10, with SGD and a learning rate of 1. ``mode``: sync (also for m_of_n), async or ssp."""
+    """I10, with SGD and a learning rate of 1. ``mode``: sync, m_of_n, async or ssp."""
     found, seen = [], defaultdict[tuple[int, int], list[_Account]](list)
     for server, deeds in _servers(events).items():
         made = {0: _Account()}
@@ -378,7 +396,7 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
             version = event.facts.get("version", 0)
             if event.kind == "initialised":
                 made = {0: _Account(Fraction(event["balance"]))}
-            elif event.kind == "restored" and not made.get(version, _Account()).is_at(event["balance"]):
+            elif event.kind in ("restored", "reseeded") and not made.get(version, _Account()).is_at(event["balance"]):
                 found.append(f"server {server} restored {event['balance']} as version {version}: {made.get(version)}")
             elif event.kind == "applied":
                 made[version] = made.get(version - 1, _Account()).withdraw(shares.of(event))
@@ -386,7 +404,7 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
                     found.append(f"server {server} is at {event['balance']} in version {version}: {made[version]}")
             if version in made:
                 seen[server, version].append(made[version])
-    return found + _wrong_pulls(events, seen, range(1) if mode != "sync" else range(len(_servers(events))))
+    return found + _wrong_pulls(events, seen, range(len(_servers(events)) if mode == "sync" else 1))
 
 
 def _wrong_pulls(
@@ -415,10 +433,12 @@ class _Shares:
             gone = {int(index) for index, inc in self._live.items() if event["live"].get(index) != inc}
             self._live = event["live"]
             self._samples = {index: samples for index, samples in self._samples.items() if index not in gone}
+        elif event.kind == "reseeded":
+            self._samples = {int(index): samples for index, samples in event["samples"].items()}
 
     def of(self, event: Event) -> Fraction:
         steps = event["steps"]
-        if self._mode == "sync":
+        if self._mode in ("sync", "m_of_n"):
             total = sum(step["samples"] for step in steps)
             return sum((Fraction(step["amount"]) * step["samples"] / total for step in steps if total), Fraction(0))
         (step,) = steps

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.processes]
 
 @pytest.mark.parametrize(("mode", "others_go_on"), [("sync", False), ("async", True)])
 def test_partition_trainer(job, mode, others_go_on):
-    cluster = job(mode=mode, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.01"})
+    cluster = job(mode=mode, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 5, "trainer-0")
     edges = [cluster.wires["trainer-0"][server] for server in ("pserver-0", "master-0")]
     for edge in edges:
@@ -31,7 +31,7 @@ def test_partition_trainer(job, mode, others_go_on):
 
 
 def test_partition_pserver(job):
-    cluster = job(pservers=2, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.01"})
+    cluster = job(pservers=2, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 10)
     edges = [cluster.wires[trainer]["pserver-1"] for trainer in ("trainer-0", "trainer-1")]
     for edge in edges:
@@ -47,7 +47,7 @@ def test_partition_pserver(job):
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_asymmetric_partition(job, mode):
     """What is sent arrives, and the answers do not. Asked again, nothing counts twice."""
-    cluster = job(mode=mode, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.01"})
+    cluster = job(mode=mode, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 5, "trainer-0")
     edge = cluster.wires["trainer-0"]["pserver-0"]
     edge.cut(DOWN)
@@ -85,7 +85,7 @@ def test_slow_trainer(job, mode):
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_corrupt_frame(job, direction):
     """A flipped bit is found, whatever it hits; what it was part of is sent again."""
-    cluster = job(tasks=40, variables={"REGATTA_FAULTS_FAR": "yes", "REGATTA_FAULTS_PAUSE": "0.01"})
+    cluster = job(tasks=40, variables={"REGATTA_FAULTS_FAR": "yes", "REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 3, "trainer-0")
     edge = cluster.wires["trainer-0"]["pserver-0"]
     for number in range(4):

@@ -11,12 +11,12 @@ from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
 
-@pytest.fixture
-def running(job, etcd):
-    """A synchronous job on etcd in the middle of its work, with checkpoints."""
+@pytest.fixture(params=["sync"])
+def running(request, job, etcd):
+    """A job on etcd in the middle of its work, with checkpoints."""
     cluster = job(
-        etcd, tasks=80, passes=2, checkpoint_seconds=0.05, lease=SHORT_LEASE_SECONDS,
-        variables={"REGATTA_FAULTS_PAUSE": "0.01"},
+        etcd, mode=request.param, tasks=80, passes=2, checkpoint_seconds=0.05, lease=SHORT_LEASE_SECONDS,
+        variables={"REGATTA_FAULTS_PAUSE": "0.1"},
     )  # fmt: skip
     cluster.await_count("recorded", 3)
     return cluster
@@ -47,7 +47,8 @@ def test_preempt_master_term(running):
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
-    assert "goes on from version" in running.portal.said("pserver-0.2")
+    assert "is back after" in running.portal.said("pserver-0.2")
+    assert len(running.lives["trainer-0"]) == 1, "its trainers wait for it"
 
 
 def test_preempt_pserver_term(running):
@@ -57,7 +58,7 @@ def test_preempt_pserver_term(running):
     last = max(event["version"] for event in running.history() if event.kind == "applied")
     running.start("pserver-0")
     judge(running)
-    assert f"goes on from version {last}." in running.portal.said("pserver-0.2")
+    assert f"at version {last}, from its checkpoint." in running.portal.said("pserver-0.2")
 
 
 def test_preempt_trainer_kill(running):
@@ -77,9 +78,10 @@ def test_preempt_trainer_term(running):
     assert len(running.lives["trainer-1"]) == len(running.lives["pserver-0"]) == 1
 
 
+@pytest.mark.parametrize("running", ["async"], indirect=True)
 def test_kill_all_then_restart(running):
     """Every process and every agent at once: the leases run out, and the job resumes."""
     running.kill_all()
     judge(running)
     assert all(len(lives) >= 2 for lives in running.lives.values())
-    assert "goes on from version" in "".join(running.portal.said(life.who) for life in running.lives["pserver-0"])
+    assert "from its checkpoint." in "".join(running.portal.said(life.who) for life in running.lives["pserver-0"])

@@ -10,7 +10,7 @@ from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster, Life
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
-SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.02"}
+SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
 
 
 def await_expiry(cluster: Cluster, name: str) -> None:
@@ -31,7 +31,7 @@ def test_zombie_pserver_stop_cont(job, etcd):
         passes=2,
         checkpoint_seconds=0.05,
         lease=SHORT_LEASE_SECONDS,
-        variables={"REGATTA_FAULTS_PAUSE": "0.01"},
+        variables={"REGATTA_FAULTS_PAUSE": "0.1"},
     )
     cluster.await_count("recorded", 2)
     zombie = cluster.freeze("pserver-0")
@@ -66,7 +66,7 @@ def test_two_masters(job, etcd):
     """The first stands still, the second takes over, the first comes back and may not say anything any more."""
     cluster = job(
         etcd, workload="queue", pservers=0, masters=2, trainers=3, tasks=50, passes=8, lease=SHORT_LEASE_SECONDS,
-        variables={"REGATTA_FAULTS_PAUSE": "0.02"},
+        variables={"REGATTA_FAULTS_PAUSE": "0.1"},
     )  # fmt: skip
     cluster.until(lambda: len(cluster.members()) == 5, "all are there")
     first = min(("master-0", "master-1"), key=lambda name: cluster.member(name).incarnation)
@@ -82,7 +82,7 @@ def test_two_masters(job, etcd):
 
 
 def test_two_pservers_same_index(job, etcd):
-    cluster = job(etcd, tasks=60, checkpoint_seconds=0.05, variables={"REGATTA_FAULTS_PAUSE": "0.01"})
+    cluster = job(etcd, tasks=60, checkpoint_seconds=0.05, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("recorded", 2)
     first = cluster.life("pserver-0")
     second = cluster.start("pserver-0", **{contract.LIFE: "1"})

@@ -34,7 +34,7 @@ def of_parameters(cluster: Cluster, events: Sequence[Event]) -> Violations:
         *invariants.steps_count_once(events),
         *(invariants.rounds_are_of_members(events, mode.quorum) if rounds else ()),
         *(invariants.nobody_runs_ahead(events, mode.number) if mode.kind == SSP else ()),
-        *invariants.accounts_balance(events, SYNC if rounds else mode.kind),
+        *invariants.accounts_balance(events, mode.kind),
         *invariants.steps_meet_one_incarnation(events),
         *invariants.all_agree_in_the_end(events),
     ]

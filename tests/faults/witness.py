@@ -12,7 +12,7 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from runtime.checkpoint.meta import Book, Entry
 from runtime.pserver import __main__ as pserver
 from runtime.pserver import keeper
 from runtime.pserver.shard import Outcome, Release, Shard, Step, Who
-from tests.faults.history import Recorder
+from tests.faults.history import CRASH_AT, HISTORY, WHO, Recorder
 
 # Where a writer of checkpoints can be killed.
 POINTS = (
@@ -41,8 +41,11 @@ ARCHIVE = "archive"
 _CRASHING_CHECKPOINT = 3
 
 # A request that was answered so has changed nothing.
-_UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED)
-_RELEASING = ("change_members", "tick", "declare", "initialise", "begin_pass", "end_pass", "push", "pull")
+_UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED, Outcome.ALREADY)
+_RELEASING = (
+    *("change_members", "tick", "offer", "reseed", "initialise"),
+    *("begin_pass", "end_pass", "push", "pull"),
+)
 
 
 def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
@@ -50,9 +53,9 @@ def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
     method = getattr(owner, name)
 
     @functools.wraps(method)
-    def watched(self: Any, *arguments: Any) -> Any:
-        result = method(self, *arguments)
-        then(result, self, *arguments)
+    def watched(self: Any, *arguments: Any, **named: Any) -> Any:
+        result = method(self, *arguments, **named)
+        then(result, self, *arguments, *named.values())
         return result
 
     setattr(owner, name, watched)
@@ -123,6 +126,18 @@ class ShardWitness:
             self._recorder.note(name, trainer=who.index, incarnation=who.incarnation, number=number)
         elif name == "initialise" and shard.ready:
             self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
+        elif name == "offer" and arguments[3].knows:
+            offer = arguments[3]
+            kind, number = ("begin_pass", offer.begun) if offer.begun > offer.ended else ("end_pass", offer.ended)
+            self._recorder.note(kind, trainer=arguments[1].index, incarnation=arguments[1].incarnation, number=number)
+        elif name == "reseed" and shard.ready:
+            clocks, samples = (_by_text(numbers) for numbers in (arguments[4].clocks, arguments[4].samples))
+            facts = {"version": shard.version, "balance": _balance(shard), "clocks": clocks, "samples": samples}
+            self._recorder.note("reseeded", **facts)
+
+
+def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(index): number for index, number in numbers.items()}
 
 
 def _step(who: Who, step: Step) -> dict[str, Any]:
@@ -190,8 +205,6 @@ class DiskWitness:
 
 
 def main() -> int:
-    from tests.faults.cluster import CRASH_AT, HISTORY, WHO
-
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
     # As often as the contract's setting says, however short.
     keeper.LOOK_SECONDS, keeper.NOTICE_SECONDS = 0.02, 0.1

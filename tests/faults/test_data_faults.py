@@ -1,0 +1,59 @@
+"""Data that kills, is damaged or is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime import contract
+from tests.faults import datasets, verdict
+from tests.faults.cluster import Cluster, until
+from tests.faults.history import of_kind
+
+pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
+
+
+def test_poison_task(job, etcd):
+    """W5: a record kills every trainer that touches it. It is found, left out and named; all others are trained."""
+    cluster = job(
+        etcd, workload="poison", pservers=0, tasks=12, passes=2, mode="async",
+        variables={"REGATTA_FAULTS_BAD_RECORD": "7"},
+    )  # fmt: skip
+    events = cluster.finish()
+    trained = {event["record"] for event in of_kind(events, "trained")}
+    assert trained == set(range(12)) - {7}
+    tries = [event for event in of_kind(events, "trying") if event["record"] == 7]
+    assert len({event.who.partition(".")[0] for event in tries}) == 2, "blame needs two trainers where two live"
+    assert any("record 7 " in text for text in cluster.portal.events())
+    assert verdict.of_tasks(cluster, events) == []
+
+
+def await_failure(cluster: Cluster, name: str) -> str:
+    life = cluster.life(name)
+    until(lambda: life.ended, f"{name} gives up", report=cluster.report)
+    assert life.code == contract.EXIT_ERROR
+    return cluster.portal.said(life.who)
+
+
+def test_dataset_file_missing(job, etcd):
+    """It is gone before the job begins: the master says which."""
+    cluster = job(etcd, launch=False, workload="queue", pservers=0)
+    data_file(cluster).unlink()
+    cluster.start("master-0")
+    assert f"{datasets.FILE} cannot be read (No such file or directory). Upload the data set again." in await_failure(
+        cluster, "master-0"
+    )
+
+
+def test_truncated_recordio(job, etcd):
+    """The last chunk is cut off: the master says so and hands out nothing."""
+    cluster = job(etcd, launch=False, workload="queue", pservers=0)
+    file = data_file(cluster)
+    file.write_bytes(file.read_bytes()[:-3])
+    cluster.start("master-0")
+    said = await_failure(cluster, "master-0")
+    assert datasets.FILE in said
+    assert not of_kind(cluster.history(), "got")
+
+
+def data_file(cluster: Cluster):
+    return cluster.directory / "data" / datasets.NAME / datasets.FILE

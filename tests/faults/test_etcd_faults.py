@@ -1,0 +1,154 @@
+"""etcd fails under a running job."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from runtime import contract
+from tests.etcd_server import EtcdServer
+from tests.faults import verdict
+from tests.faults.cluster import SHORT_LEASE_SECONDS
+
+pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
+
+SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
+
+
+@pytest.fixture
+def own_etcd(tmp_path):
+    """One that may be harmed."""
+    with contextlib.ExitStack() as ended:
+
+        def start(*arguments):
+            server = EtcdServer(tmp_path, *arguments)
+            server.start()
+            ended.callback(server.kill)
+            return server
+
+        yield start
+
+
+def test_etcd_restart(job, own_etcd):
+    """Killed and started again within a lease: nobody has to start again, nothing is lost."""
+    etcd = own_etcd()
+    cluster = job(etcd, tasks=80, passes=2, variables=SLOWLY)
+    cluster.await_count("pulled", 20)
+    etcd.kill()
+    etcd.start()
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert verdict.of_tasks(cluster, events) == []
+
+
+def test_etcd_compact_under_watch(job, own_etcd):
+    """A trainer's watch is cut off, who lives changes, the history is dropped: it lists anew."""
+    etcd = own_etcd()
+    cluster = job(etcd, mode="async", trainers=2, tasks=100, passes=2, variables=SLOWLY)
+    cluster.await_count("pulled", 10)
+    watch = cluster.lines["pserver-0"].edge
+    watch.refuse()
+    cluster.start("trainer-2")
+    cluster.until(lambda: cluster.member("trainer-2"), "a third trainer is registered")
+    etcd.compact()
+    watch.heal()
+    cluster.await_count("pulled", 5, "trainer-2")
+    etcd.compact()
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert len(cluster.lives["pserver-0"]) == 1
+
+
+def test_etcd_lease_revoked(job, own_etcd):
+    """An operator ends the leases of a trainer and of the parameter server, whose processes live: both leave."""
+    etcd = own_etcd()
+    cluster = job(etcd, tasks=80, passes=2, checkpoint_seconds=0.05, variables=SLOWLY)
+    cluster.await_count("recorded", 2)
+    for name in ("trainer-0", "pserver-0"):
+        life = cluster.life(name)
+        etcd.ctl("lease", "revoke", f"{lease_of(cluster, name):x}")
+        cluster.until(lambda: life.ended, f"{name} leaves")  # noqa: B023
+        assert "lost its place in the job" in life.why
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert verdict.of_checkpoints(cluster, events) == []
+    assert verdict.of_tasks(cluster, events) == []
+
+
+def lease_of(cluster, name):
+    role, _dash, index = name.partition("-")
+    return next(e.lease for e in cluster.store.list("/regatta/").entries if e.key.endswith(f"members/{role}/{index}"))
+
+
+def test_etcd_nospace(job, own_etcd):
+    """etcd takes no writes: no task can be given, and the job goes on when there is room again."""
+    etcd = own_etcd("--quota-backend-bytes", str(16 << 20))
+    cluster = job(etcd, workload="queue", pservers=0, tasks=50, passes=4, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
+    cluster.await_count("finished", 10)
+    fill(etcd)
+    cluster.await_quiet("finished")
+    etcd.ctl("del", "filling")
+    make_room(etcd)
+    events = cluster.finish()
+    assert verdict.of_tasks(cluster, events) == []
+    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1]
+
+
+def fill(etcd: EtcdServer) -> None:
+    with contextlib.suppress(AssertionError):
+        for _ in range(40):
+            etcd.ctl("put", "filling", "x" * 100_000)  # one argument of a command holds no more
+            for _ in range(6):
+                etcd.ctl("put", "filling", "x" * 100_000)
+    assert "NOSPACE" in etcd.ctl("alarm", "list")
+
+
+def make_room(etcd: EtcdServer) -> None:
+    etcd.compact()
+    etcd.ctl("defrag")
+    etcd.ctl("alarm", "disarm")
+
+
+def test_etcd_down_30s(job, own_etcd):
+    """Away for three leases, as half a minute is of leases of ten seconds: whoever lives goes on when it is back."""
+    etcd = own_etcd()
+    cluster = job(etcd, tasks=80, passes=2, lease=SHORT_LEASE_SECONDS, variables=SLOWLY)
+    cluster.await_count("pulled", 20)
+    etcd.kill()
+    cluster.await_quiet("pulled", seconds=3 * SHORT_LEASE_SECONDS)
+    etcd.start()
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert verdict.of_tasks(cluster, events) == []
+    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1, 1], "nobody had to start again"
+    assert any("answers again" in text for text in cluster.portal.events()), "the page tells"
+
+
+@pytest.mark.parametrize(("outage", "strict"), [("0", True), ("60", False)])
+def test_partition_master_etcd(job, etcd, outage, strict):
+    """The serving master cannot reach etcd, and who stands by takes over. The strict way the first stops before that;
+    the other way it goes on, commits nothing, and leaves when it can see again."""
+    cluster = job(
+        etcd, workload="queue", pservers=0, masters=2, trainers=2, tasks=50, passes=6, lease=SHORT_LEASE_SECONDS,
+        variables={"REGATTA_FAULTS_PAUSE": "0.1", contract.OUTAGE: outage},
+    )  # fmt: skip
+    cluster.until(lambda: len(cluster.members()) == 4, "all are there")
+    first = min(("master-0", "master-1"), key=lambda name: cluster.member(name).incarnation)
+    cluster.await_count("finished", 10)
+    life, before = cluster.life(first), cluster.member(first)
+    cluster.lines[first].edge.cut()
+    if strict:
+        cluster.until(lambda: life.ended or not alive(life.pid), "it stops by itself")
+    cluster.until(lambda: cluster.member(first) != before, "its lease runs out")
+    cluster.await_count("finished", cluster.count("finished") + 10)
+    cluster.lines[first].edge.heal()
+    cluster.until(lambda: life.ended, "it has left")
+    events = cluster.finish()
+    assert verdict.of_tasks(cluster, events) == []
+    assert life.code == contract.EXIT_RESTART
+
+
+def alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -1,0 +1,87 @@
+"""Disks that fail, in the middle of a checkpoint or afterwards."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults import verdict
+from tests.faults.cluster import Cluster
+from tests.faults.history import CRASH_AT
+from tests.faults.witness import ARCHIVE, DISK_FULL, POINTS
+
+pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
+
+SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
+
+
+def judge(cluster: Cluster) -> None:
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    assert verdict.of_checkpoints(cluster, events) == []
+
+
+@pytest.mark.parametrize("k", range(1, 1 + len(POINTS)))
+def test_checkpoint_crash_at_step_k(job, etcd, k):
+    """The process dies at a point of its third checkpoint; all points of the file's life without processes, each with
+    and without a loss of power, are in tests/runtime/checkpoint."""
+    cluster = job(etcd, launch=False, trainers=1, tasks=80, checkpoint_seconds=0.02, variables=SLOWLY)
+    cluster.start("master-0")
+    cluster.start("pserver-0", **{CRASH_AT: POINTS[k - 1]})
+    cluster.start("trainer-0")
+    cluster.await_count("crashes", 1)
+    judge(cluster)
+    assert "is back after" in cluster.portal.said("pserver-0.2")
+    assert "cannot be used" not in cluster.portal.said("pserver-0.2")
+
+
+def test_checkpoint_hammer(job, etcd):
+    """W3: as many checkpoints as the disk takes, and the process killed wherever it happens to be."""
+    cluster = job(etcd, mode="async", tasks=100, passes=3, checkpoint_seconds=0.05, variables=SLOWLY)
+    chance = random.Random(3)
+    for kills in range(1, 4):
+        cluster.await_count("recorded", 2 + chance.randrange(4), f"pserver-0.{kills}")
+        cluster.kill("pserver-0")
+    judge(cluster)
+    assert len(cluster.lives["pserver-0"]) == 4
+
+
+def test_disk_full(job, etcd):
+    """The checkpoint fails, it is said, training goes on, and the next one succeeds when there is room again."""
+    cluster = job(etcd, tasks=150, checkpoint_seconds=0.05, variables=SLOWLY)
+    cluster.await_count("recorded", 2)
+    full = cluster.directory / "checkpoints" / DISK_FULL
+    full.touch()
+    cluster.until(lambda: any("No space left" in text for text in cluster.portal.events()), "it is on the timeline")
+    cluster.await_count("applied", cluster.count("applied") + 5)
+    full.unlink()
+    cluster.await_count("recorded", cluster.count("recorded") + 1)
+    judge(cluster)
+    assert len(cluster.lives["pserver-0"]) == 1
+    assert any("Training goes on" in text for text in cluster.portal.events())
+
+
+def test_corrupt_checkpoint(job, etcd):
+    """Bits of the newest checkpoint rot while nobody looks: the one before counts."""
+    cluster = job(etcd, tasks=120, checkpoint_seconds=0.05, variables=SLOWLY)
+    cluster.await_count("recorded", 3)
+    life = cluster.freeze("pserver-0")
+    newest = [event for event in cluster.history() if event.kind == "recorded"][-1]["file"]
+    rot(next(path for path in (cluster.directory / "checkpoints").rglob(newest) if path.parent.name != ARCHIVE))
+    cluster.kill("pserver-0")
+    cluster.thaw(life)
+    events = cluster.finish()
+    assert verdict.of_parameters(cluster, events) == []
+    said = cluster.portal.said("pserver-0.2")
+    assert "cannot be used" in said
+    assert "is back after" in said
+
+
+def rot(file: Path) -> None:
+    """Other bytes under the same name; who holds the file under another name keeps the old ones."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.unlink()
+    file.write_bytes(data)
