@@ -176,9 +176,9 @@ def _stop_within(job: Job, grace: timedelta) -> None:
         registry.current().stop(ref_of(job, attempt), grace)
 
 
-def tidy(job: Job, number: int) -> None:
-    """Have the backend and the coordination store forget an attempt that has ended. After the commit; what is left
-    behind does no harm."""
+def tidy(job: Job, number: int, *, over: bool) -> None:
+    """Have the backend and the coordination store forget an attempt that has ended; where the job is ``over``, also
+    what was kept for another attempt. After the commit; what is left behind does no harm."""
     attempt = Attempt.objects.filter(job=job, number=number).first()
     if attempt is not None:
         try:
@@ -186,6 +186,8 @@ def tidy(job: Job, number: int) -> None:
         except OSError:
             _log.warning("Attempt %s of job %s could not be cleaned up.", number, job.pk, exc_info=True)
         meeting.clear(ref_of(job, attempt))
+    if over:
+        registry.current().forget(str(job.pk))
 
 
 def site() -> planner.Site:
@@ -196,6 +198,7 @@ def site() -> planner.Site:
         python=Path(sys.executable),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,
+        checkpoint_seconds=settings.CHECKPOINT_SECONDS,
         outage=settings.OUTAGE_SECONDS,
     )
 

@@ -23,6 +23,7 @@ CPU_SLACK = 60
 class Site:
     """What the portal's installation adds to a plan. ``python`` runs the platform's own roles.
 
+    Parameter servers write a checkpoint every ``checkpoint_seconds``.
     ``coordination`` is the address of the store in which the attempt's processes meet; empty: the backend makes one.
     ``outage``: for how many seconds they go on while it does not answer.
     """
@@ -33,6 +34,7 @@ class Site:
     grace: timedelta
     log_cap: int
     coordination: str = ""
+    checkpoint_seconds: float = 600.0
     outage: float = contract.OUTAGE_SECONDS
 
 
@@ -137,6 +139,8 @@ def _environment(
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
     }
+    if role == contract.PSERVER:
+        environment[contract.CHECKPOINT_SECONDS] = f"{site.checkpoint_seconds:g}"
     if site.coordination:
         environment[contract.COORDINATION] = site.coordination
     if role == contract.TRAINER and spec.env:

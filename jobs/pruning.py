@@ -1,4 +1,5 @@
-"""Removes the bundles and environments that nobody has used for long; whoever needs one again has it made again."""
+"""Removes what nobody has used for long: bundles and environments, which whoever needs them again has made again, and
+the checkpoints of jobs that ended without success, which until then could be run again from there."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from pathlib import Path
 from django.conf import settings
 
 from jobs import builder
+from jobs.backends import registry
 from jobs.models import Job
-from jobs.states import ACTIVE
+from jobs.states import ACTIVE, TERMINAL, JobState
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +33,7 @@ class Pruning:
         if self._next is None or now >= self._next:
             self._next = now + EVERY
             prune(now, timedelta(days=settings.KEEP_BUILDS_DAYS))
+            forget_jobs(now, timedelta(days=settings.KEEP_CHECKPOINTS_DAYS))
 
 
 def prune(now: datetime, age: timedelta) -> int:
@@ -41,6 +44,17 @@ def prune(now: datetime, age: timedelta) -> int:
     if removed:
         _log.info("Removed %d bundles and environments that were not used for %d days.", removed, age.days)
     return removed
+
+
+def forget_jobs(now: datetime, age: timedelta) -> int:
+    """Remove what is kept of jobs that are no more, have succeeded, or ended longer than ``age`` ago; how many."""
+    backend = registry.current()
+    kept = set(backend.keepsakes())
+    going = Job.objects.exclude(state=JobState.SUCCEEDED).exclude(state__in=TERMINAL, finished__lt=now - age)
+    forgotten = kept - {str(pk) for pk in going.values_list("pk", flat=True)} if kept else kept
+    for job_id in forgotten:
+        backend.forget(job_id)
+    return len(forgotten)
 
 
 def _made() -> Iterator[Path]:

@@ -346,7 +346,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
-        effects.tidy(loaded.job, loaded.view.attempt)
+        effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
     return Outcome.APPLIED
 
 

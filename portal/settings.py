@@ -192,6 +192,10 @@ COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)
 ATTEMPTS_DIR = DATA_DIR / "attempts"
 STORAGE_DIR = DATA_DIR / "storage"
+# The parameter servers of a job write a checkpoint every so often ...
+CHECKPOINT_SECONDS = env.number("REGATTA_CHECKPOINT_SECONDS", 600.0, minimum=0.1)
+# ... and for so long a job that did not succeed can be run again from there.
+KEEP_CHECKPOINTS_DAYS = env.number("REGATTA_KEEP_CHECKPOINTS_DAYS", 7.0)
 # What was built for a job, code and packages, is kept so long after it was last used.
 KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.

@@ -10,6 +10,7 @@ from pathlib import Path
 from runtime.checkpoint import reader
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.format import Damaged, Header
+from runtime.checkpoint.progress import Progress
 
 # A line for people, and whether the file is as it should be.
 Line = tuple[str, bool]
@@ -50,7 +51,10 @@ def _verify(files: LocalFiles, name: str) -> str:
 
 def _describe(header: Header) -> str:
     tables = "".join(f"  table {body['table']['name']}" for body in header.tables)
-    return f"server {header.shard} of {header.shards}  version {header.version}  {header.blocks} blocks{tables}"
+    data = Progress.from_json(header.progress)
+    position = f"data: pass {data.pass_id + 1}, {len(data.done)} tasks done, {len(data.begun)} begun"
+    server = f"server {header.shard} of {header.shards}  version {header.version}  {header.blocks} blocks"
+    return f"{server}{tables}  {position}"
 
 
 _ACTIONS: Mapping[str, Callable[[LocalFiles, str], str]] = {"ls": _list, "verify": _verify}

@@ -6,7 +6,7 @@ No call may be made inside a database transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -116,7 +116,16 @@ class ClusterBackend(Protocol):
         """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""
 
     def cleanup(self, ref: AttemptRef) -> None:
-        """Forget an attempt whose replicas have ended; ``observe`` says gone afterwards."""
+        """Forget an attempt whose replicas have ended; ``observe`` says gone afterwards.
+
+        What it has kept for the next attempt of its job stays.
+        """
+
+    def keepsakes(self) -> Collection[str]:
+        """The ids of the jobs of which something is kept for a next attempt."""
+
+    def forget(self, job_id: str) -> None:
+        """Remove what is kept for a next attempt of a job that runs no more."""
 
 
 class LaunchFailed(Exception):

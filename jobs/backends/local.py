@@ -4,6 +4,7 @@ Nothing that matters is kept in memory: what was launched is in files, whether a
 it holds, and how a replica ended by its state file. So the portal may be killed and started at any time, and two of
 its processes may call at once.
 
+    <attempts>/checkpoints/<job>/        the checkpoints of the job's attempts; they outlive them
     <attempts>/python/runtime            a link: all that replicas may import of the project
     <attempts>/<attempt>/plan.json       the launch plan without the token
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
@@ -21,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,7 @@ from runtime import contract
 from runtime.contract import ReplicaState
 
 PLAN_FILE = "plan.json"
+KEPT = "checkpoints"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 # How long after the grace an agent may still send its last words before it is killed too.
 LAST_WORDS = timedelta(seconds=5)
@@ -129,6 +131,16 @@ class LocalBackend:
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
         shutil.rmtree(attempt, ignore_errors=True)
 
+    def keepsakes(self) -> Collection[str]:
+        directory = self._attempts.absolute() / KEPT
+        return [path.name for path in directory.iterdir()] if directory.is_dir() else []
+
+    def forget(self, job_id: str) -> None:
+        shutil.rmtree(self._kept_of(job_id), ignore_errors=True)
+
+    def _kept_of(self, job_id: str) -> Path:
+        return self._attempts.absolute() / KEPT / job_id
+
     # --- Starting ----------------------------------------------------------------------------------------------------
     def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int = 1) -> None:
         """Start one life of a replica unless it, or a later one, has begun. The lock decides between two callers."""
@@ -185,9 +197,8 @@ class LocalBackend:
         directory = attempt / replica.name
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
-        if replica.role == contract.PSERVER:
-            # They end with the attempt: the next one begins anew, and has the same bits.
-            defaults[contract.CHECKPOINT_DIR] = str(attempt / "checkpoints")
+        if replica.role != contract.TRAINER:
+            defaults[contract.CHECKPOINT_DIR] = str(self._kept_of(plan.ref.job_id))
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,

@@ -173,6 +173,7 @@ SENTENCES: tuple[str, ...] = (
     ),
     _("only those of version {version}"),
     _("No process has taken its place for {seconds} s."),
+    _("The data goes on in pass {number}; done already: {tasks}."),
     _("{name} could not be given back its values."),
     _("none"),
     _("The next attempt goes on from what all servers have kept together."),

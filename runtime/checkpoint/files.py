@@ -64,6 +64,16 @@ class LocalFiles:
         return sorted(path.name for path in self.directory.iterdir()) if self.directory.is_dir() else []
 
 
+def of_attempt(directory: Path, number: int) -> LocalFiles:
+    """Where an attempt keeps its checkpoints, in its job's directory."""
+    return LocalFiles(directory / str(number))
+
+
+def before_attempt(directory: Path, number: int) -> list[LocalFiles]:
+    """The same of all attempts before, the last one first."""
+    return [of_attempt(directory, earlier) for earlier in range(number - 1, 0, -1)]
+
+
 class _LocalDraft:
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=0)

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from runtime.checkpoint.progress import Progress
 from runtime.errors import RegattaError
 
 MAGIC = b"DCK1"
@@ -44,6 +45,7 @@ class Header:
     ``declaration`` is ``Declaration.to_json()``; ``kinds`` counts the arrays of each block; ``sequences`` is the number
     of the last request of each trainer, by incarnation, that the version contains. ``tables`` has for each table its
     declaration (``table``), how many ``pieces`` there are and of how many arrays (``kinds``).
+    ``progress`` is how far the data is, ``Progress.to_json()``.
     """
 
     job: str
@@ -55,7 +57,8 @@ class Header:
     kinds: int
     blocks: int
     sequences: Mapping[str, int] = field(default_factory=dict)
-    tables: Sequence[Mapping[str, Any]] = ()
+    tables: Sequence[Mapping[str, Any]] = field(default_factory=list)
+    progress: Mapping[str, Any] = field(default_factory=lambda: Progress().to_json())
 
     @property
     def frames(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -12,6 +12,7 @@ from runtime.checkpoint import format
 from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
 from runtime.checkpoint.meta import Entry, Generation, Meta
+from runtime.checkpoint.progress import Progress, common
 from runtime.pserver.slots import BLOCK_BYTES
 
 Key = tuple[int, int]  # array and block
@@ -123,6 +124,18 @@ def restore(
         if whole and len(whole) == len(found):
             return whole
     return ()
+
+
+def resumed(sources: Iterable[Files], same_version: bool) -> Progress | None:
+    """How far the data is that the parameters contain with which an attempt begins; None where they begin anew.
+
+    The parameter servers begin with what ``restore`` gives them of the same directories.
+    """
+    for files in sources:
+        if found_here := restore(files, found(files), same_version, no_blocks, lambda why: None):
+            parts = [Progress.from_json(checkpoint.header.progress) for checkpoint in found_here]
+            return parts[0] if same_version else common(parts)
+    return None
 
 
 def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Sequence[Entry]]]:

@@ -13,9 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from runtime import contract, coordination
 from runtime.channel import Channel, Members
+from runtime.checkpoint import reader
+from runtime.checkpoint.files import before_attempt
+from runtime.checkpoint.progress import Progress
 from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
@@ -27,6 +31,7 @@ from runtime.master.server import STORE_PATIENCE_SECONDS, Master
 from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable, partition
 from runtime.protocol.frames import job_crc
+from runtime.pserver.declaration import Mode
 
 REGISTRATION_SECONDS = 30.0
 # How often a master that stands by looks whether it was asked to end.
@@ -159,13 +164,22 @@ def find_table(environment: contract.Environment) -> TaskTable:
 
 
 def plan(environment: contract.Environment) -> Plan:
+    """What is fixed for the attempt, with the data position at which an earlier one was kept."""
     return Plan(
         passes=environment.passes,
         sync=environment.mode == "sync",
         trainers=environment.trainers,
         min_trainers=environment.min_trainers,
         quarantine=True,
+        resume=_progress(environment),
     )
+
+
+def _progress(environment: contract.Environment) -> Progress | None:
+    if not environment.checkpoint_dir:
+        return None
+    earlier = before_attempt(Path(environment.checkpoint_dir), environment.attempt)
+    return reader.resumed(earlier, Mode.parse(environment.mode).synchronous)
 
 
 def trainers(members: Members) -> tuple[Trainer, ...]:

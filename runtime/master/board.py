@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from runtime.checkpoint.progress import Progress
 from runtime.master.messages import Task, Trainer
 from runtime.master.state import NO_TIMER, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 from runtime.master.table import Span, TaskTable
@@ -43,6 +44,15 @@ class Board:
         self.parts = []
         self._retire_parts()
 
+    def resume(self, progress: Progress) -> None:
+        """The pass that begins was begun in an earlier attempt: what the parameters contain of it is not done again."""
+        table = range(len(self.table.tasks))
+        for task_id in progress.done.intersection(table):
+            self.write(task_id, self.entries[task_id]._replace(status=Status.DONE, pass_id=self.pass_id))
+        for task_id in progress.begun.keys() & table:
+            begun = progress.begun[task_id]
+            self.write(task_id, self.entries[task_id]._replace(contained=begun, pass_id=self.pass_id))
+
     # --- Reading -----------------------------------------------------------------------------------------------------
     def is_part(self, task_id: int) -> bool:
         return task_id >= len(self.table.tasks)
@@ -68,6 +78,7 @@ class Board:
             epoch,
             self.table.tasks[span.task_id],
             self.ranges(span) if self.is_part(task_id) or self.quarantine else None,
+            self.entries[task_id].contained,
         )
 
     def count(self, status: Status) -> int:
@@ -117,8 +128,9 @@ class Board:
     def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
         """Give a task that is todo to a trainer."""
         entry = self.entries[task_id]
+        key = Status.PENDING, self.pass_id, entry.next_epoch, trainer, request
         blame = entry.failures, entry.blamed, entry.failures_ever
-        self.write(task_id, Entry(Status.PENDING, self.pass_id, entry.next_epoch, trainer, request, *blame, timer))
+        self.write(task_id, Entry(*key, *blame, timer, contained=entry.contained))
         self.pending.add(task_id)
         return self.task(task_id)
 

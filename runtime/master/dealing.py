@@ -43,6 +43,11 @@ class Dealing:
         self.dealt = True
         self.heard = dict.fromkeys(self.live, now)
 
+    def strike_done(self) -> None:
+        """Leave in the hands only what is todo."""
+        self.free = self._still_todo(self.free)
+        self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
+
     def deal(self) -> Deal:
         hands = tuple((who, tuple(hand)) for who, hand in self.hands.items())
         return Deal(self.live, tuple(self.free), hands, tuple(self.board.parts))

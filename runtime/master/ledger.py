@@ -198,20 +198,22 @@ def _entry_to_bytes(entry: Entry) -> bytes:
     trainer = f"[{entry.trainer.index},{entry.trainer.incarnation}]" if entry.trainer else "null"
     blamed = ",".join(map(str, entry.blamed))
     begun, deadline = entry.timer
-    rival = f",{entry.latest},{_rival_to_json(entry.rival)}" if entry.latest else ""
+    seldom = f",{entry.latest},{_rival_to_json(entry.rival)},{entry.contained}"
+    more = seldom if entry.latest or entry.contained else ""
     return (
         f"[{entry.status:d},{entry.pass_id},{entry.epoch},{trainer},{entry.request},"
-        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}{rival}]"
+        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}{more}]"
     ).encode()
 
 
 def _entry_from_json(fields: Sequence[Any]) -> Entry:
-    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline, *second = fields
+    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline, *seldom = fields
     holder = Trainer(*trainer) if trainer else None
     timer = Timer(begun, deadline) if deadline else NO_TIMER
-    latest, rival = second or (0, None)
+    latest, rival, contained = seldom or (0, None, 0)
     blame = failures, tuple(blamed), failures_ever
-    return Entry(Status(status), pass_id, epoch, holder, request, *blame, timer, latest, _rival_from_json(rival))
+    entry = Entry(Status(status), pass_id, epoch, holder, request, *blame, timer)
+    return entry._replace(latest=latest, rival=_rival_from_json(rival), contained=contained) if seldom else entry
 
 
 def _rival_to_json(rival: Rival | None) -> str:

@@ -28,7 +28,8 @@ def serving(members: Iterable[Member]) -> Member | None:
 class Task(NamedTuple):
     """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
 
-    ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all.
+    ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all. The parameters
+    contain the first ``skip`` batches already.
     """
 
     pass_id: int
@@ -36,6 +37,7 @@ class Task(NamedTuple):
     epoch: int
     chunks: tuple[Chunk, ...]
     ranges: tuple[tuple[int, int], ...] | None = None
+    skip: int = 0
 
 
 class Wait(NamedTuple):
@@ -74,6 +76,7 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
         body["epoch"],
         tuple(Chunk(*chunk) for chunk in body["chunks"]),
         None if ranges is None else tuple((first, end) for first, end in ranges),
+        body["skip"],
     )
 
 

@@ -287,13 +287,14 @@ class TaskQueue:
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
         if not joined and not left:
             return
+        was_open = self.open
         self.dealing.members(live, now)
         for trainer in joined:
             self._tell("member", f"{trainer} joined.", True)
         for trainer in left:
             self._tell("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
         self._take_back(now)
-        for trainer in joined if self.open and self.plan.sync else ():
+        for trainer in joined if was_open and self.open and self.plan.sync else ():
             self.dealing.share_with(trainer)
 
     def tick(self, now: float) -> None:
@@ -332,7 +333,7 @@ class TaskQueue:
     def _settle(self, now: float) -> None:
         """What follows from any change: passes end and begin, tasks without owner are dealt."""
         if self.pass_id < 0 and not self.failed and self._may_start(now):
-            self._begin_pass(0, now)
+            self._start(now)
         while self.open and not self.pending and self.dealing.empty:
             self._end_pass(now)
         if self.open and self.plan.sync and self.free:
@@ -341,6 +342,18 @@ class TaskQueue:
     def _may_start(self, now: float) -> bool:
         needed = self.plan.trainers if now < self._start_by else self.plan.min_trainers
         return len(self.live) >= max(1, needed)
+
+    def _start(self, now: float) -> None:
+        """Begin the first pass, or the one in which an earlier attempt was: dealt as it was then."""
+        resume = self.plan.resume
+        self._begin_pass(resume.pass_id if resume else 0, now)
+        if resume and self.open:
+            if self.plan.sync:
+                self.dealing.deal_free(now, self._patience)
+            self.board.resume(resume)
+            self.dealing.strike_done()
+            done, number = _counted(self.count(Status.DONE), "task"), self.pass_id + 1
+            self._tell("job", f"The data goes on in pass {number}; done already: {done}.", True)
 
     def _begin_pass(self, pass_id: int, now: float) -> None:
         self._pass_begun = now

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from runtime.checkpoint.progress import Progress
 from runtime.master.messages import Trainer
 from runtime.master.table import Span
 
@@ -48,6 +49,7 @@ class Entry(NamedTuple):
     ``request`` is the number of the trainer's request that was answered with it. ``failures`` and ``blamed`` (indices
     of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is pending.
     ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
+    The parameters with which the attempt began contain the first ``contained`` batches of it.
     """
 
     status: Status = Status.TODO
@@ -61,6 +63,7 @@ class Entry(NamedTuple):
     timer: Timer = NO_TIMER
     latest: int = 0
     rival: Rival | None = None
+    contained: int = 0
 
     @property
     def next_epoch(self) -> int:
@@ -172,7 +175,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is fixed for the whole job."""
+    """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins."""
 
     passes: int
     sync: bool = True
@@ -181,6 +184,7 @@ class Plan:
     failure_cap: int = FAILURE_CAP
     start_grace: float = START_GRACE_SECONDS
     quarantine: bool = False
+    resume: Progress | None = None
 
 
 def fresh(entry: Entry) -> Entry:
@@ -189,4 +193,4 @@ def fresh(entry: Entry) -> Entry:
     The same again for a task that is fresh already.
     """
     finished = entry.trainer if entry.status in (Status.DONE, Status.TODO) else None
-    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=(), rival=None)
+    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=(), rival=None, contained=0)

@@ -12,13 +12,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from runtime import contract, coordination
 from runtime.channel import Channel
 from runtime.checkpoint import reader
-from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.files import before_attempt, of_attempt
 from runtime.checkpoint.meta import Book
 from runtime.contract import PSERVER, Environment
 from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
@@ -26,7 +26,6 @@ from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
 from runtime.pserver import keeper
 from runtime.pserver.comeback import NOTHING, Recovered
-from runtime.pserver.declaration import SYNC, Mode
 from runtime.pserver.keeper import Identity, Keeper
 from runtime.pserver.rate import RECORDS_PER_SECOND
 from runtime.pserver.room import Room
@@ -47,15 +46,14 @@ class _Checkpoints:
         self._tell = tell
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
         root = Path(environment.checkpoint_dir)
-        self._files = LocalFiles(root / str(environment.attempt))
-        # The last attempt first.
-        self._earlier = [LocalFiles(root / str(number)) for number in range(environment.attempt - 1, 0, -1)]
+        self._files = of_attempt(root, environment.attempt)
+        self._earlier = before_attempt(root, environment.attempt)
         self._book = Book(store, environment.job_id, environment.attempt, environment.pservers)
 
     def restore(self, shard: Shard) -> None:
         """Bring the first process of an attempt to where an earlier attempt was."""
-        mode = self._environment.mode
-        keeper.restore(shard, self._identity, self._sources(), mode, self._tell, time.monotonic())
+        sources = ((files, reader.found(files)) for files in self._earlier)
+        keeper.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:
         """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
@@ -64,11 +62,6 @@ class _Checkpoints:
 
     def _unusable(self, why: str) -> None:
         self._tell("checkpoint", why)
-
-    def _sources(self) -> Iterator[keeper.Source]:
-        if Mode.parse(self._environment.mode).kind != SYNC:
-            # The data begins anew with the attempt, and a synchronous job is to have the same bits on every run.
-            yield from ((files, reader.found(files)) for files in self._earlier)
 
     def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
         """Begin to write."""

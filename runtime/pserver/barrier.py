@@ -111,9 +111,9 @@ class Barrier:
 
     def end(self, index: int, number: int) -> None:
         """Trainer ``index`` has nothing more to push in pass ``number`` for now; ``FOREVER``: in any pass."""
-        place = self._places.get(index)
-        if place is not None:
-            place.begun = place.ended = max(place.ended, number)
+        self._due.discard(index)
+        place = self._places.setdefault(index, _Place())
+        place.begun = place.ended = max(place.ended, number)
 
     def is_active(self, index: int) -> bool:
         return index in self._places and self._places[index].active

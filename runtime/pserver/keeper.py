@@ -19,6 +19,7 @@ from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import ROWS, Header, row_keys
 from runtime.checkpoint.meta import Book, Generation, Meta
+from runtime.checkpoint.progress import Progress
 from runtime.checkpoint.reader import Checkpoint, Key
 from runtime.coordination.base import Compare, StoreUnavailable
 from runtime.errors import Lost
@@ -83,7 +84,8 @@ def _restore_from(
         return False
     same = len(found) == identity.shards
     header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
-    _fill(shard, identity, found, header, header.sequences if same else {}, now)
+    # Incarnations begin anew with an attempt: what they had sent before says nothing.
+    _fill(shard, identity, found, header, {}, now)
     servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
     tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
     return True
@@ -115,7 +117,8 @@ def _fill(
         for place in _places(header, identity)
     ]
     contained = {int(incarnation): seq for incarnation, seq in sequences.items()}
-    shard.restore(declaration, header.version, arrays, contained, now, _rows(found))
+    progress = Progress.from_json(header.progress)
+    shard.restore(declaration, header.version, arrays, contained, now, _rows(found), progress)
 
 
 def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
@@ -224,6 +227,8 @@ class Keeper:
     def _announce(self, now: float) -> None:
         """Name a version that comes when all have heard of it."""
         (before, at), present = self._seen, self._shard.version
+        if self._shard.cut_at is not None and self._shard.cut_at > present:
+            return  # the version that was named before is still to come
         rate = (present - before) / max(now - at, LOOK_SECONDS)
         version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
         self._seen = (present, now)
@@ -278,6 +283,7 @@ class Keeper:
             tables=[
                 {"table": table.to_json(), "pieces": pieces, "kinds": table.kinds} for table, pieces in snapshot.tables
             ],
+            progress=snapshot.progress.to_json(),
         )
 
     def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Position, Progress
 from runtime.contract import TRAINER, Member
 from runtime.errors import Refused, WireError
 from runtime.protocol import bf16
@@ -238,9 +239,9 @@ class _Session:
 
     def _offer(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         declaration = _declaration(request.body["declaration"])
-        offer = Offer(**request.body["offer"])
+        offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now), waiting)
+        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had), waiting)
         return _reply(request, release)
 
     def _reseed(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
@@ -264,13 +265,14 @@ class _Session:
 
     def _end_pass(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
-        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number), waiting))
+        at = _position(request.body)
+        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at), waiting))
 
     def _push(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
-        step = Step(request.head.seq, samples, request.head.version)
+        step = Step(request.head.seq, samples, request.head.version, at=_position(request.body))
         if samples:
             step = replace(step, gradients=self._step(request), rows=self._rows(request, who))
         release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
@@ -364,6 +366,10 @@ def _declaration(body: Mapping[str, Any]) -> Declaration:
         return Declaration.from_json(body)
     except (KeyError, TypeError, ValueError) as error:
         raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
+
+
+def _position(body: Mapping[str, Any]) -> Position | None:
+    return Position.from_json(body["at"]) if "at" in body else None
 
 
 def _reply(request: Message, release: Release) -> Message:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Position, Progress
 from runtime.pserver import kernels
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.comeback import NOTHING, Choice, Comeback, Offer, Recovered, Standing
@@ -94,6 +95,7 @@ class Step:
 
     ``base`` is the version at which they were computed, ``seq`` the number of the request. A step of no samples has no
     gradients: its trainer takes part, and changes nothing. ``rows`` are what it pushes for the tables that it uses.
+    ``at`` is where in the data they come from.
     """
 
     seq: int
@@ -101,6 +103,7 @@ class Step:
     base: int
     gradients: Sequence[Array] = ()
     rows: Pushed = field(default_factory=dict)
+    at: Position | None = None
 
 
 Releases = list[Release]
@@ -138,6 +141,7 @@ class Shard:
         self._comeback: Comeback | None = None  # while the values are lost
         self.recovered: Recovered | None = None  # how they came back
         self.lost = ""  # why they cannot
+        self.progress = Progress()  # of the data that the version contains
 
     @property
     def version(self) -> int:
@@ -210,7 +214,15 @@ class Shard:
         """Agree on the parameters. Answered READY when there are values, INITIALISE to the one who should give them."""
         return self.offer(ticket, who, declaration, Offer(), now)
 
-    def offer(self, ticket: Ticket, who: Who, declaration: Declaration, offer: Offer, now: float) -> Releases:
+    def offer(
+        self,
+        ticket: Ticket,
+        who: Who,
+        declaration: Declaration,
+        offer: Offer,
+        now: float,
+        had: Progress | None = None,
+    ) -> Releases:
         """A declaration of a trainer that may have values and a place of its own already.
 
         Answered RESEED to the one whose values are wanted, LOST where nothing can bring them back.
@@ -224,6 +236,7 @@ class Shard:
         self._barrier.hear(who.index)
         if offer.knows:
             self._place(who, offer)
+            self.progress.merge(had or Progress())
         if self._comeback is None and not self.ready and offer.held > NOTHING:
             self.come_back()
         if self._comeback is not None:
@@ -359,6 +372,7 @@ class Shard:
         sequences: Mapping[int, int],
         now: float,
         rows: Iterable[tuple[Table, Piece]] = (),
+        progress: Progress | None = None,
     ) -> None:
         """Be as at a checkpoint: values and state of every block, and which requests they contain.
 
@@ -371,6 +385,7 @@ class Shard:
             for array, values in zip((parameter, *state), kept, strict=True):
                 array[:] = values
         self.version, self.ready, self._restored = version, True, sequences
+        self.progress = progress or Progress()
 
     def cut(self) -> Snapshot | None:
         """A snapshot of the present version, or the one that is being written; None where there are no values."""
@@ -380,7 +395,7 @@ class Shard:
             pieces = {shelf.table: list(shelf.pieces()) for shelf in self.tables}
             blocks += [piece.kept for some in pieces.values() for piece in some]
             tables = [(table, len(some)) for table, some in pieces.items()]
-            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables)
+            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, self.progress.copy())
         return self._snapshot
 
     def cut_when_due(self) -> Snapshot | None:
@@ -411,10 +426,11 @@ class Shard:
         self._entering[ticket] = who.index
         return self._advance()
 
-    def end_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
+    def end_pass(self, ticket: Ticket, who: Who, seq: int, number: int, at: Position | None = None) -> Releases:
         """A trainer has no more pushes in a pass, or none for now."""
         if (repeated := self._repeated(ticket, who, seq)) is not None:
             return [repeated]
+        self._note(at)
         self._applied[who.index] = seq
         self._barrier.end(who.index, number)
         self._pace.leave(who.index)
@@ -450,6 +466,7 @@ class Shard:
             return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
         if step.base != self.version:
             self._applied[who.index] = step.seq
+            self._note(step.at)
             self.late += 1
             return [Release(ticket, Outcome.STALE, self.version)]
         earlier = self._pushed.get(who.index)
@@ -465,6 +482,7 @@ class Shard:
             self.records += step.samples
             scale = self._pace.scale(who.index, step.samples, self.version - step.base)
             self._update(step.gradients, [(step.rows, 1.0)], scale)
+        self._note(step.at)
         return Release(ticket, Outcome.DONE, self.version)
 
     def may_pull(self, who: Who) -> bool:
@@ -494,6 +512,7 @@ class Shard:
             self._update(self._mean(counted), _weighted_rows(counted), 1.0)
             for index, (ticket, step) in zip(contributors, steps, strict=True):
                 self._applied[index] = step.seq
+                self._note(step.at)
                 out.append(Release(ticket, Outcome.DONE, self.version))
             out += self._drop_late()
             out += self._admit()
@@ -505,8 +524,14 @@ class Shard:
         for index, (_ticket, step) in late.items():
             del self._pushed[index]
             self._applied[index] = step.seq
+            self._note(step.at)
         self.late += len(late)
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
+
+    def _note(self, at: Position | None) -> None:
+        """The data up to here is part of the version."""
+        if at is not None:
+            self.progress.note(at)
 
     def _mean(self, steps: Sequence[Step]) -> Iterable[Array]:
         """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Progress
 from runtime.pserver.tables import Table
 
 Array = NDArray[Any]
@@ -27,10 +28,12 @@ class Snapshot:
         blocks: Sequence[Kept],
         sequences: Mapping[int, int],
         tables: Sequence[tuple[Table, int]] = (),
+        progress: Progress | None = None,
     ) -> None:
         self.version = version
         self.sequences = sequences
         self.tables = tables
+        self.progress = progress or Progress()
         self._blocks: list[Kept] = list(blocks)
         self._attached = True
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Position, Progress
 from runtime.errors import Lost, Refused, RegattaError
 from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import DEADLINE_SECONDS, Client
@@ -71,6 +72,7 @@ class Link:
         self._asked: Sequence[Array] = ()  # gradients of the request that is not answered yet
         self._offer = Offer()  # where this trainer is, by the requests that were answered
         self._standing = Standing()  # what the values that it holds contain
+        self._progress = Progress()  # of the data, by this trainer
         self._using = threading.Lock()  # held from a request to its answer
         self._redirected = threading.Event()
         self._strange = False  # the process that is asked has not been told what this trainer holds
@@ -222,6 +224,8 @@ class Link:
         elif message.head.op is Op.END_PASS:
             ended = max(place.ended, message.body["pass"])
             place = replace(place, begun=ended, ended=ended)
+        if "at" in message.body:
+            self._progress.note(Position.from_json(message.body["at"]))
         self._offer = replace(place, seen=reply.head.version, seq=message.head.seq)
 
     # --- Another process is the server -------------------------------------------------------------------------------
@@ -244,7 +248,8 @@ class Link:
         if not self._strange or self._declaration is None:
             return
         self._client.follow()
-        body = {"declaration": self._declaration.to_json(), "offer": asdict(self._offer)}
+        place = {"offer": asdict(self._offer), "had": self._progress.to_json()}
+        body = {"declaration": self._declaration.to_json(), **place}
         self._answered(self._client.request(Op.RESEED_OFFER, body), self._declaration)
         self._strange = False
 

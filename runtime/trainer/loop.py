@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from runtime.data.catalogue import read_placed
@@ -141,7 +142,7 @@ class Loop:
         self._begin(task.pass_id)
         batches = self._reader.batches(_records(task), (self._seed, task.pass_id, task.task_id))
         try:
-            yield from self._keeping(task, self._told_of(batches))
+            yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
         except _Unreadable as error:
             self.fail(str(error))
             return
@@ -151,8 +152,15 @@ class Loop:
                 raise error.__cause__ from None
             return
         if (params := self._params()) is not None:
-            params.settle()
+            params.finish(task.pass_id, task.task_id)
         self.task, self._finished = None, task
+
+    def _placed(self, task: Task, batches: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
+        """The batches; with each the parameters are told where in the data it is."""
+        for count, batch in enumerate(batches, task.skip + 1):
+            if (params := self._params()) is not None:
+                params.stand(task.pass_id, task.task_id, count)
+            yield batch
 
     def _told_of(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
         """The batches, each between its two events."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime import contract
+from runtime.checkpoint.progress import NO_TASK, Position
 from runtime.errors import Lost, Refused, RegattaError, UsageError
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Message
@@ -69,6 +70,8 @@ class Params(Mapping[str, Array]):
         self._guard = guard
         self._pass: int | None = None
         self._room: dict[str, Array] | None = None
+        self._position: Position | None = None  # of the batch in hand
+        self._done: list[int] = []  # tasks of which nothing more is to be pushed, and the servers have not heard it
         self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
         self._pushing: Future[None] | None = None
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
@@ -169,6 +172,7 @@ class Params(Mapping[str, Array]):
         gradients = [] if rows is None else self._finite(checked)
         if self._pass is None:
             self.begin_pass(0)
+        self._stand()
         return (gradients, int(samples), rows) if rows is not None and gradients else ([], 0, NO_ROWS)
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
@@ -258,9 +262,25 @@ class Params(Mapping[str, Array]):
                 self._store.begin_pass(number)
             self._pass = number
 
+    def stand(self, pass_id: int, task: int, batches: int) -> None:
+        """The batch in hand is number ``batches`` of a task, counted from 1."""
+        self._position = Position(pass_id, task, batches)
+
+    def finish(self, pass_id: int, task: int) -> None:
+        """All of a task has been pushed; waits for the last push of it."""
+        self.settle()
+        self._position = Position(pass_id, NO_TASK, 0)
+        self._done.append(task)
+
+    def _stand(self) -> None:
+        if self._position is not None:
+            self._store.stand(self._position._replace(done=tuple(self._done)))
+            self._done.clear()
+
     def end_pass(self, number: int) -> None:
         """Say that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
+        self._stand()
         with self._guard(), _refusals_told():
             self._store.end_pass(number)
         self._pass = None
@@ -313,6 +333,9 @@ class LocalStore:
         shelf = self._tables.declare(table)
         return Rows(shelf.ids, shelf.values(shelf.ids)).summed()
 
+    def stand(self, position: Position) -> None:
+        """Nobody goes on from here."""
+
     def begin_pass(self, number: int) -> None:
         """Nobody else waits."""
 
@@ -345,6 +368,7 @@ class ServerStore:
         self._values: Sequence[Array] = ()
         self._staging: Staging | None = None
         self._links: list[Link] = []
+        self._position: Position | None = None
 
     @property
     def version(self) -> int:
@@ -386,7 +410,9 @@ class ServerStore:
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH
-        self._exchange(op, {"samples": samples}, gradients if samples else (), rows if samples else NO_ROWS)
+        self._exchange(
+            op, {"samples": samples, **self._told()}, gradients if samples else (), rows if samples else NO_ROWS
+        )
         if pull or self._waits_for_all:
             self._bases = self._versions
 
@@ -400,7 +426,14 @@ class ServerStore:
             self.pull()
 
     def end_pass(self, number: int) -> None:
-        self._exchange(Op.END_PASS, {"pass": number})
+        self._exchange(Op.END_PASS, {"pass": number, **self._told()})
+
+    def stand(self, position: Position) -> None:
+        self._position = position
+
+    def _told(self) -> Mapping[str, Any]:
+        """Where in the data this trainer is."""
+        return {} if self._position is None else {"at": self._position.to_json()}
 
     def rows(self, table: Table, ids: Array) -> Array:
         values = np.empty((ids.size, table.dim), "f4")

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Position
 from runtime.pserver.declaration import Declaration, Mode
 from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
@@ -82,6 +83,9 @@ class Rounds:
 
     def trained_rows(self, table: Table) -> Rows:
         return self._store.trained_rows(table)
+
+    def stand(self, position: Position) -> None:
+        self._store.stand(position)
 
     def begin_pass(self, number: int) -> None:
         self._store.begin_pass(number)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from runtime.checkpoint.progress import Position
 from runtime.pserver.declaration import Declaration
 from runtime.pserver.tables import Rows, Table
 
@@ -46,6 +47,9 @@ class Store(Protocol):
 
     def trained_rows(self, table: Table) -> Rows:
         """All rows that have been updated, in order of id."""
+
+    def stand(self, position: Position) -> None:
+        """The pushes that follow are of the data up to here."""
 
     def begin_pass(self, number: int) -> None: ...
 

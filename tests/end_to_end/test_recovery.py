@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
 from client import Client, Job
 from tests.end_to_end import code, processes
-from tests.end_to_end.house import House
+from tests.end_to_end.house import House, is_of_a_replica
 from tests.end_to_end.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -55,6 +57,27 @@ def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
     told = story(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
     assert any(line.text == f"{first} serves; this master stands by." for line in portal.logs(job.id, replica=second))
+
+
+def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_path: Path) -> None:
+    house = House(tmp_path / "portal", REGATTA_CHECKPOINT_SECONDS="0.5")
+    try:
+        house.start()
+        with house.client() as portal:
+            job = portal.submit(code.slow("kill-all", passes=30, pause=0.03))
+            kept = "checkpoint of version"
+            until("it keeps something", lambda: any(kept in line.text for line in portal.logs(job.id)), END_SECONDS)
+            for process in house.processes():
+                if is_of_a_replica(process):
+                    processes.kill(process.pid)
+            ended = portal.wait(job.id, END_SECONDS)
+            told = story(portal, ended)
+            assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), told
+            assert any(text.startswith("Parameter server 0 goes on from version") for text in told), told
+            assert any(text.startswith("The data goes on in pass") for text in told), told
+        assert not list((tmp_path / "portal" / "attempts" / "checkpoints").iterdir())
+    finally:
+        house.remove()
 
 
 def test_a_job_survives_its_rehearsal(portal: Client, http: httpx.Client) -> None:

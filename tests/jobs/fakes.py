@@ -18,6 +18,7 @@ class ObedientBackend:
         self.views: dict[str, dict[str, ReplicaView]] = {}
         self.calls: list[str] = []
         self.graces: list[timedelta] = []
+        self.kept: set[str] = set()
 
     def launch(self, plan: LaunchPlan) -> None:
         self.calls.append("launch")
@@ -56,6 +57,12 @@ class ObedientBackend:
     def cleanup(self, ref: AttemptRef) -> None:
         self.calls.append("cleanup")
         self.views.pop(ref.attempt_id, None)
+
+    def keepsakes(self) -> list[str]:
+        return sorted(self.kept)
+
+    def forget(self, job_id: str) -> None:
+        self.kept.discard(job_id)
 
     def becomes(self, attempt_id: str, name: str, phase: Phase, **fields: object) -> None:
         self.views[attempt_id][name] = ReplicaView(name, phase, **fields)

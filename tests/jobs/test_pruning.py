@@ -89,3 +89,22 @@ def test_it_looks_once_an_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     for minutes in (0, 30, 59, 60, 61):
         due.when_due(NOW + timedelta(minutes=minutes))
     assert looks == [NOW, NOW + timedelta(hours=1)]
+
+
+@pytest.mark.parametrize(
+    ("state", "days", "stays"),
+    [("RUNNING", None, True), ("FAILED", 6, True), ("CANCELLED", 8, False), ("SUCCEEDED", 0, False)],
+)
+def test_the_checkpoints_of_a_job_stay_while_it_can_be_run_again_from_there(
+    backend: ObedientBackend, submit: Callable[..., Job], state: str, days: float | None, stays: bool
+) -> None:
+    job = submit()
+    Job.objects.update(state=state, finished=None if days is None else NOW - timedelta(days=days))
+    backend.kept = {str(job.pk)}
+    assert pruning.forget_jobs(NOW, timedelta(days=7)) == (not stays)
+    assert backend.kept == ({str(job.pk)} if stays else set())
+
+
+def test_the_checkpoints_of_a_job_that_is_no_more_go(backend: ObedientBackend) -> None:
+    backend.kept = {"0" * 32}
+    assert pruning.forget_jobs(NOW, timedelta(days=7)) == 1

@@ -235,7 +235,7 @@ def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
     assert list((directory(attempts, "master-0") / "work").iterdir()) == []
 
 
-def test_parameter_servers_alone_are_told_where_to_keep_checkpoints(
+def test_the_platforms_roles_alone_are_told_where_the_job_keeps_its_checkpoints(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan("")
@@ -244,7 +244,22 @@ def test_parameter_servers_alone_are_told_where_to_keep_checkpoints(
     backend.launch(replace(attempt, replicas=tuple(told)))
     wait_until(backend, attempt.ref, all_exited)
     heard = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in told}
-    assert heard == {"trainer-0": "", "pserver-0": str(attempts / "attempt" / "checkpoints")}
+    assert heard == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
+
+
+def test_what_a_job_has_kept_outlives_its_attempts_until_it_is_forgotten(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan(BackendContract.SHORT)
+    kept = attempts / "checkpoints" / attempt.ref.job_id
+    kept.mkdir(parents=True)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_exited)
+    backend.cleanup(attempt.ref)
+    assert list(backend.keepsakes()) == [attempt.ref.job_id]
+    for _ in range(2):
+        backend.forget(attempt.ref.job_id)
+    assert list(backend.keepsakes()) == []
 
 
 def test_replicas_can_import_the_runtime_and_nothing_else_of_the_project(

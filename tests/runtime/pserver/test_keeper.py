@@ -249,12 +249,25 @@ def test_a_request_that_a_checkpoint_contains_is_not_applied_again(place):
     servers.push(0)
     servers.close()
     shard = Shard(0, even_table(1), 1)
+    assert keeper.restore_own(shard, Identity("job", 0, 1), place.files(), place.book().meta(0), print, 0.0) == 1
+    assert repeated(servers, shard) is Outcome.DUPLICATE
+
+
+def test_the_requests_of_an_earlier_attempt_say_nothing(place):
+    servers = Servers(place, 1)
+    servers.push(0)
+    servers.close()
+    shard = Shard(0, even_table(1), 1)
     sources = [(place.files(), place.book().generation())]
-    keeper.restore(shard, Identity("job", 0, 1), sources, "sync", place.tell, 0.0)
+    assert keeper.restore(shard, Identity("job", 0, 1), sources, "sync", place.tell, 0.0)
+    assert repeated(servers, shard) is Outcome.OUT_OF_PLACE
+
+
+def repeated(servers, shard):
     shard.change_members({0: servers.trainer.incarnation})
     gradients = [np.ones(part.size, "f4") for part in shard.parameters]
     (release,) = shard.push("again", servers.trainer, Step(servers.seq, 1, 0, gradients))
-    assert release.outcome is Outcome.DUPLICATE
+    return release.outcome
 
 
 def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):

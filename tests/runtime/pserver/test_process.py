@@ -29,25 +29,35 @@ job.save_model("model.npz")
 
 
 class Run:
-    """Two trainers and two parameter servers in sync mode."""
+    """Attempts of a job with two trainers in sync mode."""
 
-    def __init__(self, directory, optimiser):
+    def __init__(self, directory, optimiser, **variables):
         directory.mkdir()
-        script = directory / "train.py"
-        script.write_text(SCRIPT.format(optimiser=optimiser))
-        self.attempt = Attempt(
-            directory / "attempt",
-            script,
-            REGATTA_PASSES="2",
-            REGATTA_TRAINERS="2",
-            REGATTA_PSERVERS="2",
-            REGATTA_DATASET="public/digits",
-            REGATTA_CHECKPOINT_DIR=str(directory / "checkpoints"),
-        )
+        self.directory = directory
+        self.script = directory / "train.py"
+        self.script.write_text(SCRIPT.format(optimiser=optimiser))
+        self.variables = {
+            "REGATTA_PASSES": "2",
+            "REGATTA_TRAINERS": "2",
+            "REGATTA_DATASET": "public/digits",
+            "REGATTA_CHECKPOINT_DIR": str(directory / "checkpoints"),
+            **variables,
+        }
+        self.attempts = []
 
-    def start(self):
-        for role, index in (("master", 0), ("pserver", 0), ("pserver", 1), ("trainer", 0), ("trainer", 1)):
-            self.attempt.start(role, index)
+    @property
+    def attempt(self):
+        return self.attempts[-1]
+
+    def start(self, servers=2):
+        number = len(self.attempts) + 1
+        variables = {**self.variables, "REGATTA_PSERVERS": str(servers)}
+        self.attempts.append(Attempt(self.directory / f"attempt-{number}", self.script, number, **variables))
+        self.attempt.start("master", 0)
+        for index in range(servers):
+            self.attempt.start("pserver", index)
+        for index in (0, 1):
+            self.attempt.start("trainer", index)
 
     def train_to(self, version):
         until(lambda: any(value >= version for _at, _step, _key, value in self.attempt.replicas["trainer-0"].points))
@@ -69,9 +79,9 @@ class Run:
 def run(tmp_path):
     made = []
 
-    def start(optimiser):
-        made.append(Run(tmp_path / f"run-{len(made)}", optimiser))
-        made[-1].start()
+    def start(optimiser, servers=2, **variables):
+        made.append(Run(tmp_path / f"run-{len(made)}", optimiser, **variables))
+        made[-1].start(servers)
         return made[-1]
 
     yield start
@@ -102,6 +112,22 @@ def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimise
     ended = disturbed.model()
     for name, values in undisturbed.items():
         np.testing.assert_array_equal(ended[name], values)
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 2)])
+def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_was(run, before, after):
+    undisturbed = run("Adam(0.01)", 1, REGATTA_PASSES="5").model()
+    killed = run("Adam(0.01)", before, REGATTA_PASSES="5", REGATTA_CHECKPOINT_SECONDS="0.3")
+    servers = [f"pserver-{server}" for server in range(before)]
+    until(lambda: all("checkpoint of version" in killed.attempt.log(server) for server in servers))
+    killed.train_to(40)
+    killed.attempt.kill()
+    killed.start(after)
+    ended = killed.model()
+    for name, values in undisturbed.items():
+        np.testing.assert_array_equal(ended[name], values)
+    assert "The data goes on in pass" in killed.attempt.log("master-0")
+    assert "goes on from version" in killed.attempt.log("pserver-0")
 
 
 def until(holds, seconds=30.0):

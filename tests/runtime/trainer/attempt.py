@@ -29,10 +29,11 @@ class _Replica:
 class Attempt:
     """Starts the processes of one attempt in ``directory`` and passes membership on."""
 
-    def __init__(self, directory: Path, script: Path, **variables: str) -> None:
+    def __init__(self, directory: Path, script: Path, number: int = 1, **variables: str) -> None:
         self.output = directory / "out"
         self.output.mkdir(parents=True)
         self._directory = directory
+        self._number = number
         self._script = script
         self._variables = variables
         self._url = f"sqlite:///{directory / 'coordination.db'}"
@@ -74,6 +75,13 @@ class Attempt:
     def wait(self, name: str, seconds: float) -> int:
         return self.replicas[name].process.wait(seconds)
 
+    def kill(self) -> None:
+        """All of it at once."""
+        for replica in self.replicas.values():
+            replica.process.kill()
+        for replica in self.replicas.values():
+            replica.process.wait()
+
     def log(self, name: str) -> str:
         return (self._directory / f"{name}.log").read_text()
 
@@ -95,7 +103,7 @@ class Attempt:
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             contract.JOB_ID: "job",
-            contract.ATTEMPT: "1",
+            contract.ATTEMPT: str(self._number),
             contract.ROLE: role,
             contract.INDEX: str(index),
             contract.AGENT_FD: str(descriptor),
@@ -119,7 +127,7 @@ class Attempt:
             replica.points += message["points"]
         elif message["op"] == contract.HELLO:
             with self._lock:
-                key = contract.member_key("job", 1, role, index)
+                key = contract.member_key("job", self._number, role, index)
                 self._store.delete(key)  # the lease of an earlier process in its place has run out
                 entry = self._store.put(key, b"{}")
                 member = Member(role, index, entry.create_revision, message["address"])
