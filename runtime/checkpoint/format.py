@@ -74,9 +74,11 @@ class Header:
     def from_bytes(cls, body: Buffer) -> Header:
         """Read the JSON. Raises Damaged."""
         try:
-            return cls(**json.loads(bytes(body)))
-        except (ValueError, TypeError) as error:
+            header = cls(**json.loads(bytes(body)))
+            header.frames  # noqa: B018  it is read before the checksum is known
+        except (ValueError, TypeError, KeyError) as error:
             raise Damaged(f"its header cannot be read ({error})") from None
+        return header
 
 
 def row_keys(number: int, kinds: int, piece: int) -> Sequence[tuple[int, int]]:

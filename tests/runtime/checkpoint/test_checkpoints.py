@@ -45,6 +45,15 @@ def test_a_file_gives_back_what_was_written(tmp_path):
     assert (files.directory / entry.file).stat().st_size == entry.size
 
 
+def test_a_header_whose_tables_make_no_sense_is_damaged():
+    header = Header("job", 0, 1, 7, 3, {}, 1, 1, tables=[{"table": {}, "pieces": 2, "kinds": 4}])
+    body = header.to_bytes()[8:]
+    assert Header.from_bytes(body).frames == 9
+    for old, new in ((b"pieces", b"pieceS"), (b'"kinds":4', b'"kinds":{}')):
+        with pytest.raises(Damaged, match="header cannot be read"):
+            Header.from_bytes(body.replace(old, new))
+
+
 @given(st.data())
 @settings(deadline=None)
 def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
