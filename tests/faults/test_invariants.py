@@ -349,6 +349,13 @@ def test_i10_finds_a_pull_that_no_version_had() -> None:
     assert invariants.accounts_balance(history(*ROUNDS, pulled(2, -840.0)), "sync")
 
 
+@pytest.mark.parametrize(("kind", "wrong"), [("pulled", True), ("joined", False)])
+def test_i10_of_a_newcomer_only_the_first_servers_version_is_known(kind: str, wrong: bool) -> None:
+    other = [("pserver-1.1", *rest) for _who, *rest in ROUNDS]
+    seen = ("trainer-2.1", kind, {"version": 1, "balances": [-840.0, -2100.0], "even": True})
+    assert bool(invariants.accounts_balance(history(*ROUNDS, *other, seen), "sync")) is wrong
+
+
 def test_i10_finds_another_balance_after_a_restart() -> None:
     back = ("pserver-0.2", "restored", {"version": 1, "balance": -2100.0})
     assert invariants.accounts_balance(history(*ROUNDS, back), "sync")
