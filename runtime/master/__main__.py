@@ -134,7 +134,10 @@ class _Process:
         if why := self._fenced or str((self._master and self._master.lost) or ""):
             log.error(why)
             return contract.EXIT_RESTART
-        return contract.EXIT_ERROR if self._master and self._master.failed else contract.EXIT_OK
+        if self._master and self._master.failed:
+            return contract.EXIT_ERROR
+        # 0 says that all passes are done: who was asked to leave before that may be wanted again.
+        return contract.EXIT_OK if self._master and self._master.done else contract.EXIT_RESTART
 
 
 def await_lead(

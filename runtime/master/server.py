@@ -140,6 +140,11 @@ class Master:
         return self._view.over and had_trainers and not self._view.trainers
 
     @property
+    def done(self) -> bool:
+        """All passes have ended."""
+        return self._view.over and not self._view.failed
+
+    @property
     def failed(self) -> str:
         """Why the job cannot go on, empty if it can."""
         return self._view.failed

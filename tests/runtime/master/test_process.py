@@ -180,7 +180,7 @@ def test_one_who_stands_by_leaves_on_sigterm(start):
     assert second.process.stdout.readline().startswith("Data set")
     assert second.process.stdout.readline() == "master-0 serves; this master stands by.\n"
     second.process.send_signal(signal.SIGTERM)
-    assert second.end()[0] == contract.EXIT_OK
+    assert second.end()[0] == contract.EXIT_RESTART
 
 
 def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):
@@ -189,14 +189,14 @@ def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):
     assert "There is no data set 'public/digit'. Did you mean public/digits" in output
 
 
-def test_it_leaves_on_sigterm(start):
+def test_it_leaves_on_sigterm_and_may_be_started_again_while_passes_are_left(start):
     agent = start()
     agent.tell(agent.register())
     deadline = time.monotonic() + 20
     while not agent.store.get("/regatta/j/1/master/head"):
         assert time.monotonic() < deadline
     agent.process.send_signal(signal.SIGTERM)
-    assert agent.end()[0] == contract.EXIT_OK
+    assert agent.end()[0] == contract.EXIT_RESTART
 
 
 def test_without_its_lease_it_stops_and_asks_to_be_started_again(start):
