@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 DOCUMENTS.append(ROOT / "deploy" / "README.md")
 README, GUIDE, API = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
-SAMPLES = {"ns": "ada", "id": "00000000-0000-4000-8000-000000000000", "name": "digits"}
+SAMPLES = {"ns": "ada", "id": "00000000-0000-4000-8000-000000000000", "name": "digits", "wish": "1"}
 
 
 def blocks(document: Path, language: str) -> list[str]:
