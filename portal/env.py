@@ -7,7 +7,9 @@ misread setting is worse than one that does not start.
 from __future__ import annotations
 
 import os
+import re
 import secrets
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -136,6 +138,27 @@ def words(name: str, default: list[str]) -> list[str]:
     if raw is None:
         return default
     return [item.strip() for item in raw.split(",") if item.strip()]
+
+
+def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
+    """One of some words. Raises ImproperlyConfigured for any other."""
+    value = os.environ.get(name, default)
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} is {value!r}; write one of {', '.join(choices)}.")
+    return value
+
+
+_UNITS = {"s": timedelta(seconds=1), "m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+_RATE = re.compile(r"([1-9][0-9]{0,8})/(s|sec|second|m|min|minute|h|hour|d|day)")
+
+
+def rate(name: str, default: str) -> tuple[int, timedelta]:
+    """How many in which time, as in ``20/min``. Raises ImproperlyConfigured."""
+    raw = os.environ.get(name, default)
+    found = _RATE.fullmatch(raw.strip())
+    if found is None:
+        raise ImproperlyConfigured(f"{name} is {raw!r}; write a number and a unit of time, such as 20/min.")
+    return int(found[1]), _UNITS[found[2][0]]
 
 
 def directory(name: str, default: Path) -> Path:

@@ -37,6 +37,9 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "social_django",
+    "axes",
+    "django_otp",
+    "django_otp.plugins.otp_totp",
     "rbac",
     "quota",
     "datasets",
@@ -55,6 +58,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "rbac.middleware.SeenMiddleware",
     "rbac.middleware.LookingMiddleware",
+    "rbac.middleware.OwedSecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -105,6 +109,58 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 SESSION_ENGINE = "rbac.sessions"
+# Sign-in through others: those whose id and secret are set. {name: title on the button}
+SIGN_IN_PROVIDERS = {
+    name: title
+    for name, title, is_configured in (
+        ("oidc", env.text("REGATTA_OIDC_TITLE", "OpenID Connect"), env.text("REGATTA_OIDC_ID", "")),
+        ("github", "GitHub", env.text("REGATTA_GITHUB_ID", "")),
+        ("gitlab", "GitLab", env.text("REGATTA_GITLAB_ID", "")),
+        ("google-oauth2", "Google", env.text("REGATTA_GOOGLE_ID", "")),
+        ("baidu", "Baidu", env.text("REGATTA_BAIDU_ID", "")),
+    )
+    if is_configured
+}
+_PROVIDER_BACKENDS = {
+    "oidc": "social_core.backends.open_id_connect.OpenIdConnectAuth",
+    "github": "social_core.backends.github.GithubOAuth2",
+    "gitlab": "social_core.backends.gitlab.GitLabOAuth2",
+    "google-oauth2": "social_core.backends.google.GoogleOAuth2",
+    "baidu": "rbac.baidu.BaiduOAuth2",
+}
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+    *(_PROVIDER_BACKENDS[name] for name in SIGN_IN_PROVIDERS),
+]
+SOCIAL_AUTH_OIDC_OIDC_ENDPOINT = env.text("REGATTA_OIDC_ISSUER", "")
+SOCIAL_AUTH_OIDC_KEY = env.text("REGATTA_OIDC_ID", "")
+SOCIAL_AUTH_OIDC_SECRET = env.text("REGATTA_OIDC_SECRET", "")
+SOCIAL_AUTH_OIDC_USE_PKCE = True
+SOCIAL_AUTH_GITHUB_KEY = env.text("REGATTA_GITHUB_ID", "")
+SOCIAL_AUTH_GITHUB_SECRET = env.text("REGATTA_GITHUB_SECRET", "")
+SOCIAL_AUTH_GITLAB_API_URL = env.text("REGATTA_GITLAB_URL", "https://gitlab.com")
+SOCIAL_AUTH_GITLAB_KEY = env.text("REGATTA_GITLAB_ID", "")
+SOCIAL_AUTH_GITLAB_SECRET = env.text("REGATTA_GITLAB_SECRET", "")
+SOCIAL_AUTH_GOOGLE_OAUTH2_KEY = env.text("REGATTA_GOOGLE_ID", "")
+SOCIAL_AUTH_GOOGLE_OAUTH2_SECRET = env.text("REGATTA_GOOGLE_SECRET", "")
+SOCIAL_AUTH_BAIDU_URL = env.text("REGATTA_BAIDU_URL", "https://openapi.baidu.com")
+SOCIAL_AUTH_BAIDU_KEY = env.text("REGATTA_BAIDU_ID", "")
+SOCIAL_AUTH_BAIDU_SECRET = env.text("REGATTA_BAIDU_SECRET", "")
+SOCIAL_AUTH_REDIRECT_IS_HTTPS = HTTPS
+# No step of it looks for an account by e-mail address, and none keeps the provider's tokens.
+SOCIAL_AUTH_PIPELINE = (
+    "social_core.pipeline.social_auth.social_details",
+    "social_core.pipeline.social_auth.social_uid",
+    "social_core.pipeline.social_auth.auth_allowed",
+    "social_core.pipeline.social_auth.social_user",
+    "rbac.providers.open_account",
+    "social_core.pipeline.social_auth.associate_user",
+)
+# Who may open an account: "open" (whoever confirms an address), "approval" (and an admin lets them in), "closed".
+SIGN_UP = env.choice("REGATTA_SIGN_UP", "open", ("open", "approval", "closed"))
+ADMIN_SECOND_FACTOR = env.flag("REGATTA_ADMIN_SECOND_FACTOR", False)
+PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
 LOGIN_URL = "sign-in"
 LOGIN_REDIRECT_URL = "home"
 SESSION_COOKIE_NAME = "__Host-session" if HTTPS else "regatta-session"
@@ -123,6 +179,19 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
+# Failed sign-ins are counted by name *and* address: guessing is slow, and nobody can lock out all who sit behind one
+# proxy, nor one person from everywhere else. A success clears the count.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = env.rate("REGATTA_SIGN_IN_RATE", "20/min")
+AXES_CLIENT_IP_CALLABLE = "rbac.audit.address_of"
+AXES_RESET_ON_SUCCESS = True
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
+AXES_ENABLE_ADMIN = False
+AXES_VERBOSE = False
+# Our own pages answer who is locked out; the middleware of axes would put its answer in their place.
+SILENCED_SYSTEM_CHECKS = ["axes.W002"]
+
 # --- Letters ---------------------------------------------------------------------------------------------------------
 globals().update(env.mail_server("REGATTA_MAIL_SERVER"))
 DEFAULT_FROM_EMAIL = env.text("REGATTA_MAIL_FROM", "regatta@localhost")
@@ -139,7 +208,6 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "portal.common.http.problem_from_exception",
-    "DEFAULT_THROTTLE_RATES": {"sign-in": env.text("REGATTA_SIGN_IN_RATE", "20/min")},
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {
@@ -239,6 +307,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": env.text("REGATTA_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.request": {"level": "ERROR"},
+        "axes": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
         "kombu.connection": {"level": "ERROR"},
     },

@@ -17,6 +17,8 @@ from rbac.signing_in import sessions_of
 
 # What a session remembers while an admin looks at the portal as somebody else: the admin's account.
 LOOKING = "looking"
+# The session of who looks as somebody else was opened by no password of theirs.
+_SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PASSWORD_BYTES = 12
 
 
@@ -123,7 +125,7 @@ def begin_to_look(*, actor: User, username: str, reason: str, request: HttpReque
     if user.is_admin or not user.is_active:
         raise Conflict("You can look at the portal as any open account that is no admin's.")
     audit.record("user.impersonate", username, actor=actor, reason=told, request=request)
-    login(request, user)
+    login(request, user, backend=_SESSION_BACKEND)
     request.session[LOOKING] = actor.pk
 
 
@@ -133,6 +135,6 @@ def end_looking(request: HttpRequest) -> str:
     if admin is None:
         raise Conflict("You look at the portal as yourself.")
     name = request.user.get_username()
-    login(request, admin)
+    login(request, admin, backend=_SESSION_BACKEND)
     audit.record("user.impersonate-end", name, actor=admin, request=request)
     return name

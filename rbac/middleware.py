@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import SESSION_KEY
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
 from portal.common.errors import Forbidden
-from portal.common.http import answer_to
+from portal.common.http import answer_to, wants_problem
 from portal.common.time import now
 from rbac.administration import LOOKING
 from rbac.models import User
+from rbac.second_factor import is_owed
 
 _SEEN = "seen"
 # Between two writes of when a session was last seen: reading pages must not cost a write each.
@@ -33,6 +36,40 @@ class SeenMiddleware:
         if session.accessed and SESSION_KEY in session and _is_stale(session.get(_SEEN), now()):
             session[_SEEN] = now().isoformat()
         return response
+
+
+# What an account that owes a second factor reaches before it has one.
+_ON_THE_WAY = frozenset(
+    {
+        "second-factor",
+        "switch-on-second-factor",
+        "sign-out",
+        "language",
+        "catalogue",
+        "healthz",
+        "readyz",
+    }
+)
+
+
+class OwedSecondFactorMiddleware:
+    """Leads an admin to setting up a second factor where the platform asks for one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_view(self, request: HttpRequest, *_: Any) -> HttpResponse | None:
+        if not settings.ADMIN_SECOND_FACTOR or not isinstance(request.user, User):
+            return None
+        match = request.resolver_match
+        if (match and match.url_name in _ON_THE_WAY) or not is_owed(request.user):
+            return None
+        if wants_problem(request):
+            return answer_to(request, Forbidden("Set up your second factor first, on the page of your account."))
+        return redirect("second-factor")
 
 
 def _is_stale(seen: str | None, at: datetime) -> bool:

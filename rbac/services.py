@@ -38,21 +38,27 @@ def create_user(
     if actor is not None:
         require_admin(actor)
     user = User(username=username, email=email, is_superuser=admin)
-    _validate_account(user, None if any_password else password)
+    validate_account(user, None if any_password else password)
     user.set_password(password)
     user.save()
     audit.record("user.create", user.username, actor=actor, detail={"admin": admin}, request=request)
     return user
 
 
-def _validate_account(user: User, password: str | None) -> None:
+def validate_account(user: User, password: str | None, *, known_address: bool = False) -> None:
+    """Whether such an account can be opened. ``known_address``: that its address is taken is nobody's business here.
+
+    Raises ValidationFailed with the sentences of each field.
+    """
     errors: dict[str, list[str]] = {}
     try:
-        user.full_clean(exclude=["password"])
+        user.full_clean(exclude=["password"], validate_constraints=False)
     except FieldError as error:
         errors.update(error.message_dict)
     if "username" not in errors and User.objects.filter(username__iexact=user.username).exists():
         errors["username"] = ["There is such an account in other capital letters. Choose another name."]
+    if user.email and not known_address and User.objects.filter(email__iexact=user.email).exists():
+        errors["email"] = ["Another account has this e-mail address."]
     try:
         if password is not None:
             validate_password(password, user)

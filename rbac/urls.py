@@ -3,10 +3,28 @@ from __future__ import annotations
 from django.urls import path
 from django.views.i18n import set_language
 
-from rbac.views import admin, namespaces, sessions, signing_in, tokens
+from rbac.views import account, admin, namespaces, providers, sessions, signing_in, signing_up, tokens
 
 urlpatterns = [
     path("sign-in", signing_in.sign_in, name="sign-in"),
+    path("sign-in/code", signing_in.code, name="sign-in-code"),
+    path("sign-in/with/<str:backend>", providers.begin, name="begin-provider"),
+    path("sign-in/back/<str:backend>", providers.complete, name="complete-provider"),
+    path("account/connections/<int:connection_id>/remove", providers.disconnect, name="disconnect-provider"),
+    path("sign-up", signing_up.sign_up, name="sign-up"),
+    path("sign-up/confirm/<str:token>", signing_up.confirm, name="confirm"),
+    path("password", signing_up.reset, name="reset-password"),
+    path("password/<str:who>/<str:token>", signing_up.new_password, name="new-password"),
+    path("welcome", signing_up.welcome, name="welcome"),
+    path("waiting", signing_up.waiting, name="waiting-accounts"),
+    path("waiting/<str:username>/approve", signing_up.approve, name="approve-account"),
+    path("waiting/<str:username>/refuse", signing_up.refuse, name="refuse-account"),
+    path("account", account.account, name="account"),
+    path("account/password", account.change_password, name="change-password"),
+    path("account/second-factor", account.set_up, name="second-factor"),
+    path("account/second-factor/on", account.switch_on, name="switch-on-second-factor"),
+    path("account/second-factor/codes", account.renew_codes, name="renew-codes"),
+    path("account/second-factor/off", account.switch_off, name="switch-off-second-factor"),
     path("sign-out", signing_in.sign_out, name="sign-out"),
     path("sessions", sessions.sessions, name="sessions"),
     path("sessions/end-all", sessions.end_all, name="end-all-sessions"),

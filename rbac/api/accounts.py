@@ -28,6 +28,9 @@ class SignInInput(serializers.Serializer[Any]):
     username = serializers.CharField(max_length=150)
     password = serializers.CharField(max_length=1024, trim_whitespace=False)
     name = serializers.CharField(max_length=100, default="command line")
+    code = serializers.CharField(
+        max_length=32, default="", allow_blank=True, help_text="For an account with a second factor: a code of it."
+    )
 
 
 class UserInput(serializers.Serializer[Any]):
@@ -68,6 +71,7 @@ class AuthTokenView(APIView):
     def post(self, request: Request) -> Response:
         body = read(SignInInput, request)
         user = signing_in.check_password(request._request, body["username"], body["password"])
+        signing_in.require_second_factor(user, body["code"])
         _, secret = tokens.create_token(actor=user, name=body["name"], request=request._request)
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 

@@ -26,6 +26,9 @@ ALL = "200 200 200 200 200 200"
 SIGNED_IN = "200 200 200 200 200 401"
 MEMBERS = "200 200 200 200 404 401"
 OWN = "404 404 404 404 404 401"
+GONE = "404 404 404 404 404 404"
+# A link that is used up or too old: the page of a conflict.
+OVER = "409 409 409 409 409 409"
 OWN_PAGE = "404 404 404 404 404 302"
 SIGNED_IN_PAGE = "200 200 200 200 200 302"
 MEMBERS_PAGE = "200 200 200 200 404 302"
@@ -44,6 +47,30 @@ TABLE = {
     # Pages
     "GET sign-in": "302 302 302 302 302 200",
     "POST sign-in": "302 302 302 302 302 401",
+    "GET sign-in/code": "302 302 302 302 302 302",
+    "POST sign-in/code": "302 302 302 302 302 302",
+    # No provider is configured here.
+    "POST sign-in/with/<str:backend>": GONE,
+    "GET sign-in/back/<str:backend>": GONE,
+    "POST account/connections/<int:connection_id>/remove": OWN_PAGE,
+    "GET sign-up": ALL,
+    "POST sign-up": "422 422 422 422 422 422",
+    "GET sign-up/confirm/<str:token>": GONE,
+    "POST sign-up/confirm/<str:token>": GONE,
+    "GET password": ALL,
+    "POST password": "422 422 422 422 422 422",
+    "GET password/<str:who>/<str:token>": OVER,
+    "POST password/<str:who>/<str:token>": OVER,
+    "GET welcome": SIGNED_IN_PAGE,
+    "GET waiting": "200 403 403 403 403 302",
+    "POST waiting/<str:username>/approve": "404 403 403 403 403 302",
+    "POST waiting/<str:username>/refuse": "404 403 403 403 403 302",
+    "GET account": SIGNED_IN_PAGE,
+    "POST account/password": "302 302 302 302 302 302",
+    "GET account/second-factor": SIGNED_IN_PAGE,
+    "POST account/second-factor/on": "302 302 302 302 302 302",
+    "POST account/second-factor/codes": "409 409 409 409 409 302",
+    "POST account/second-factor/off": "302 302 302 302 302 302",
     "POST sign-out": "302 302 302 302 302 302",
     "GET language": "302 302 302 302 302 302",
     "POST language": "302 302 302 302 302 302",
@@ -187,6 +214,10 @@ def address(route: str, job: Job) -> str:
         "<uuid:token_id>": NONE,
         "<uuid:invitation_id>": NONE,
         "<str:handle>": "0" * 32,
+        "<str:backend>": "oidc",
+        "<int:connection_id>": "1",
+        "<str:token>": "no-such-token",
+        "<str:who>": "MQ",
         "<str:secret>": "no-such-secret",
         "<int:wish_id>": "999",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
@@ -77,3 +79,22 @@ def test_what_is_no_mail_server_is_refused_by_its_name(monkeypatch: pytest.Monke
     monkeypatch.setenv("REGATTA_SOMETHING", url)
     with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING"):
         env.mail_server("REGATTA_SOMETHING")
+
+
+@pytest.mark.parametrize(("raw", "seconds"), [("20/min", 60), ("5/h", 3600), ("1000/second", 1), ("1/d", 86400)])
+def test_a_rate_is_read(monkeypatch: pytest.MonkeyPatch, raw: str, seconds: int) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", raw)
+    assert env.rate("REGATTA_SOMETHING", "1/s") == (int(raw.partition("/")[0]), timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize("raw", ["20", "0/min", "-1/min", "20/fortnight", "/min", "1.5/min"])
+def test_what_is_no_rate_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", raw)
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING"):
+        env.rate("REGATTA_SOMETHING", "1/s")
+
+
+def test_a_word_that_is_no_choice_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", "ajar")
+    with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*open, closed"):
+        env.choice("REGATTA_SOMETHING", "open", ("open", "closed"))

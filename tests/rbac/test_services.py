@@ -53,8 +53,7 @@ def fail_often(username: str, address: str) -> None:
 
 @pytest.fixture
 def few_attempts(settings) -> None:
-    rates = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": {"sign-in": "3/min"}}
-    settings.REST_FRAMEWORK = rates
+    settings.AXES_FAILURE_LIMIT = 3
 
 
 def test_guessing_is_throttled_even_with_the_right_password_at_last(few_attempts: None) -> None:

@@ -1,0 +1,111 @@
+"""Signing in through others: the way there, the way back, and the page that explains what went wrong."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, cast
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST, require_safe
+from requests import RequestException
+from social_core.actions import do_auth, do_complete
+from social_core.exceptions import (
+    AuthAssociationError,
+    AuthCanceled,
+    AuthProviderError,
+    AuthSessionError,
+    SocialAuthBaseException,
+)
+from social_django.utils import psa
+
+from rbac import providers, signing_in
+from rbac.models import User
+from rbac.pages import attempt, user_of
+from rbac.views.signing_in import way_on
+
+_log = logging.getLogger(__name__)
+_NEXT = "next"
+# Gives the request its ``backend``, which is told the address of return; 404 for one that is not configured.
+_with_backend: Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]] = cast(Any, psa)(
+    "complete-provider"
+)
+# What a person is told; an error of another kind gets the last sentence.
+_SENTENCES: tuple[tuple[type[Exception], int, str], ...] = (
+    (providers.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
+    (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
+    (AuthSessionError, 403, _("It took too long, or was begun in another tab or browser. Begin anew.")),
+    (AuthAssociationError, 409, _("That account is connected with another account here.")),
+    (AuthProviderError, 502, _("The other side does not answer as it should. Try again in a while.")),
+    (RequestException, 502, _("The other side does not answer as it should. Try again in a while.")),
+    (Exception, 403, _("The other side did not confirm who you are. Begin anew.")),
+)
+
+
+@never_cache
+@require_POST
+@_with_backend
+def begin(request: Any, backend: str) -> HttpResponse:
+    """The way there. A page and not a redirect: the policy of our pages lets no form lead to another site."""
+    try:
+        there = do_auth(request.backend, redirect_name=_NEXT, user=request.user)
+    except (SocialAuthBaseException, RequestException) as error:
+        return _explain(request, error)
+    return render(request, "rbac/leaving.html", {"address": there["Location"], "title": _title(backend)})
+
+
+@never_cache
+@require_safe
+@_with_backend
+def complete(request: Any, backend: str) -> HttpResponse:
+    """The way back, with what the other side says of who this is."""
+    was_signed_in = request.user.is_authenticated
+    wanted = request.session.get(_NEXT) or ""
+    try:
+        do_complete(request.backend, _admit, user=request.user, redirect_name=_NEXT, request=request)
+    except (SocialAuthBaseException, RequestException) as error:
+        return _explain(request, error)
+    if was_signed_in:
+        return redirect("account")
+    if request.user.is_authenticated:
+        return redirect(way_on(request, wanted))
+    if signing_in.pending(request) is not None:
+        return redirect("sign-in-code")
+    sentence = gettext("Your account is not open, or not any more. An admin can tell you more.")
+    return render(request, "rbac/provider_failed.html", {"sentence": sentence, "title": _title(backend)}, status=403)
+
+
+def _admit(backend: Any, user: User, social_user: Any) -> None:
+    """What social-auth calls with the account: the session begins, or the second factor is asked for."""
+    request: HttpRequest = backend.strategy.request
+    path = f"{type(backend).__module__}.{type(backend).__qualname__}"
+    signing_in.admit(request, user, path, request.session.get(_NEXT) or "")
+
+
+def _explain(request: Any, error: Exception) -> HttpResponse:
+    """A page in place of another round: nobody is sent to and fro."""
+    _log.warning("Signing in through %s failed: %r", request.backend.name, error)
+    status, sentence = next((status, text) for kind, status, text in _SENTENCES if isinstance(error, kind))
+    context = {"sentence": gettext(sentence), "title": _title(request.backend.name)}
+    return render(request, "rbac/provider_failed.html", context, status=status)
+
+
+def _title(name: str) -> str:
+    return next((provider.title for provider in providers.configured() if provider.name == name), name)
+
+
+@login_required
+@require_POST
+def disconnect(request: HttpRequest, connection_id: int) -> HttpResponse:
+    """Forget one way into one's account."""
+    attempt(
+        request,
+        lambda: providers.disconnect(actor=user_of(request), connection_id=connection_id, request=request),
+        _("The connection has been removed."),
+    )
+    return redirect("account")

@@ -1,0 +1,254 @@
+"""Opening an account by oneself, a forgotten password, and an admin who lets people in."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from django.core import mail
+from django.http import HttpResponse
+from django.test import Client
+
+from rbac.models import Membership, Session, User
+from rbac.signing_up import CONFIRMATION_LIFE
+from tests.factories import make_user
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+PASSWORD = "a few words to remember"
+ADDRESS = "ada@example.org"
+FORM = {"username": "ada", "email": ADDRESS, "password": PASSWORD}
+
+
+@pytest.fixture(autouse=True)
+def _letters_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's transaction is never committed."""
+    monkeypatch.setattr("rbac.mail.transaction", SimpleNamespace(on_commit=lambda send: send()))
+
+
+def main_part(answer: HttpResponse) -> str:
+    """What the page says, without what differs from one to the next anyway."""
+    found = re.search(r"<main.*</main>", answer.content.decode(), re.DOTALL)
+    assert found
+    return found[0]
+
+
+def link(number: int = -1) -> str:
+    """The path of the link in a letter."""
+    found = re.search(r"http://testserver(/\S+)", str(mail.outbox[number].body))
+    assert found
+    return found[1]
+
+
+def sign_in(client: Client, password: str = PASSWORD) -> str:
+    return client.post("/sign-in", {"username": "ada", "password": password}).headers.get("Location", "")
+
+
+def open_account(client: Client) -> None:
+    client.post("/sign-up", FORM)
+    client.post(link(), {"password": PASSWORD})
+
+
+# --- Opening ---------------------------------------------------------------------------------------------------------
+def test_from_the_form_to_the_page_that_says_what_to_do_next() -> None:
+    client = Client()
+    assert ADDRESS in client.post("/sign-up", FORM).content.decode()
+    assert sign_in(client) == ""
+    assert client.post(link(), {"password": PASSWORD})["Location"] == "/sign-in"
+    assert sign_in(client) == "/welcome"
+    assert "/n/ada/jobs/new" in client.get("/welcome").content.decode()
+    assert Membership.objects.get(user__username="ada").role == "owner"
+
+
+def test_the_welcome_comes_once() -> None:
+    client = Client()
+    open_account(client)
+    assert sign_in(client) == "/welcome"
+    client.post("/sign-out")
+    assert sign_in(client) == "/"
+
+
+def test_who_wanted_another_page_first_gets_that() -> None:
+    client = Client()
+    open_account(client)
+    answer = client.post("/sign-in", {"username": "ada", "password": PASSWORD, "next": "/tokens"})
+    assert answer["Location"] == "/tokens"
+
+
+def test_who_has_not_confirmed_is_told_so_but_only_with_the_password() -> None:
+    client = Client()
+    client.post("/sign-up", FORM)
+    told = client.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
+    assert "Confirm your e-mail address first" in told
+    guessed = client.post("/sign-in", {"username": "ada", "password": "wrong"}).content.decode()
+    assert "The name or the password is wrong." in guessed
+
+
+def test_a_look_at_the_link_confirms_nothing() -> None:
+    Client().post("/sign-up", FORM)
+    assert Client().get(link()).status_code == 200
+    assert not User.objects.get(username="ada").is_active
+
+
+def test_the_owner_of_an_address_is_not_talked_into_the_account_of_another() -> None:
+    Client().post("/sign-up", FORM)
+    answer = Client().post(link(), {"password": "what the owner would write"})
+    assert answer.status_code == 422
+    assert not User.objects.get(username="ada").is_active
+
+
+def test_a_link_is_good_once() -> None:
+    client = Client()
+    open_account(client)
+    assert client.post(link(), {"password": PASSWORD}).status_code == 409
+
+
+def test_a_link_is_good_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    Client().post("/sign-up", FORM)
+    import time
+
+    later = time.time() + CONFIRMATION_LIFE.total_seconds() + 1
+    monkeypatch.setattr("django.core.signing.time.time", lambda: later)
+    assert Client().get(link()).status_code == 409
+
+
+def test_nobody_learns_which_addresses_have_accounts() -> None:
+    make_user("grace")
+    User.objects.update(email=ADDRESS.upper())
+    answer = Client().post("/sign-up", FORM)
+    fresh = Client().post("/sign-up", {**FORM, "email": "new@example.org", "username": "other"})
+    assert main_part(answer).replace(ADDRESS, "") == main_part(fresh).replace("new@example.org", "")
+    assert "grace" in mail.outbox[0].body
+    assert not User.objects.filter(username="ada").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("username", ""),
+        ("username", "not a name"),
+        ("username", "team/ada"),
+        ("username", "GRACE"),
+        ("email", ""),
+        ("email", "no address"),
+        ("password", "short"),
+        ("password", "password1234"),
+        ("password", ""),
+    ],
+)
+def test_a_refused_form_says_why_beside_the_field_and_opens_nothing(field: str, value: str) -> None:
+    make_user("grace")
+    answer = Client().post("/sign-up", {**FORM, field: value})
+    assert answer.status_code == 422
+    assert f'id="{field}-error"' in answer.content.decode()
+    assert not User.objects.filter(username="ada").exists()
+    assert mail.outbox == []
+
+
+@pytest.mark.parametrize("address", ["a`id`@example.org", "a|id@example.org", '"../../x"@example.org'])
+def test_an_address_with_characters_of_shells_and_paths_is_an_address(address: str) -> None:
+    Client().post("/sign-up", {**FORM, "email": address})
+    assert mail.outbox[0].to == [address]
+    Client().post(link(), {"password": PASSWORD})
+    assert User.objects.get(username="ada").is_active
+
+
+def test_letters_to_one_address_are_few() -> None:
+    told = [Client().post("/password", {"email": ADDRESS}).status_code for _ in range(6)]
+    assert told == [200] * 5 + [429]
+
+
+def test_a_closed_portal_opens_no_accounts(settings) -> None:
+    settings.SIGN_UP = "closed"
+    assert Client().get("/sign-up").status_code == 403
+    assert Client().post("/sign-up", FORM).status_code == 403
+    assert "/sign-up" not in Client().get("/sign-in").content.decode()
+
+
+# --- Approval --------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def waiting(settings, personas: Personas) -> Client:
+    """A browser of ada, who has confirmed her address and waits to be let in."""
+    settings.SIGN_UP = "approval"
+    personas.admin.email = "root@example.org"
+    personas.admin.save()
+    client = Client()
+    open_account(client)
+    return client
+
+
+def test_an_admin_is_told_and_lets_in(waiting: Client, personas: Personas) -> None:
+    assert mail.outbox[-1].to == ["root@example.org"]
+    assert sign_in(waiting) == ""
+    admin = personas.client("admin")
+    assert "ada" in admin.get(link()).content.decode()
+    assert admin.post("/waiting/ada/approve")["Location"] == "/waiting"
+    assert mail.outbox[-1].to == [ADDRESS]
+    assert sign_in(waiting) == "/welcome"
+
+
+def test_who_is_refused_stays_out(waiting: Client, personas: Personas) -> None:
+    personas.client("admin").post("/waiting/ada/refuse")
+    assert sign_in(waiting) == ""
+    assert "ada" not in personas.client("admin").get("/waiting").content.decode()
+
+
+def test_who_waits_is_told_that_an_admin_decides(waiting: Client) -> None:
+    told = waiting.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
+    assert "An admin has to let you in first." in told
+
+
+# --- Passwords -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def ada() -> User:
+    user = make_user("ada", password=PASSWORD)
+    user.email = ADDRESS
+    user.save()
+    return user
+
+
+def test_a_forgotten_password_is_chosen_anew_and_ends_all_sessions(ada: User) -> None:
+    here = Client()
+    assert sign_in(here) == "/"
+    Client().post("/password", {"email": ADDRESS.upper()})
+    path = link()
+    assert Client().post(path, {"password": "another few words"})["Location"] == "/sign-in"
+    assert here.get("/tokens").status_code == 302
+    assert sign_in(Client(), "another few words") == "/"
+    assert Client().get(path).status_code == 409
+
+
+def test_an_address_without_an_account_gets_no_letter_and_the_same_page(ada: User) -> None:
+    known = main_part(Client().post("/password", {"email": ADDRESS}))
+    unknown = main_part(Client().post("/password", {"email": "x@example.org"}))
+    assert known.replace(ADDRESS, "") == unknown.replace("x@example.org", "")
+    assert len(mail.outbox) == 1
+
+
+def test_a_weak_new_password_is_refused_and_the_link_stays_good(ada: User) -> None:
+    Client().post("/password", {"email": ADDRESS})
+    assert Client().post(link(), {"password": "short"}).status_code == 422
+    assert Client().get(link()).status_code == 200
+
+
+@pytest.mark.parametrize("who", ["MQ", "", "x", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "%00"])
+def test_links_that_are_made_up_lead_nowhere(ada: User, who: str) -> None:
+    assert Client().get(f"/password/{who}/c0-ffee").status_code in (404, 409)
+
+
+def test_the_password_is_changed_by_who_knows_it_and_other_browsers_go(ada: User) -> None:
+    here, there = Client(), Client()
+    sign_in(here), sign_in(there)
+    page = here.post("/account/password", {"old": PASSWORD, "new": "another few words"}, follow=True)
+    assert "The password has been changed." in page.content.decode()
+    assert (here.get("/tokens").status_code, there.get("/tokens").status_code) == (200, 302)
+
+
+@pytest.mark.parametrize(("old", "new"), [("wrong", "another few words"), (PASSWORD, "short")])
+def test_a_password_that_cannot_be_changed_stays(ada: User, old: str, new: str) -> None:
+    here = Client()
+    sign_in(here)
+    here.post("/account/password", {"old": old, "new": new})
+    assert sign_in(Client()) == "/"
+    assert Session.objects.filter(user=ada).exists()
