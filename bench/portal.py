@@ -12,9 +12,10 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,19 +76,40 @@ class Running:
 @contextmanager
 def running(clone: Path) -> Iterator[Running]:
     """``make run`` in the clone, until the block is left; its data directory is the clone's own."""
+    with _started(["make", "run"], clone, clone / "run.log") as portal:
+        yield portal
+
+
+@contextmanager
+def running_here(data: Path) -> Iterator[Running]:
+    """The portal of this very checkout, until the block is left; its data directory is ``data``."""
+    command = [sys.executable, "manage.py", "up"]
+    with _started(command, Path.cwd(), data / "run.log", REGATTA_DATA_DIR=str(data)) as portal:
+        yield portal
+
+
+@contextmanager
+def _started(command: Sequence[str], folder: Path, output: Path, **settings: str) -> Iterator[Running]:
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
-    environment |= {"PORT": str(port), "REGATTA_ADMIN_PASSWORD": _PASSWORD}
+    environment |= {"PORT": str(port), "REGATTA_ADMIN_PASSWORD": _PASSWORD, **settings}
     begun = time.monotonic()
-    output = clone / "run.log"
     with output.open("w") as file:
-        process = subprocess.Popen(["make", "run"], cwd=clone, env=environment, stdout=file, stderr=file)
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
     try:
         _wait_for_ready(process, output)
         yield Running(f"http://127.0.0.1:{port}", time.monotonic() - begun)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)
+
+
+@contextmanager
+def signed_in(portal: Running) -> Iterator[httpx.Client]:
+    """Requests as the administrator."""
+    with httpx.Client(base_url=portal.address, timeout=60) as http:
+        http.headers["Authorization"] = f"Bearer {_token(http)}"
+        yield http
 
 
 def _free_port() -> int:
@@ -106,57 +128,60 @@ def _wait_for_ready(process: subprocess.Popen[bytes], output: Path) -> None:
 def seconds_to_first_point(portal: Running) -> float:
     """Submit the digits example and read its cost until there is a point; then cancel it and wait for its end."""
     spec = next(example.spec for example in catalogue() if "digits" in example.name)
-    with httpx.Client(base_url=portal.address, timeout=30) as http:
-        http.headers["Authorization"] = f"Bearer {_token(http)}"
-        room = _room(http)
+    with signed_in(portal) as http:
+        room = room_of(http)
         begun = time.monotonic()
-        job = _json(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
-        _wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", _has_points)
+        job = answer_of(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
+        wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", has_points)
         seconds = time.monotonic() - begun
-        http.post(f"/api/v1/jobs/{job['id']}/cancel").raise_for_status()
-        _wait_until(http, f"/api/v1/jobs/{job['id']}", lambda body: body["finished"] is not None)
+        cancel(http, job["id"])
     return seconds
+
+
+def cancel(http: httpx.Client, job: str) -> None:
+    """Cancel the job and wait for its end."""
+    http.post(f"/api/v1/jobs/{job}/cancel").raise_for_status()
+    wait_until(http, f"/api/v1/jobs/{job}", lambda body: body["finished"] is not None)
 
 
 def submissions_a_second(portal: Running) -> float:
     """Submit many jobs to a namespace that runs one at a time; all are cancelled at the end."""
-    with httpx.Client(base_url=portal.address, timeout=60) as http, ThreadPoolExecutor(CALLERS) as callers:
-        http.headers["Authorization"] = f"Bearer {_token(http)}"
-        room = f"/api/v1/namespaces/{_room(http)}"
-        _json(http.put(f"{room}/quota", json={"jobs": 1}))
+    with signed_in(portal) as http, ThreadPoolExecutor(CALLERS) as callers:
+        room = f"/api/v1/namespaces/{room_of(http)}"
+        answer_of(http.put(f"{room}/quota", json={"jobs": 1}))
         body = {"name": "waits", "files": {"train.py": "import time\ntime.sleep(600)\n"}}
         begun = time.monotonic()
-        jobs = list(callers.map(lambda _: _json(http.post(f"{room}/jobs", json=body))["id"], range(SUBMISSIONS)))
+        jobs = list(callers.map(lambda _: answer_of(http.post(f"{room}/jobs", json=body))["id"], range(SUBMISSIONS)))
         seconds = time.monotonic() - begun
         for job in reversed(jobs):
             http.post(f"/api/v1/jobs/{job}/cancel").raise_for_status()
-        _wait_until(http, f"{room}/jobs?state=ACTIVE", lambda page: not page["results"])
+        wait_until(http, f"{room}/jobs?state=ACTIVE", lambda page: not page["results"])
     return SUBMISSIONS / seconds
 
 
 def _token(http: httpx.Client) -> str:
     body = {"username": "admin", "password": _PASSWORD, "name": "bench"}
-    token: str = _json(http.post("/api/v1/auth/token", json=body))["token"]
+    token: str = answer_of(http.post("/api/v1/auth/token", json=body))["token"]
     return token
 
 
-def _room(http: httpx.Client) -> str:
-    name: str = _json(http.get("/api/v1/me"))["namespaces"][0]["name"]
+def room_of(http: httpx.Client) -> str:
+    name: str = answer_of(http.get("/api/v1/me"))["namespaces"][0]["name"]
     return name
 
 
-def _has_points(body: Mapping[str, Any]) -> bool:
+def has_points(body: Mapping[str, Any]) -> bool:
     return bool(body["series"].get("cost", {}).get("x"))
 
 
-def _wait_until(http: httpx.Client, path: str, condition: Callable[[Any], bool]) -> None:
+def wait_until(http: httpx.Client, path: str, condition: Callable[[Any], bool]) -> None:
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition(_json(http.get(path))):
+    while not condition(answer_of(http.get(path))):
         if time.monotonic() > deadline:
             raise RuntimeError(f"{path} did not become what was waited for.")
         time.sleep(_POLL_SECONDS)
 
 
-def _json(answer: httpx.Response) -> Any:
+def answer_of(answer: httpx.Response) -> Any:
     answer.raise_for_status()
     return answer.json()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench import alone, checkpoint, dispatch, shaped, steps, updates
+from bench import alone, checkpoint, dispatch, recovery, shaped, steps, updates
 from bench.report import Row
 
 
@@ -14,4 +14,5 @@ def measure() -> list[Row]:
         *dispatch.measure(),
         *updates.measure(),
         *checkpoint.measure(),
+        *recovery.measure(),
     ]
