@@ -87,9 +87,13 @@ class Person:
         )
         return str(self.page.wait_for_function(look % known, timeout=seconds * 1000).json_value())
 
+    def wait_for_socket(self) -> None:
+        """Until the socket is open; by then the page's scripts have run."""
+        self.page.wait_for_function("() => window.__sockets.at(-1)?.readyState === 1")
+
     def cut_socket(self) -> None:
         """Wait until the socket is open, then cut it."""
-        self.page.wait_for_function("() => window.__sockets.at(-1)?.readyState === 1")
+        self.wait_for_socket()
         self.page.evaluate(_CUT)
 
     def lines(self) -> list[dict[str, Any]]:

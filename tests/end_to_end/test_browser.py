@@ -104,6 +104,7 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
     ada = person()
     ada.watch(job.namespace, job.id)
     ada.wait_for_state("RUNNING")
+    ada.wait_for_socket()
     ada.page.get_by_role("button", name="Cancel", exact=True).click()
     ada.page.get_by_role("button", name="Cancel the job").click()
     assert ada.wait_for_state("CANCELLED", "FAILED", "SUCCEEDED") == "CANCELLED"
@@ -124,7 +125,8 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
     expect(page.locator("log-view .chips").get_by_role("button", name="trainer-2")).to_be_visible()
     for axis in ("step", "elapsed", "wall"):
         page.get_by_label("Horizontal axis").select_option(axis)
-        expect(page.locator("metric-chart .annotation-text", has_text="Scaled from 2 to 3 trainers")).to_be_visible()
+        mark = page.locator("metric-chart .annotation-text", has_text="Scaled from 2 to 3 trainers")
+        expect(mark).to_be_visible(timeout=20_000)
     expect(page.locator("metric-chart .xy2 .js-line").last).to_be_attached()
     page.get_by_role("tab", name="Events").click()
     expect(page.locator("[data-happening=scaled]")).to_contain_text("Scaled from 2 to 3 trainers by admin.")

@@ -154,6 +154,7 @@ class _Passage:
 
     def __init__(self, edge: Edge, client: socket.socket, servers: list[socket.socket]) -> None:
         self._edge = edge
+        self._broken = threading.Event()
         self._sockets = [client, *servers]
         for link in self._sockets:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -167,11 +168,12 @@ class _Passage:
             self._start(DOWN, double, [])
 
     def reset(self) -> None:
+        self._broken.set()
         for link in self._sockets:
             _end_with_reset(link)
 
     def _start(self, direction: str, source: socket.socket, targets: list[socket.socket]) -> None:
-        way = _Way(self._edge, direction, targets)
+        way = _Way(self._edge, direction, targets, self._broken)
         threading.Thread(target=way.fill, args=(source,), name="proxy-in", daemon=True).start()
         threading.Thread(target=way.drain, name="proxy-out", daemon=True).start()
 
@@ -179,10 +181,11 @@ class _Passage:
 class _Way:
     """What is under way in one direction of one connection, with the time at which each piece arrives."""
 
-    def __init__(self, edge: Edge, direction: str, targets: list[socket.socket]) -> None:
+    def __init__(self, edge: Edge, direction: str, targets: list[socket.socket], broken: threading.Event) -> None:
         self._edge = edge
         self._direction = direction
         self._targets = targets
+        self._broken = broken  # ends with a reset, so a farewell must not overtake it
         self._news = threading.Condition()
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
@@ -216,7 +219,7 @@ class _Way:
                 arrived = self._edge.passed(self._direction, data)
                 for target in self._targets:
                     target.sendall(arrived)
-        for target in self._targets:
+        for target in () if self._broken.is_set() else self._targets:
             with contextlib.suppress(OSError):
                 target.shutdown(socket.SHUT_WR)
 
