@@ -25,7 +25,8 @@ from runtime.trainer.surroundings import Alone
 Model = dict[str, NDArray[Any]]
 ROUNDS = 5
 PASSES = 2
-BATCH = 128
+# A chunk of the data set. Batches do not cross the end of a task, so that both loops make the same steps.
+BATCH = 72
 RATE = 0.05
 GOAL = 1.05
 

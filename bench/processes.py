@@ -11,7 +11,7 @@ from statistics import median
 
 ROUNDS = 5
 # The accelerator takes over some time after the start; until then its compiler works beside the steps.
-WARM_UP_SECONDS = 5.0
+WARM_UP_SECONDS = 10.0
 
 Process = subprocess.Popen[str]
 Group = Sequence[Process]

@@ -16,13 +16,13 @@ from contextlib import ExitStack
 import numpy as np
 
 from bench.processes import answer, one_thread, ready, running, seconds_of_a_step
+from bench.proxy import Proxy
 from bench.report import Row
 from bench.step_process import FIRST_INCARNATION
 from runtime import contract
 from runtime.protocol.client import Client
 from runtime.pserver.optimisers import SGD
 from runtime.trainer.params import Params, ServerStore
-from tests.faults.proxy import Proxy
 
 ELEMENTS = 2_000_000
 RATE = 0.5e9 / 8  # bytes a second

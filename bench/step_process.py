@@ -68,7 +68,8 @@ def train(index: int, elements: int, wire: str, work: int, addresses: list[str])
     """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
     # Patient, for a gigabyte is shared out at the beginning.
     clients = [Client(address, incarnation=FIRST_INCARNATION + index, deadline=60.0) for address in addresses]
-    params = Params({"w": np.zeros(elements, "f4")}, ServerStore(clients, share=wire == "shared"), SGD(0.1))
+    store = ServerStore(clients, share=wire == "shared")
+    params = Params({"w": np.zeros(elements, "f4")}, store, SGD(0.1), mapped=True)
     # The model writes its gradients here, as gloo's peer has them in the tensor that it reduces.
     gradients = params.gradients()
     gradients["w"][:] = np.random.default_rng(index).normal(scale=1e-3, size=elements)

@@ -6,7 +6,8 @@ R5   records a second of two trainers over one, where the model's own work domin
 R10  parameters after the same steps in two runs, bit for bit
 
 In R1 and R2 the gradients lie where each side takes them from without a copy: gloo reduces the tensor that the model
-has written, ours are in the arrays of ``Params.gradients``. To write them there is not part of the step.
+has written, ours are in the arrays of ``Params.gradients``. To write them there is not part of the step. Our parameters
+are ``mapped``: on one host the trainer sees them where the server has updated them.
 
 The peer's Python is named by REGATTA_BENCH_TORCH (an interpreter with torch); without it our own is tried.
 """

@@ -20,6 +20,7 @@ from typing import Any
 
 from runtime import contract
 from runtime.contract import Member
+from runtime.errors import MixedReleases
 
 # One measured value: (unix time, step, key, value).
 Point = tuple[float, int, str, float]
@@ -65,7 +66,7 @@ class Channel:
     # --- What the child says -----------------------------------------------------------------------------------------
     def hello(self, address: str = "") -> None:
         """Ask to be registered. ``address`` is ``host:port`` for the roles that serve."""
-        self._post({"op": contract.HELLO, "address": address})
+        self._post({"op": contract.HELLO, "address": address, "release": contract.RELEASE})
 
     def event(self, kind: str, text: str) -> None:
         """Put a line on the job's timeline."""
@@ -105,7 +106,10 @@ class Channel:
             return self._members or ()
 
     def wait_for_members(self, predicate: Callable[[Members], bool], timeout: float) -> Members:
-        """Wait until the members satisfy the predicate. Raises TimeoutError; ConnectionError when the link is gone."""
+        """Wait until the members satisfy the predicate.
+
+        Raises TimeoutError; ConnectionError when the link is gone; MixedReleases.
+        """
         deadline = time.monotonic() + timeout
         with self._state:
             while not (self._members is not None and predicate(self._members)):
@@ -113,6 +117,7 @@ class Channel:
                     raise ConnectionError(f"The other processes of this job are out of sight: {self._gone}.")
                 if not self._state.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(_waited_for_nothing(timeout, self._members or ()))
+            _refuse_other_releases(self._members)
             return self._members
 
     def on_members(self, callback: Callable[[Members], object]) -> None:
@@ -223,6 +228,17 @@ class Channel:
         )
         with contextlib.suppress(OSError):
             os.close(self._link.detach())
+
+
+def _refuse_other_releases(members: Members) -> None:
+    """Raises MixedReleases."""
+    others = {member.name: member.release for member in members if member.release not in ("", contract.RELEASE)}
+    if others:
+        name, release = min(others.items())
+        raise MixedReleases(
+            f"This process runs release {contract.RELEASE} of the runtime and {name} runs {release}: all processes of "
+            "a job need the same. Install one release wherever the job runs, then run it again."
+        )
 
 
 def _waited_for_nothing(timeout: float, members: Members) -> str:

@@ -21,6 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+# The release of this runtime. All processes of a job have to be of the same one.
+RELEASE = "0.1.0"
+
 # --- Roles -----------------------------------------------------------------------------------------------------------
 MASTER, PSERVER, TRAINER = "master", "pserver", "trainer"
 ROLES = (MASTER, PSERVER, TRAINER)
@@ -115,23 +118,28 @@ STOP_FILE = "stop.json"  # {"grace": seconds, "asked": unix time}, written befor
 
 @dataclass(frozen=True)
 class Member:
-    """One live process of the attempt. ``address`` is ``host:port`` for master and parameter servers, else empty."""
+    """One live process of the attempt. ``address`` is ``host:port`` for master and parameter servers, else empty.
+
+    ``release`` is the RELEASE that it runs; empty where it did not tell.
+    """
 
     role: str
     index: int
     incarnation: int
     address: str = ""
+    release: str = ""
 
     @property
     def name(self) -> str:
         return f"{self.role}-{self.index}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"role": self.role, "index": self.index, "incarnation": self.incarnation, "address": self.address}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Member:
-        return cls(str(body["role"]), int(body["index"]), int(body["incarnation"]), str(body.get("address", "")))
+        role, index, incarnation = str(body["role"]), int(body["index"]), int(body["incarnation"])
+        return cls(role, index, incarnation, str(body.get("address", "")), str(body.get("release", "")))
 
 
 # --- The replica's state file and lock -------------------------------------------------------------------------------
@@ -234,7 +242,8 @@ def values_key(job_id: str, attempt: int, index: int) -> str:
 
 # --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------
 # child -> agent
-HELLO = "hello"  # {"op": "hello", "address": "127.0.0.1:4567" | ""}: registered; sent by dist.init, master and pserver
+# {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registered; sent by dist.init, master, pserver
+HELLO = "hello"
 METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
 EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
 # agent -> child

@@ -11,6 +11,10 @@ class UsageError(RegattaError):
     """User code called the runtime in a way that cannot work; the sentence says what to write instead."""
 
 
+class MixedReleases(RegattaError):
+    """Two processes of a job run different releases of the runtime."""
+
+
 class WireError(RegattaError):
     """Bytes that are no frame of ours, or a peer that speaks another protocol."""
 

@@ -11,10 +11,14 @@
 
 The tensors' memory is what is pushed and pulled, without a copy. Buffers, such as the running mean of a batch norm,
 stay each trainer's own.
+
+With ``overlap`` the gradient of a layer is on its way as soon as the backward pass has made it, while those of the
+layers before it are still computed.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,10 +34,13 @@ from runtime.trainer.params import Params
 class Shared:
     """A module whose parameters live in a job. Made by ``attach``."""
 
-    def __init__(self, params: Params, tensors: dict[str, Any]) -> None:
+    def __init__(self, params: Params, tensors: dict[str, Any], overlap: bool = False) -> None:
         self.params = params
         self._tensors = tensors
         self._zeros: dict[str, NDArray[Any]] = {}
+        self._staged: dict[str, int] = {}  # how often torch had changed a gradient when it was staged
+        for name, tensor in tensors.items() if overlap else ():
+            tensor.register_post_accumulate_grad_hook(partial(self._stage, name))
 
     def step(self, n: int = 1) -> int:
         """Push the gradients of ``backward``, means over ``n`` samples, and pull; gives the version.
@@ -41,10 +48,19 @@ class Shared:
         Takes the place of ``optimizer.step()`` and ``zero_grad()``. A parameter that had no part in the loss counts
         with a gradient of zero. Raises UsageError.
         """
+        for name in self._staged:
+            if (changed := self._tensors[name]).grad is not None and changed.grad._version != self._staged[name]:
+                self._stage(name, changed)
+        self._staged = {}
         version = self.params.push_pull({name: self._gradient(name) for name in self._tensors}, n)
         for tensor in self._tensors.values():
             tensor.grad = None
         return version
+
+    def _stage(self, name: str, tensor: Any) -> None:
+        """The backward pass has made the gradient of a parameter."""
+        self._staged[name] = tensor.grad._version
+        self.params.stage(name, self._gradient(name))
 
     def _gradient(self, name: str) -> NDArray[Any]:
         gradient = self._tensors[name].grad
@@ -62,8 +78,12 @@ def attach(
     opt: Optimiser | None = None,
     mode: str | None = None,
     wire: str | None = None,
+    overlap: bool = False,
 ) -> Shared:
     """Share the parameters of ``model`` that are trained; the arguments are those of ``job.params``.
+
+    ``overlap`` sends gradients while the backward pass goes on. Between it and ``step`` they may then be changed by
+    operations that torch counts (``clip_grad_norm_``; such a gradient is sent again), and not through ``.data``.
 
     Afterwards all trainers have the same values. Raises UsageError for a model that is not on the CPU.
     """
@@ -72,7 +92,7 @@ def attach(
         where = tensors[elsewhere[0]].device
         raise UsageError(f"The parameter {elsewhere[0]!r} is on {where}; call model.cpu() before it is attached.")
     arrays = {name: _array(tensor) for name, tensor in tensors.items()}
-    return Shared(job.params(arrays, opt, mode, wire=wire), tensors)
+    return Shared(job.params(arrays, opt, mode, wire=wire), tensors, overlap)
 
 
 def _array(tensor: Any) -> NDArray[Any]:

@@ -25,7 +25,7 @@ _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 class Listener(Protocol):
     """Who is told what the process says; called on the link's thread."""
 
-    def hello(self, address: str) -> None: ...
+    def hello(self, address: str, release: str) -> None: ...
 
     def metrics(self, entries: list[str]) -> None: ...
 
@@ -80,7 +80,7 @@ class Link:
 def _take(message: Mapping[str, Any], listener: Listener) -> None:
     match message["op"]:
         case contract.HELLO:
-            listener.hello(str(message.get("address", "")))
+            listener.hello(str(message.get("address", "")), _plain(message.get("release", ""), LONGEST_KEY))
         case contract.METRICS:
             listener.metrics(list(_point_entries(message["points"], listener)))
         case contract.EVENT:

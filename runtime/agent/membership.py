@@ -6,8 +6,8 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from runtime import contract
 from runtime.agent.settings import Settings
@@ -61,9 +61,10 @@ class Membership:
         """Begin to watch."""
         threading.Thread(target=self._follow, name="members", daemon=True).start()
 
-    def register(self, address: str) -> None:
+    def register(self, address: str, release: str = "") -> None:
         """Claim the replica's key. Goes on until it is done, the key is another's, or ``leave`` is called."""
-        threading.Thread(target=self._claim, args=(address,), name="registration", daemon=True).start()
+        member = {"role": self._settings.role, "index": self._settings.index, "address": address, "release": release}
+        threading.Thread(target=self._claim, args=(member,), name="registration", daemon=True).start()
 
     def leave(self) -> None:
         """Take the registration back at once, so that nobody waits for the lease to run out."""
@@ -78,12 +79,12 @@ class Membership:
                 self._lease.revoke()
 
     # --- Registration ------------------------------------------------------------------------------------------------
-    def _claim(self, address: str) -> None:
+    def _claim(self, member: Mapping[str, Any]) -> None:
         from runtime.coordination.base import CoordinationError, LeaseLost, StoreUnavailable
 
         while not self._left.is_set():
             try:
-                self._put(address)
+                self._put(member)
                 return
             except (StoreUnavailable, _StillThere):
                 self._left.wait(RETRY_SECONDS)
@@ -93,15 +94,14 @@ class Membership:
                 self._refused(refusal)
                 return
 
-    def _put(self, address: str) -> None:
+    def _put(self, member: Mapping[str, Any]) -> None:
         from runtime.coordination.base import Conflict
 
         settings = self._settings
         store = self._connected()
         if self._lease is None or not self._lease.alive:
             self._lease = store.grant(settings.lease, self._lost, settings.outage)
-        body = {"role": settings.role, "index": settings.index, "address": address}
-        answer = store.put(self._key, json.dumps(body).encode(), if_revision=0, lease=self._lease)
+        answer = store.put(self._key, json.dumps(member).encode(), if_revision=0, lease=self._lease)
         # After a lost answer the entry in the way may be our own.
         if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
             if settings.life > 1 and self._is_patient():

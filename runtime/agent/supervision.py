@@ -202,8 +202,8 @@ class Supervisor:
         self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
 
     # --- What the process says ---------------------------------------------------------------------------------------
-    def hello(self, address: str) -> None:
-        self._membership.register(address)
+    def hello(self, address: str, release: str) -> None:
+        self._membership.register(address, release)
 
     def metrics(self, entries: list[str]) -> None:
         self._keep(METRICS, self._within(METRICS, entries))

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from runtime.checkpoint import format
 from runtime.checkpoint.files import Files
@@ -20,6 +20,12 @@ Key = tuple[int, int]  # array and block
 # Which blocks of a file are of use.
 Wanted = Callable[[Header], Callable[[Key], bool]]
 Tell = Callable[[str], object]
+T = TypeVar("T")
+# Takes an entry of a server, or says what is wrong with it and what comes then.
+Take = Callable[[int, Entry, str], T | None]
+
+_TRIED_NEXT = "Version {} is tried next."
+_NO_OTHER = "There is no other beside it."
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,20 @@ def head(files: Files, name: str) -> Header:
 def found(files: Files) -> Generation:
     """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
     needed to tell which count. Empty where those of one server are missing."""
-    entries: dict[int, list[Entry]] = {}
-    shards = 0
+    heads = {}
     for name in files.names():
         with contextlib.suppress(Damaged, OSError):
-            header = head(files, name)
-            entry = Entry("", name, "", 0, header.version, header.incarnation, 0.0)
-            entries.setdefault(header.shard, []).append(entry)
-            shards = max(shards, header.shards)
+            heads[name] = head(files, name)
+    return generation(heads)
+
+
+def generation(heads: Mapping[str, Header]) -> Generation:
+    """The same, from the headers of the files by their names."""
+    entries: dict[int, list[Entry]] = {}
+    for name, header in heads.items():
+        entry = Entry("", name, "", 0, header.version, header.incarnation, 0.0)
+        entries.setdefault(header.shard, []).append(entry)
+    shards = max((header.shards for header in heads.values()), default=0)
     newest = {shard: sorted(some, key=lambda entry: -entry.version) for shard, some in entries.items()}
     metas = [Meta(*newest[shard][:2]) for shard in range(shards) if shard in newest]
     return metas if len(metas) == shards else ()
@@ -118,11 +130,17 @@ def restore(
     ``same_version``: only versions that all servers have count, the newest of them; a synchronous job is nowhere
     between two versions. ``tell`` hears in a sentence what could not be used.
     """
-    for choice in _choices(generation, same_version):
-        found = [first(files, number, entries, wanted, tell) for number, entries in enumerate(choice)]
-        whole = [checkpoint for checkpoint in found if checkpoint is not None]
-        if whole and len(whole) == len(found):
-            return whole
+    return best(generation, same_version, _loading(files, wanted, tell))
+
+
+def best(generation: Generation, same_version: bool, take: Take[T]) -> Sequence[T]:
+    """The best of every server that can be taken, as ``restore`` does it; empty where there is none of one server."""
+    choices = list(_choices(generation, same_version)) if generation else []
+    for choice, then in zip(choices, _thens([choice[0][0] for choice in choices]), strict=True):
+        found = [_first(number, entries, take, then) for number, entries in enumerate(choice)]
+        taken = [one for one in found if one is not None]
+        if taken and len(taken) == len(found):
+            return taken
     return ()
 
 
@@ -151,14 +169,31 @@ def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Se
 
 def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
     """The first checkpoint of a server that is whole. ``tell`` hears in a sentence what could not be used."""
-    attempts = (_attempt(files, server, entry, wanted, tell) for entry in entries)
+    return _first(server, entries, _loading(files, wanted, tell), _NO_OTHER)
+
+
+def _first(server: int, entries: Sequence[Entry], take: Take[T], then: str) -> T | None:
+    attempts = (take(server, *one) for one in zip(entries, _thens(entries, then), strict=True))
     return next((found for found in attempts if found is not None), None)
 
 
-def _attempt(files: Files, server: int, entry: Entry, wanted: Wanted, tell: Tell) -> Checkpoint | None:
-    try:
-        return load(files, entry.file, entry.md5, wanted)
-    except (Damaged, OSError) as error:
-        why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-        tell(f"The checkpoint of version {entry.version} of parameter server {server} cannot be used: {why}.")
-        return None
+def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
+    """What comes after each of them, if it cannot be taken."""
+    return [*(_TRIED_NEXT.format(entry.version) for entry in entries[1:]), last][: len(entries)]
+
+
+def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
+    def attempt(server: int, entry: Entry, then: str) -> Checkpoint | None:
+        try:
+            return load(files, entry.file, entry.md5, wanted)
+        except (Damaged, OSError) as error:
+            whose = f"version {entry.version} of parameter server {server}"
+            tell(f"The checkpoint {entry.file} ({whose}) cannot be used: {reason(error)}. {then}")
+            return None
+
+    return attempt
+
+
+def reason(error: Damaged | OSError) -> str:
+    """Why a file cannot be used, as a part of a sentence."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)

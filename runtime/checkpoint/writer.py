@@ -20,11 +20,11 @@ from runtime.coordination.base import Compare
 # Array, block and numbers.
 Block = tuple[int, int, Buffer]
 
-_MARK = ".dck"
+MARK = ".dck"
 
 
 def file_name(header: Header, unique: str) -> str:
-    return f"{header.shard}-{header.incarnation}-{unique}{_MARK}"
+    return f"{header.shard}-{header.incarnation}-{unique}{MARK}"
 
 
 def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
@@ -107,7 +107,7 @@ class _Digest:
 
 def _is_older(name: str, header: Header) -> bool:
     """Whether a file is of this server, also what a crash has left, and not of a newer process."""
-    if not name.endswith(_MARK):
+    if not name.endswith(MARK):
         return False
     shard, incarnation = map(int, name.split("-")[:2])
     return shard == header.shard and incarnation <= header.incarnation

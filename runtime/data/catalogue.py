@@ -18,12 +18,17 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from runtime.data import recordio, records
-from runtime.data.records import Features, Record
+from runtime.data import records
+from runtime.data.errors import FormatError, RecordError
+from runtime.data.formats import table
+from runtime.data.formats.span import CHUNK_BYTES, Span
+from runtime.data.records import Features
 from runtime.errors import RegattaError, UsageError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 DESCRIPTION = "dataset.json"
+# The format of data sets whose description gives the shape of their features.
+FEATURES = "features"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}")
 
@@ -36,13 +41,24 @@ class BadDataset(RegattaError):
     """A data set's own files are wrong."""
 
 
+class Unreadable(BadDataset):
+    """A file of a data set is gone, or is not what it was when its chunks were listed."""
+
+
 class Chunk(NamedTuple):
-    """A piece of a file that can be read on its own. ``length`` in bytes, header included."""
+    """A piece of a file that can be read on its own; ``Span`` says more. ``format`` names what its records are made
+    of."""
 
     path: str
     offset: int
     length: int
     records: int
+    digest: int | None = None
+    format: str = FEATURES
+
+    @property
+    def span(self) -> Span:
+        return Span(self.offset, self.length, self.records, self.digest)
 
 
 class HasChunks(Protocol):
@@ -57,12 +73,17 @@ class HasChunks(Protocol):
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What ``dataset.json`` says. ``features`` is the shape of one record's features; ``splits`` maps to file names."""
+    """What ``dataset.json`` says. ``splits`` maps to file names.
+
+    ``features`` is the shape of one record's features, empty where records are something else. ``format`` names what
+    all files are, or is empty: then each file tells.
+    """
 
     name: str
     title: str
     task: str
     features: tuple[int, ...]
+    format: str
     records: Mapping[str, int]
     splits: Mapping[str, tuple[str, ...]]
     source: str
@@ -92,36 +113,45 @@ def names(data_path: Sequence[str | Path] = ()) -> list[str]:
 
 
 def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
-    """All chunks of a split, in order. Raises UnknownDataset for another split, RecordIOError for a damaged file."""
+    """All chunks of a split, in order. Raises UnknownDataset for another split, FormatError for a damaged file."""
     if split not in info.splits:
         raise UnknownDataset(f"The data set {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
-    paths = [info.directory / file for file in info.splits[split]]
-    return tuple(Chunk(str(path), *span) for path in paths for span in _scan(path))
+    return tuple(chunk for file in info.splits[split] for chunk in _list(info.directory / file, info.format))
 
 
-def read_chunk(chunk: Chunk) -> Iterator[Record]:
-    """The records of one chunk, as (features, label)."""
-    return (records.decode(data) for data in recordio.read(Path(chunk.path), chunk.offset, chunk.length))
+def read_chunk(chunk: Chunk) -> Iterator[Any]:
+    """The records of one chunk: of a shipped data set (features, label), else what the chunk's format gives.
+
+    Raises Unreadable, and RecordError where the chunk is what it was but a record of it makes no sense.
+    """
+    path = Path(chunk.path)
+    try:
+        yield from table.named(chunk.format).read(path, chunk.span)
+    except OSError as error:
+        raise Unreadable(f"{path.name} cannot be read ({error.strerror}).") from error
+    except RecordError:
+        raise
+    except FormatError as error:
+        raise Unreadable(f"{path.name} is not what it was: {error}") from error
 
 
-def read_task(task: HasChunks) -> Iterator[Record]:
+def read_task(task: HasChunks) -> Iterator[Any]:
     """The records of a task, in order."""
     return (record for _place, record in read_placed(task))
 
 
-def read_placed(task: HasChunks) -> Iterator[tuple[int, Record]]:
+def read_placed(task: HasChunks) -> Iterator[tuple[int, Any]]:
     """The records of a task with their numbers in it, in order. A chunk of which none is due is not read."""
     begin = 0
     for chunk in task.chunks:
-        wanted = _wanted(task.ranges, begin, begin + chunk.records)
-        if wanted:
+        if task.ranges is None:
+            yield from enumerate(read_chunk(chunk), begin)
+        elif wanted := _wanted(task.ranges, begin, begin + chunk.records):
             yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in wanted)
         begin += chunk.records
 
 
-def _wanted(ranges: Sequence[tuple[int, int]] | None, begin: int, end: int) -> Collection[int]:
-    if ranges is None:
-        return range(begin, end)
+def _wanted(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collection[int]:
     return frozenset(place for first, last in ranges for place in range(max(first, begin), min(last, end)))
 
 
@@ -135,9 +165,10 @@ def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
     yield SHIPPED
 
 
-def _scan(path: Path) -> tuple[recordio.Span, ...]:
+def _list(path: Path, name: str) -> tuple[Chunk, ...]:
     try:
-        return recordio.scan(path)
+        format_ = table.named(name) if name else table.detect(path)
+        return tuple(Chunk(str(path), *span, format_.name) for span in format_.index(path, CHUNK_BYTES))
     except OSError as error:
         raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the data set again.") from error
 
@@ -152,17 +183,21 @@ def _suggest(name: str, known: Sequence[str]) -> str:
 def _describe(name: str, description: Path) -> DatasetInfo:
     try:
         return _parse(name, description.parent, json.loads(description.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
         raise BadDataset(f"{description} does not describe a data set ({error!r}). Upload it again.") from error
 
 
 def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
-    splits = body["splits"]
+    splits, features = body["splits"], body.get("features")
+    format_ = str(body.get("format") or ("" if features is None else FEATURES))
+    if format_:
+        table.named(format_)
     return DatasetInfo(
         name=name,
         title=str(body["title"]),
         task=str(body["task"]),
-        features=tuple(int(size) for size in body["features"]["shape"]),
+        features=tuple(int(size) for size in features["shape"]) if features is not None else (),
+        format=format_,
         records={split: int(part["records"]) for split, part in splits.items()},
         splits={split: tuple(_plain_name(file["path"]) for file in part["files"]) for split, part in splits.items()},
         source=str(body["source"]),

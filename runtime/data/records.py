@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from runtime.errors import RegattaError
+from runtime.data.errors import RecordError
 
 Features = npt.NDArray[np.float32]
 Label = int | float
@@ -23,11 +23,9 @@ _VERSION = 1
 _HEAD = struct.Struct("<BBH")
 _FLOAT = np.dtype("<f4")
 _LABELS = {0: struct.Struct("<q"), 1: struct.Struct("<d")}
+# Fewer are unpacked one by one.
+_WORTH_RECORDS = 4
 _LABEL_DTYPES: dict[type, type[np.generic]] = {int: np.int64, float: np.float32}
-
-
-class RecordError(RegattaError):
-    """Bytes that are no record of this format."""
 
 
 def encode(features: npt.ArrayLike, label: Label) -> bytes:
@@ -38,7 +36,7 @@ def encode(features: npt.ArrayLike, label: Label) -> bytes:
     return _HEAD.pack(_VERSION, kind, array.ndim) + shape + array.tobytes() + _LABELS[kind].pack(label)
 
 
-def decode(data: bytes) -> Record:
+def decode(data: bytes | memoryview) -> Record:
     """Unpack one record. The features are a read-only view of ``data``. Raises RecordError."""
     if len(data) < _HEAD.size:
         raise RecordError(f"A record is at least {_HEAD.size} bytes long, this one has {len(data)}.")
@@ -55,6 +53,29 @@ def decode(data: bytes) -> Record:
         raise RecordError(f"A record of shape {shape} has {end + _LABELS[kind].size} bytes, this one {len(data)}.")
     features = np.frombuffer(data, _FLOAT, count, begin).reshape(shape)
     return features, _LABELS[kind].unpack_from(data, end)[0]
+
+
+def decode_all(packed: Sequence[bytes | memoryview]) -> Iterator[Record]:
+    """Unpack many records, as ``decode`` does one after the other; those of one shape and kind together."""
+    return _alike(packed) or map(decode, packed)
+
+
+def _alike(packed: Sequence[bytes | memoryview]) -> Iterator[Record] | None:
+    """The records where they differ in nothing but their numbers; None where something about them is odd."""
+    if len(packed) < _WORTH_RECORDS or len(set(map(len, packed))) > 1:
+        return None
+    try:
+        first, _label = decode(packed[0])
+    except RecordError:
+        return None
+    begin = _HEAD.size + 4 * first.ndim
+    if not first.ndim or not first.size or any(data[:begin] != packed[0][:begin] for data in packed):
+        return None
+    joined, stride, end = b"".join(packed), len(packed[0]), begin + first.nbytes
+    strides = (stride, *first.strides)
+    features = np.ndarray((len(packed), *first.shape), _FLOAT, joined, begin, strides)
+    labels = np.ndarray((len(packed),), _LABELS[packed[0][1]].format, joined, end, (stride,))
+    return zip(features, labels.tolist(), strict=True)
 
 
 def stack(records: Iterable[Record]) -> tuple[Features, npt.NDArray[np.generic]]:

@@ -16,6 +16,12 @@ and a sentence ``why``.
     POST /v1/params/NAME?op=push         the body is the gradient of one parameter, in any of the forms
     POST /v1/params/NAME?op=push_pull&n=128   the same, and makes the step of 128 samples: the gradients of all other
                                          parameters have been pushed; gives the new values
+    POST /v1/tables                      {"name", "dim", "init"?: {"name": "Uniform", "scale": 0.05}, "opt"?, "seed"?}:
+                                         a table of rows by id, after the parameters; not in mode outer
+    POST /v1/tables/NAME/pull            the body is ids, little-endian i8; gives a row of dim f4 for each. With
+                                         ?dtype=csv ids come as text, and each row is a line
+    POST /v1/tables/NAME/push            the body is n ids (i8), then n gradients of dim f4; with ?dtype=csv a line
+                                         each, the id first. They belong to the step of the next push_pull
     POST /v1/report                      {"cost": 0.3}: points on the job's charts
     POST /v1/save?path=model.bin         {"saved": true} in the one trainer that was elected; writes the body, or
                                          without one the parameters as .npz

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.data.catalogue import read_task
+from runtime.data.catalogue import Unreadable, read_task
 from runtime.data.records import Record
 from runtime.errors import RegattaError, UsageError
-from runtime.pserver import optimisers
+from runtime.master.messages import Unread
+from runtime.pserver import initial, optimisers
 from runtime.trainer.job import Job
 from runtime.trainer.loop import EXTEND_SECONDS
 from runtime.trainer.params import Params
+from runtime.trainer.tables import SharedTable
 from runtime.trainer.tasks import JobDone, PassEnd, Task, TaskSource
 
 Array = NDArray[Any]
@@ -64,9 +66,15 @@ class Desk:
             return self._task
 
     def records(self, number: int) -> list[Record]:
-        """All records of the task in hand. Raises Stale."""
+        """All records of the task in hand. Raises Stale, also where they cannot be read: the master is told."""
         with self._lock:
-            return list(read_task(self._in_hand(number, None)))
+            task = self._in_hand(number, None)
+            try:
+                return list(read_task(task))
+            except Unreadable as error:
+                self._task = None
+                self._source.cannot_read(task, str(error), Unread.FAIL_JOB)
+                raise Stale(f"Task {number} is given back, for {error} Ask for the next.") from None
 
     def report_task(self, number: int, how: str, body: Mapping[str, Any]) -> None:
         """Say ``done``, ``fail`` or ``release`` of the task in hand. Raises Stale where it does not count."""
@@ -129,6 +137,41 @@ class Desk:
             self._declared().push_pull(self._pushed, n=samples)
             self._pushed = {}
             return self._parameter(name).copy()
+
+    # --- Tables ------------------------------------------------------------------------------------------------------
+    def declare_table(self, body: Mapping[str, Any]) -> None:
+        """Name a table of rows. Raises UsageError."""
+        with self._lock:
+            params = self._declared()
+            try:
+                rule = optimisers.from_json(body["opt"]) if "opt" in body else None
+                first = initial.from_json(body["init"]) if "init" in body else None
+                name, dim, seed = body["name"], body["dim"], body.get("seed")
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"The table cannot be read: {error}. The form is in runtime/gateway.") from None
+            params.table(name, dim, first, rule, seed)
+
+    def rows(self, name: str, ids: Array) -> Array:
+        """The present rows (n, dim) of ``ids``. Raises UsageError."""
+        with self._lock:
+            return self._table(name).pull(ids)
+
+    def push_rows(self, name: str, ids: Array, gradients: Array) -> None:
+        """Keep gradients of rows (n, dim) for the step. Raises UsageError."""
+        with self._lock:
+            self._table(name).push(ids, gradients)
+
+    def dim_of(self, name: str) -> int:
+        """How many numbers a row has. Raises UsageError."""
+        with self._lock:
+            return self._table(name).dim
+
+    def _table(self, name: str) -> SharedTable:
+        tables = self._declared().tables
+        if name not in tables:
+            known = f"; there are {', '.join(tables)}" if tables else ""
+            raise UsageError(f"There is no table {name!r}{known}. POST its name and dim to /v1/tables first.")
+        return tables[name]
 
     def _take(self, name: str, gradient: Array) -> None:
         parameter = self._parameter(name)

@@ -72,6 +72,9 @@ class Service:
             ("POST", re.compile(r"/v1/params"), self._declare),
             ("GET", re.compile(r"/v1/params/(?P<name>.+)"), self._values),
             ("POST", re.compile(r"/v1/params/(?P<name>.+)"), self._push),
+            ("POST", re.compile(r"/v1/tables"), self._declare_table),
+            ("POST", re.compile(r"/v1/tables/(?P<name>.+)/pull"), self._pull_rows),
+            ("POST", re.compile(r"/v1/tables/(?P<name>.+)/push"), self._push_rows),
             ("POST", re.compile(r"/v1/report"), self._report),
             ("POST", re.compile(r"/v1/save"), self._save),
         ]
@@ -143,6 +146,21 @@ class Service:
             raise UsageError(f"n is the number of samples behind the gradients, not {samples!r}.")
         return _numbers(self._desk.push_pull(name, gradient, int(samples)), query)
 
+    def _declare_table(self, request: Request) -> Reply:
+        self._desk.declare_table(request.json())
+        return _json({})
+
+    def _pull_rows(self, request: Request) -> Reply:
+        text = _is_text(request.query)
+        rows = self._desk.rows(request.names["name"], _ids(request.body, text))
+        return _csv(_line_of(row) for row in rows) if text else Reply(HTTPStatus.OK, rows.astype("<f4").tobytes())
+
+    def _push_rows(self, request: Request) -> Reply:
+        name = request.names["name"]
+        read = _rows_of_text if _is_text(request.query) else _rows_of_bytes
+        self._desk.push_rows(name, *read(request.body, self._desk.dim_of(name)))
+        return _json({})
+
     def _report(self, request: Request) -> Reply:
         self._desk.report(request.json())
         return _json({})
@@ -203,6 +221,44 @@ def _gradient(body: bytes, query: Mapping[str, str]) -> Array:
         return np.frombuffer(body, _dtype(form))
     except ValueError as error:
         raise UsageError(f"The gradient cannot be read as {form}: {error}.") from None
+
+
+def _is_text(query: Mapping[str, str]) -> bool:
+    form = query.get("dtype", "f4")
+    if form not in ("f4", CSV):
+        raise UsageError(f"Rows of tables come as f4 or {CSV}, not {form!r}.")
+    return form == CSV
+
+
+def _line_of(row: Array) -> str:
+    return ",".join(map(repr, row.tolist()))
+
+
+def _ids(body: bytes, text: bool) -> Array:
+    try:
+        return np.array(body.decode().replace(",", " ").split(), "i8") if text else np.frombuffer(body, "<i8")
+    except ValueError as error:
+        raise UsageError(f"The ids cannot be read: {error}. They are whole numbers.") from None
+
+
+def _rows_of_text(body: bytes, dim: int) -> tuple[Array, Array]:
+    """Ids (n,) and gradients (n, dim) out of a line for each."""
+    lines = [line.split(",") for line in body.decode(errors="replace").splitlines() if line]
+    if odd := next((number for number, line in enumerate(lines, 1) if len(line) != dim + 1), None):
+        raise UsageError(f"Line {odd} has {len(lines[odd - 1])} numbers; an id and {dim} of a gradient are due.")
+    try:
+        values = np.array([line[1:] for line in lines], "f4").reshape(-1, dim)
+        return np.array([line[0] for line in lines], "i8"), values
+    except ValueError as error:
+        raise UsageError(f"The rows cannot be read: {error}.") from None
+
+
+def _rows_of_bytes(body: bytes, dim: int) -> tuple[Array, Array]:
+    """The same out of n ids and then n rows."""
+    count, rest = divmod(len(body), 8 + 4 * dim)
+    if rest:
+        raise UsageError(f"{len(body)} bytes are no ids (8 bytes each) with rows of {dim} numbers (4 bytes each).")
+    return np.frombuffer(body, "<i8", count), np.frombuffer(body, "<f4", offset=8 * count).reshape(count, dim)
 
 
 def _dtype(form: str) -> str:

@@ -1,5 +1,8 @@
 """What becomes of a task that failed: it goes back, is left out of the pass, or is searched for a bad record. Pure.
 
+A task whose data cannot be read is not searched, for that is no fault of a record: when a second trainer has tried (or
+the only one twice) it is left out of the pass, or the job ends, as the script wishes.
+
 The search cuts a task into its chunks, these into pieces, down to a single record, which is left out for the rest of
 the job when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of it.
 """
@@ -11,6 +14,7 @@ from itertools import pairwise
 
 from runtime.master.board import Board
 from runtime.master.dealing import Dealing, Place
+from runtime.master.messages import Unread
 from runtime.master.state import Entry, Status
 from runtime.master.table import Span
 
@@ -49,6 +53,24 @@ class Blame:
             self._discard(task_id, entry)
         else:
             self.put_back(task_id, entry, place)
+
+    def cannot_read(self, task_id: int, why: str, unread: Unread) -> str:
+        """The trainer that had the task could not read its data. Why the job fails; empty where it goes on."""
+        entry = _failed(self._board.entries[task_id])
+        if entry.rival or not self._guilty(entry, 1):
+            self.put_back(task_id, entry, self._dealing.to_head)
+            return ""
+        table, span = self._board.table, self._board.span(task_id)
+        named = table.describe([span])
+        self._board.settle(task_id, entry._replace(status=Status.DISCARDED))
+        if unread is Unread.LEAVE_OUT:
+            text = f"Task {task_id} is left out of this pass, for no trainer can read {named} of {table.dataset}."
+            self._tell("task", text, True)
+            return ""
+        return (
+            f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the data set again, "
+            "then run the job."
+        )
 
     def put_back(self, task_id: int, entry: Entry, place: Place) -> None:
         """Make a pending task todo again, unless another works on it still."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from runtime.contract import MASTER, Member
@@ -17,6 +18,13 @@ class Trainer(NamedTuple):
 
     def __str__(self) -> str:
         return f"trainer-{self.index}"
+
+
+class Unread(StrEnum):
+    """What becomes of a task whose data no trainer can read."""
+
+    FAIL_JOB = "fail_job"
+    LEAVE_OUT = "leave_out"  # of the pass
 
 
 def serving(members: Iterable[Member]) -> Member | None:

@@ -13,6 +13,7 @@ Rules, each with a named test:
   the head, without blame.
 - A task is discarded for this pass after more than ``failure_cap`` failures, and only if two different trainers failed
   on it or fewer than two live. After two failures of one trainer alone, others go first.
+- A task whose data two trainers cannot read ends the job, or is left out of the pass, as the script wishes.
 - With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all:
   its chunks become tasks, then pieces of a chunk, down to a single record, which is left out for the rest of the job
   when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of the search.
@@ -36,7 +37,7 @@ from runtime.master.blame import Blame
 from runtime.master.board import Board
 from runtime.master.dealing import Dealing
 from runtime.master.durations import Durations
-from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.state import (
     Bad,
     Changes,
@@ -105,7 +106,7 @@ class TaskQueue:
         queue = cls(plan, table, head.at + plan.start_grace)
         queue.failed, queue.saver, queue._pass_begun = head.failed, head.saver, head.at
         queue.board.quarantine = saved.quarantine
-        goes_on = not head.failed and 0 <= head.pass_id < plan.passes
+        goes_on = 0 <= head.pass_id < plan.passes
         queue.board.restore(head.pass_id, saved.entries, deal.parts if goes_on else ())
         if head.usual is not None:
             queue.durations = queue.durations.add(head.usual)
@@ -253,6 +254,16 @@ class TaskQueue:
         self._settle(now)
         return Verdict.OK
 
+    def cannot_read(self, key: Key, why: str, unread: Unread, now: float) -> Verdict:
+        """The trainer cannot read the data of the task, and says why, and what is to become of it if nobody can."""
+        if not self._holds(key, now):
+            return Verdict.STALE
+        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        if failed := self._blame.cannot_read(key.task_id, why, unread):
+            self._fail(failed)
+        self._settle(now)
+        return Verdict.OK
+
     def release(self, key: Key, now: float) -> Verdict:
         """The trainer hands the task back, for it has to leave. Nobody is blamed."""
         if not self._holds(key, now):
@@ -369,13 +380,18 @@ class TaskQueue:
         self._tell_pass(discarded, now - self._pass_begun)
         if not self.board.has(Status.DONE):
             named = self.table.describe(self.board.span(i) for i in discarded)
-            self.failed = (
-                f"Every task of pass {self.pass_id + 1} failed more than {self.plan.failure_cap} times: "
-                f"{named} of {self.table.dataset}. Look at the trainers' logs for the reason."
+            self._fail(
+                f"No task of pass {self.pass_id + 1} could be done: {named} of {self.table.dataset}. "
+                "Look at the trainers' logs for the reason."
             )
-            self._tell("failed", self.failed, True)
             return
         self._begin_pass(self.pass_id + 1, now)
+
+    def _fail(self, why: str) -> None:
+        """Give the job up, for the first reason that there is."""
+        if not self.failed:
+            self.failed = why
+            self._tell("failed", why, True)
 
     # --- Words -------------------------------------------------------------------------------------------------------
     def _left_out(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from runtime.errors import Refused
 from runtime.master.commits import Operation
-from runtime.master.messages import Answer, Trainer, answer_to_json
+from runtime.master.messages import Answer, Trainer, Unread, answer_to_json
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Verdict
 from runtime.protocol.connection import Message
@@ -59,6 +59,9 @@ def _report(op: Op, trainer: Trainer, body: Body) -> Operation:
     key = Key(int(body["pass_id"]), int(body["task_id"]), int(body["epoch"]), trainer)
     why, place = str(body.get("why", "")), body.get("place")
     where = (int(place[0]), int(place[1])) if place else None
+    if unread := body.get("unread"):
+        wish = Unread(unread)
+        return lambda queue, now: queue.cannot_read(key, why, wish, now)
     reports: Mapping[Op, Operation] = {
         Op.TASK_DONE: lambda queue, now: queue.done(key, now),
         Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, where),

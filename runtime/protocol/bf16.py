@@ -43,10 +43,16 @@ class Feedback:
 
     def __init__(self) -> None:
         self._residual: Array | None = None
+        self._before: Array | None = None  # the last gradient
 
     def narrow(self, gradient: Array) -> Array:
         """The bits of ``gradient`` (flat float32) and of what is still owed."""
+        self._before = self._residual
         wanted = gradient if self._residual is None else gradient + self._residual
         bits = narrow(wanted)
         self._residual = wanted - widen(bits)
         return bits
+
+    def take_back(self) -> None:
+        """The last gradient is not used after all."""
+        self._residual = self._before

@@ -7,11 +7,14 @@ import itertools
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from runtime.errors import Leaving, Lost, Refused, WireError
 from runtime.protocol.connection import (
     Allocate,
+    Arrived,
+    Began,
     Block,
     Closed,
     Connection,
@@ -19,7 +22,8 @@ from runtime.protocol.connection import (
     Message,
     refuse_blocks,
 )
-from runtime.protocol.frames import BAD_FRAME, Header, Op
+from runtime.protocol.duplex import Talk
+from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
 
 # Without a word from the server for this long it counts as lost. A server that needs longer says WAIT.
 DEADLINE_SECONDS = 15.0
@@ -110,6 +114,10 @@ class Client:
         head = self._head._replace(op=op, seq=next(self._numbers), version=version)
         return Message(head, body or {}, blocks)
 
+    def tell(self, op: Op, blocks: Sequence[Block]) -> None:
+        """Send what is not answered. It may be lost: the request that builds on it finds out."""
+        self.send(Message(self._head._replace(op=op), {}, blocks))
+
     def send(self, message: Message) -> None:
         """Send a request; a failure shows in ``reply``, which tries again."""
         message = self._addressed(message)
@@ -118,9 +126,35 @@ class Client:
             return
         self.close()
 
-    def reply(self, message: Message, allocate: Allocate = refuse_blocks) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent. Asks again where either was damaged.
+    def talk(
+        self,
+        message: Message,
+        allocate: Allocate,
+        began: Began = lambda head, body: None,
+        arrived: Arrived = lambda header: None,
+    ) -> Talk | None:
+        """A request that is sent and answered beside those to other servers, by ``duplex.converse``.
 
+        ``reply`` then gives what came of it. None where there is no connection: ``reply`` tries again.
+        """
+        message = self._addressed(message)
+        try:
+            is_reply = partial(self._is_reply, message)
+            return Talk(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
+        except OSError:
+            self.close()
+            return None
+
+    @property
+    def local(self) -> bool:
+        """Whether the server is known to have this host's address."""
+        return self._connection is not None and self._connection.local
+
+    def reply(self, message: Message, allocate: Allocate = refuse_blocks, talk: Talk | None = None) -> Message:
+        """Wait for the reply to ``message``, which ``send`` has sent, or ``talk``. Asks again where either was damaged.
+
+        A copy of the request that a broken connection held back may overtake the one that is waited for, which is then
+        refused as superseded, and the answer goes to a connection that is gone: so it is asked again too.
         Raises as ``call`` does, and Moved.
         """
         message = self._addressed(message)
@@ -129,6 +163,9 @@ class Client:
         for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
             why: Exception
             try:
+                if talk is not None:
+                    over, talk = talk, None
+                    return self._result(over)
                 if self._connection is None:
                     self._connect().send(message, give_up)
                 return self._receive(message, allocate)
@@ -141,9 +178,11 @@ class Client:
             except DeadlinePassed as error:
                 self.close()
                 raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
-            except (WireError, Refused) as error:
-                if isinstance(error, Refused) and error.code != BAD_FRAME:
+            except Refused as refused:
+                if refused.code not in (BAD_FRAME, SUPERSEDED):
                     raise
+                why, damages = refused, damages + (refused.code == BAD_FRAME)
+            except WireError as error:
                 why, damages = error, damages + 1
             self.close()
             if damages == DAMAGES:
@@ -171,13 +210,23 @@ class Client:
     def _receive(self, message: Message, allocate: Allocate) -> Message:
         while True:
             answer = self._connect().receive(time.monotonic() + self._deadline, allocate)
-            if answer.head.op is Op.WAIT:
-                continue
-            if answer.head.error:
-                raise Refused(str(answer.body.get("code")), str(answer.body.get("why")))
-            if answer.head.seq != message.head.seq:
-                raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
-            return answer
+            if self._is_reply(message, answer):
+                return answer
+
+    def _is_reply(self, message: Message, answer: Message) -> bool:
+        """Whether the answer is the reply to ``message``, or else one that precedes it. Raises Refused, WireError."""
+        if answer.head.op is Op.WAIT:
+            return False
+        if answer.head.error:
+            raise Refused(str(answer.body.get("code")), str(answer.body.get("why")))
+        if answer.head.seq != message.head.seq:
+            raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
+        return answer.head.op is not Op.AHEAD
+
+    def _result(self, talk: Talk) -> Message:
+        if not talk.sent:
+            self.close()  # the answer came before all was asked: the rest would be taken for the next request
+        return talk.result()
 
     def check_leaving(self) -> None:
         """Raises Leaving where this process should end instead of waiting for the server."""

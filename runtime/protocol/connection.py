@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,6 +46,13 @@ class Message:
     blocks: Sequence[Block] = ()
 
 
+# Told of a message as it comes in: of its head, and of each block that is whole and undamaged.
+Began = Callable[[Header, Mapping[str, Any]], None]
+Arrived = Callable[[Header], None]
+# What a message that is being read wants to have filled next; its value in the end is the message.
+Reading = Generator[memoryview, None, Message]
+
+
 def refuse_blocks(header: Header) -> memoryview:
     """The ``Allocate`` of a receiver that expects no blocks."""
     raise WireError(f"A block of tensor {header.tensor} came where none is expected.")
@@ -74,23 +81,32 @@ class Connection:
         except OSError:
             self._link.close()
 
+    def fileno(self) -> int:
+        """For a poll."""
+        return self._link.fileno()
+
+    @property
+    def local(self) -> bool:
+        """Whether the peer has this host's address."""
+        return bool(self._link.getpeername()[0] == self._link.getsockname()[0])
+
     # --- Sending -----------------------------------------------------------------------------------------------------
     def send(self, message: Message, deadline: float) -> None:
         """Send head and blocks. ``deadline`` is a time of ``time.monotonic``."""
-        blocks = message.blocks
-        body = frames.to_json(message.body)
-        parts: list[frames.Buffer] = [frames.pack(_mark(message.head, last=not blocks), body), body]
-        size = 0
-        for number, (header, payload) in enumerate(blocks, start=1):
-            parts += [frames.pack(_mark(header, last=number == len(blocks)), payload), payload]
-            size += payload.nbytes
-            if size >= BYTES_PER_CALL or len(parts) >= 2 * FRAMES_PER_CALL:
-                self._send_parts(parts, deadline)
-                parts, size = [], 0
-        self._send_parts(parts, deadline)
+        for parts in parcels(message):
+            self._send_parts(parts, deadline)
+
+    def send_some(self, views: list[memoryview]) -> list[memoryview]:
+        """Send as much as goes at once; what is left. Raises Closed."""
+        try:
+            return _after(views, self._link.sendmsg(views, (), socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return views
+        except OSError as error:
+            raise Closed(f"The connection broke while sending: {error.strerror or error}.") from None
 
     def _send_parts(self, parts: Sequence[frames.Buffer], deadline: float) -> None:
-        waiting = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
+        waiting = views_of(parts)
         while waiting:
             try:
                 waiting = _after(waiting, self._link.sendmsg(waiting))
@@ -101,35 +117,72 @@ class Connection:
                 raise Closed(f"The connection broke while sending: {error.strerror or error}.") from None
 
     # --- Receiving ---------------------------------------------------------------------------------------------------
-    def receive(self, deadline: float, allocate: Allocate = refuse_blocks) -> Message:
+    def receive(
+        self,
+        deadline: float,
+        allocate: Allocate = refuse_blocks,
+        began: Began = lambda head, body: None,
+        arrived: Arrived = lambda header: None,
+    ) -> Message:
         """Read one message. Raises Closed, DeadlinePassed, WireError, and Leaving when this process should end."""
-        head, body = self._receive_frame(deadline, lambda header: memoryview(bytearray(header.size)))
+        reading = self.reading(allocate, began, arrived)
+        while True:
+            try:
+                memory = next(reading)
+            except StopIteration as end:
+                message: Message = end.value
+                return message
+            self._fill(memory, deadline)
+
+    def reading(
+        self,
+        allocate: Allocate = refuse_blocks,
+        began: Began = lambda head, body: None,
+        arrived: Arrived = lambda header: None,
+    ) -> Reading:
+        """Read one message: whoever goes on with this has filled the memory that it gave last. Raises WireError."""
+        head, content = yield from self._frame(lambda header: memoryview(bytearray(header.size)))
         if head.op is Op.BLOCK:
             raise WireError("A message begins with a block; a head frame is due.")
+        body = frames.from_json(content)
+        began(head, body)
         blocks: list[Block] = []
         last = head.last
         while not last:
-            block = self._receive_frame(deadline, allocate)
+            block = yield from self._frame(allocate)
             blocks.append(block)
+            arrived(block[0])
             last = block[0].last
-        return Message(head, frames.from_json(body), blocks)
+        return Message(head, body, blocks)
 
-    def _receive_frame(self, deadline: float, allocate: Allocate) -> Block:
-        self._fill(memoryview(self._header), deadline)
+    def _frame(self, allocate: Allocate) -> Generator[memoryview, None, Block]:
+        yield memoryview(self._header)
         header = frames.unpack(self._header)
         payload = allocate(header)
         if payload.nbytes != header.size:
             raise WireError(f"A block of {header.size} bytes came where {payload.nbytes} are due.")
-        self._fill(payload, deadline)
+        yield payload
         frames.verify(self._header, header, payload)
         return header._replace(crc=0), payload  # it was of this frame, and says nothing of the next one
+
+    def fill_some(self, memory: memoryview) -> int:
+        """Receive what there is, at most as much as ``memory`` takes; how many bytes. Raises Closed."""
+        try:
+            got = self._link.recv_into(memory, 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise Closed(f"The connection broke while receiving: {error.strerror or error}.") from None
+        if not got:
+            raise Closed("The peer closed the connection.")
+        return got
 
     def _fill(self, memory: memoryview, deadline: float) -> None:
         while memory.nbytes:
             try:
                 got = self._link.recv_into(memory, 0, socket.MSG_WAITALL)
             except BlockingIOError:
-                self._look(deadline)
+                self.look(deadline)
                 continue
             except OSError as error:
                 raise Closed(f"The connection broke while receiving: {error.strerror or error}.") from None
@@ -137,11 +190,32 @@ class Connection:
                 raise Closed("The peer closed the connection.")
             memory = memory[got:]
 
-    def _look(self, deadline: float) -> None:
+    def look(self, deadline: float) -> None:
+        """While nothing comes. Raises Leaving, DeadlinePassed."""
         if self._leaving():
             raise Leaving("This process was asked to end while it waited for an answer.")
         if time.monotonic() >= deadline:
             raise DeadlinePassed("The peer did not answer in time.")
+
+
+def parcels(message: Message) -> Iterator[list[frames.Buffer]]:
+    """A message as what leaves in one system call each; checksums are made as it comes to them."""
+    blocks = message.blocks
+    body = frames.to_json(message.body)
+    parts: list[frames.Buffer] = [frames.pack(_mark(message.head, last=not blocks), body), body]
+    size = 0
+    for number, (header, payload) in enumerate(blocks, start=1):
+        parts += [frames.pack(_mark(header, last=number == len(blocks)), payload), payload]
+        size += payload.nbytes
+        if size >= BYTES_PER_CALL or len(parts) >= 2 * FRAMES_PER_CALL:
+            yield parts
+            parts, size = [], 0
+    yield parts
+
+
+def views_of(parts: Sequence[frames.Buffer]) -> list[memoryview]:
+    """What of a parcel is to be sent: all that is not empty."""
+    return [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
 
 
 def _mark(header: Header, last: bool) -> Header:

@@ -27,6 +27,8 @@ MAX_PAYLOAD = 1 << 20
 
 # The code that tells a peer that its bytes made no sense.
 BAD_FRAME = "bad_frame"
+# The code that tells a peer that its request came a second time, over another connection, and is answered there.
+SUPERSEDED = "superseded"
 
 Buffer = bytes | bytearray | memoryview
 
@@ -54,6 +56,7 @@ class Op(IntEnum):
     RESEED_OFFER = 4  # a declaration by a trainer that has values already
     RESEED = 14  # the values of a trainer, for a server that lost its own
     ROWS_PULL = 15  # rows of a table by their ids; a push carries rows beside its blocks
+    STAGE = 23  # blocks of the gradients that the next push is about; not answered
     SHARE = 13  # numbers travel through memory that both processes map
     TASK_GET = 16
     TASK_DONE = 17
@@ -62,6 +65,7 @@ class Op(IntEnum):
     TASK_EXTEND = 20
     SAVE_REQUEST = 21
     EVENTS = 22
+    AHEAD = 30  # before a reply only: blocks of a version that is still being made, which the reply makes valid
     WAIT = 31  # a reply only: the answer takes longer, the server lives
 
 

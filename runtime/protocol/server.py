@@ -7,11 +7,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from runtime.errors import Refused, WireError
 from runtime.protocol import frames
-from runtime.protocol.connection import Closed, Connection, DeadlinePassed, Message, refuse_blocks
+from runtime.protocol.connection import Arrived, Began, Closed, Connection, DeadlinePassed, Message, refuse_blocks
 from runtime.protocol.frames import Flag, Header
 
 SEND_SECONDS = 30.0
@@ -25,11 +25,25 @@ class Session(Protocol):
     def allocate(self, header: Header) -> memoryview:
         """Memory for the payload of a block frame."""
 
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
-        """The reply. May block, and then calls ``waiting`` every few seconds. ``Refused`` becomes a typed reply."""
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message | None:
+        """The reply, if one is due. May block, and then calls ``waiting`` every few seconds.
+
+        ``Refused`` becomes a typed reply.
+        """
 
     def closed(self) -> None:
         """The connection is gone."""
+
+
+@runtime_checkable
+class Listening(Session, Protocol):
+    """A session that may begin with a request before all of it is here."""
+
+    def began(self, head: Header, body: Mapping[str, Any], send: Callable[[Message], None]) -> None:
+        """The head of a message has come. ``send`` sends an answer that precedes the reply."""
+
+    def arrived(self, header: Header) -> None:
+        """A block of it is whole and in its memory."""
 
 
 def reply(request: Message, body: Mapping[str, Any] | None = None) -> Message:
@@ -110,9 +124,10 @@ class Server:
 
     def _serve(self, connection: Connection) -> None:
         session = self._open_session()
+        told = self._telling(connection, session) if isinstance(session, Listening) else ()
         try:
             while not self._closing:
-                request = connection.receive(time.monotonic() + QUIET_SECONDS, session.allocate)
+                request = connection.receive(time.monotonic() + QUIET_SECONDS, session.allocate, *told)
                 self._answer(connection, session, request)
         except (Closed, DeadlinePassed):
             pass
@@ -127,6 +142,17 @@ class Server:
             with self._lock:
                 self._connections.pop(connection, None)
 
+    def _telling(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
+        def send(message: Message) -> None:
+            connection.send(message, time.monotonic() + SEND_SECONDS)
+
+        def began(head: Header, body: Mapping[str, Any]) -> None:
+            with contextlib.suppress(Refused):  # which is answered when all is here
+                self._check(head)
+                session.began(head, body, send)
+
+        return began, session.arrived
+
     def _answer(self, connection: Connection, session: Session, request: Message) -> None:
         def waiting() -> None:
             head = reply_head(request.head)._replace(op=frames.Op.WAIT)
@@ -137,7 +163,9 @@ class Server:
             answer = session.answer(request, waiting)
         except Refused as refused:
             answer = _error(request.head, refused)
-        connection.send(answer, time.monotonic() + SEND_SECONDS)
+        if answer is not None:
+            head = answer.head._replace(incarnation=self.incarnation)  # who says so
+            connection.send(Message(head, answer.body, answer.blocks), time.monotonic() + SEND_SECONDS)
 
     def _check(self, head: Header) -> None:
         if self._job and head.job != self._job:

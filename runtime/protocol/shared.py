@@ -29,8 +29,9 @@ Layout = Sequence[tuple[int, str]]
 # The code that refuses a request whose numbers are in memory that its connection does not share.
 NOT_SHARED = "not_shared"
 
-# Arrays begin at the start of a cache line; so does the token that tells the segment from any other.
-_ALIGNMENT = 64
+# Arrays begin at the start of a page, so that another process can map one of them where it wants to have it; so does
+# the token that tells the segment from any other.
+PAGE = mmap.PAGESIZE
 _TOKEN_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 # Linux 5.1; Python 3.13 has a name for it. Only mappings made before can be written through.
@@ -42,11 +43,12 @@ class Segment:
     """Flat arrays in shared memory. ``where`` is what another process needs for ``open``."""
 
     def __init__(self, memory: mmap.mmap, layout: Layout, descriptor: int = -1) -> None:
-        offsets = _offsets(layout)
-        self._descriptor = descriptor
-        self.where = {"process": os.getpid(), "descriptor": descriptor, "token": memory[offsets[-1] :].hex()}
+        self.offsets = offsets(layout)
+        self.descriptor = descriptor
+        self.where = {"process": os.getpid(), "descriptor": descriptor, "token": memory[self.offsets[-1] :].hex()}
         self.arrays = [
-            np.frombuffer(memory, dtype, size, offset) for (size, dtype), offset in zip(layout, offsets, strict=False)
+            np.frombuffer(memory, dtype, size, offset)
+            for (size, dtype), offset in zip(layout, self.offsets, strict=False)
         ]
 
     @classmethod
@@ -54,7 +56,7 @@ class Segment:
         """A new segment, zeroed; ``private``: only this process can write to it. Raises OSError."""
         if not hasattr(os, "memfd_create"):
             raise OSError("this system has no memory that is named by a descriptor")
-        end = _offsets(layout)[-1]
+        end = offsets(layout)[-1]
         descriptor = os.memfd_create("regatta", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, end + _TOKEN_BYTES)
@@ -79,24 +81,26 @@ class Segment:
 
     @classmethod
     def adopt(cls, descriptor: int, layout: Layout) -> Segment:
-        """Map a segment for reading, and close its descriptor. Raises OSError, ValueError."""
+        """Map another process's private segment for reading; the descriptor is the segment's now, or else closed.
+        Raises OSError, ValueError."""
         try:
-            return cls(_mapped(descriptor, layout, mmap.PROT_READ), layout)
-        finally:
+            return cls(_mapped(descriptor, layout, mmap.PROT_READ), layout, descriptor)
+        except (OSError, ValueError):
             os.close(descriptor)
+            raise
 
     def leave(self, name: str) -> None:
         """Hand the descriptor over to the process that has put up ``Handover`` ``name``. Raises OSError."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
             link.setblocking(False)
             link.connect(_address(name))
-            socket.send_fds(link, [b"\0"], [self._descriptor])
+            socket.send_fds(link, [b"\0"], [self.descriptor])
 
     def close(self) -> None:
         """Give the descriptor up; the arrays stay. May be called twice."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
 
 class Handover:
@@ -141,7 +145,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _mapped(descriptor: int, layout: Layout, protection: int) -> mmap.mmap:
-    size = _offsets(layout)[-1] + _TOKEN_BYTES
+    size = offsets(layout)[-1] + _TOKEN_BYTES
     if os.fstat(descriptor).st_size != size:
         raise ValueError("The segment has another size.")
     if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
@@ -149,10 +153,10 @@ def _mapped(descriptor: int, layout: Layout, protection: int) -> mmap.mmap:
     return mmap.mmap(descriptor, size, prot=protection)
 
 
-def _offsets(layout: Layout) -> list[int]:
+def offsets(layout: Layout) -> list[int]:
     """Where each array begins, and where the last one ends."""
-    offsets = [0]
+    begins = [0]
     for size, dtype in layout:
         nbytes = size * np.dtype(dtype).itemsize
-        offsets.append(offsets[-1] + -(-nbytes // _ALIGNMENT) * _ALIGNMENT)
-    return offsets
+        begins.append(begins[-1] + -(-nbytes // PAGE) * PAGE)
+    return begins

@@ -132,27 +132,13 @@ class _Process:
     def _has_values(self, recovered: Recovered | None) -> None:
         """From now on a process that takes this one's place must not begin anew."""
         if recovered is not None:
-            self._tell("recovery", self._told(recovered))
+            seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
+            self._tell("recovery", recovered.told(self._environment.index, seconds, self._shard.optimiser, tables))
             return
         try:
             self._store.put(self._mark, b"")
         except StoreUnavailable as error:
             log.warning("That there are values could not be noted: %s", error)
-
-    def _told(self, recovered: Recovered) -> str:
-        index, version, who = self._environment.index, recovered.version, recovered.giver
-        seconds = f"{time.monotonic() - self._began:.1f}"
-        if who is None:
-            return f"Parameter server {index} is back after {seconds} s at version {version}, from its checkpoint."
-        told = f"Parameter server {index} is back after {seconds} s at version {version}, with trainer-{who}'s values."
-        if recovered.stored == NOTHING:
-            anew = f"{told} Its optimiser begins anew: there was no checkpoint yet."
-            return anew if self._shard.keeps_state else told
-        if self._shard.keeps_state:
-            told = f"{told} Its optimiser goes on from the checkpoint of version {recovered.stored}."
-        if any(self._shard.tables):
-            told = f"{told} The rows of its tables are those of the checkpoint of version {recovered.stored}."
-        return told
 
     def _lost(self, why: str) -> None:
         self._tell("recovery", why)

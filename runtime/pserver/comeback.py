@@ -17,6 +17,7 @@ from enum import Enum
 from typing import Any
 
 from runtime.pserver.barrier import NEVER
+from runtime.pserver.optimisers import Adam, Optimiser
 
 # How long a trainer that lives is waited for: it may hold newer values than the others.
 OFFER_SECONDS = 10.0
@@ -74,6 +75,33 @@ class Recovered:
     version: int
     giver: int | None
     stored: int
+
+    def told(self, server: int, seconds: float, optimiser: Optimiser, tables: bool) -> str:
+        """All that somebody should know who looks at the job; ``tables``: the shard has rows of some."""
+        passed = f"{seconds:.1f}"
+        if self.giver is None:
+            return f"Parameter server {server} is back after {passed} s at version {self.version}, from its checkpoint."
+        whose = f"trainer-{self.giver}"
+        told = f"Parameter server {server} is back after {passed} s at version {self.version}, with {whose}'s values."
+        if self.stored == NOTHING:
+            return f"{told}{_anew(optimiser)}"
+        if optimiser.slots:
+            told = f"{told} Its optimiser goes on from the checkpoint of version {self.stored}."
+        if tables:
+            told = f"{told} The rows of its tables are those of the checkpoint of version {self.stored}."
+        return told
+
+
+def _anew(optimiser: Optimiser) -> str:
+    """What it means that the optimiser has lost its memory; empty where it never had one.
+
+    Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far
+    from version 0 nothing corrects that: the first fills sooner, and steps are up to seven times as large meanwhile.
+    """
+    if not optimiser.slots:
+        return ""
+    larger = " Until its means have settled, Adam makes larger steps than usual."
+    return f" Its optimiser begins anew: there was no checkpoint yet.{larger if isinstance(optimiser, Adam) else ''}"
 
 
 class Choice(Enum):

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -32,9 +32,12 @@ WORTH_ELEMENTS = 1 << 16
 COMPILER_BYTES = 256 << 20
 
 log = logging.getLogger("pserver")
+# What code is for: rule, type, and for those of ``fused`` the number of gradients.
+Key = tuple[str, str] | tuple[str, str, int]
+
 _lock = threading.Lock()
-_asked: set[tuple[str, str]] = set()
-_ready: dict[tuple[str, str], Kernel] = {}
+_asked: set[Key] = set()
+_ready: dict[Key, Kernel] = {}
 
 
 @cache
@@ -48,8 +51,12 @@ def prepare(rule: str, parameter: Array, states: int) -> None:
 
     Begins to compile for them where that is worth it. Returns at once.
     """
-    key = rule, parameter.dtype.str
-    if parameter.size < WORTH_ELEMENTS or key in _asked or not available():
+    begin((rule, parameter.dtype.str), parameter.size, lambda: load(rule, parameter.dtype, states))
+
+
+def begin(key: Key, size: int, load: Callable[[], Kernel]) -> None:
+    """Have ``load`` make the code for ``key``, once, if arrays of ``size`` elements are worth it. Returns at once."""
+    if size < WORTH_ELEMENTS or key in _asked or not available():
         return
     with _lock:
         if key in _asked:
@@ -59,30 +66,38 @@ def prepare(rule: str, parameter: Array, states: int) -> None:
             log.info("too little memory is left for the accelerator; NumPy does the updates")
             return
     # No daemon: a process that ends while the compiler runs would end in the middle of its code.
-    threading.Thread(target=_take_over, args=(rule, parameter.dtype, states), name="accelerator").start()
+    threading.Thread(target=_take_over, args=(key, load), name="accelerator").start()
+
+
+def ready(key: Key) -> Kernel | None:
+    """The code for ``key``, once it is there."""
+    return _ready.get(key)
 
 
 def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> bool:
     """Apply a rule to flat arrays; False where the code for them is not there (yet) and nothing was done."""
-    loop = _ready.get((rule, arrays[0].dtype.str))
-    if loop is None or not all(map(_is_plain, arrays)):
+    loop = ready((rule, arrays[0].dtype.str))
+    if loop is None or not all(map(is_plain, arrays)):
         return False
     number = arrays[0].dtype.type
     loop(*arrays, *map(number, constants))
     return True
 
 
-def _is_plain(array: Array) -> bool:
+def is_plain(array: Array) -> bool:
+    """Whether compiled code takes an array."""
     return bool(array.flags.c_contiguous and array.flags.aligned)
 
 
-def _take_over(rule: str, dtype: np.dtype[Any], states: int) -> None:
+def _take_over(key: Key, load: Callable[[], Kernel]) -> None:
     try:
-        _ready[rule, dtype.str] = load(rule, dtype, states)
+        _ready[key] = load()
     except Exception as error:  # noqa: BLE001  whatever is wrong with the compiler, NumPy does the work
         log.warning("The accelerator cannot be used (%s: %s); NumPy does the updates.", type(error).__name__, error)
     else:
-        log.info("updates of %s %s run compiled", dtype.name, rule)
+        rule, dtype, *gradients = key
+        of = f" of {gradients[0]} gradients" if gradients else ""
+        log.info("updates of %s %s%s run compiled", np.dtype(dtype).name, rule, of)
 
 
 def load(rule: str, dtype: np.dtype[Any], states: int) -> Kernel:
@@ -98,12 +113,17 @@ def load(rule: str, dtype: np.dtype[Any], states: int) -> Kernel:
     constants = loop.__code__.co_argcount - 2 - states
     signature = numba.void(array, gradient, *[array] * states, *[number] * constants)
 
-    def build(keep: bool) -> Kernel:
+    def made(keep: bool) -> Kernel:
         # Without the rules of NumPy every division would ask for a zero first and could not run on vectors.
-        made: Kernel = numba.njit(signature, nogil=True, error_model="numpy", cache=keep)(loop)
-        return made
+        compiled: Kernel = numba.njit(signature, nogil=True, error_model="numpy", cache=keep)(loop)
+        return compiled
 
+    return build(made)
+
+
+def build(made: Callable[[bool], Kernel]) -> Kernel:
+    """Code that ``made`` gives, and keeps on disk where that can be."""
     try:
-        return build(keep=True)
+        return made(True)
     except RuntimeError:  # there is no directory to keep it in
-        return build(keep=False)
+        return made(False)

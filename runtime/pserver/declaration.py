@@ -80,6 +80,11 @@ class Mode:
         return self.kind in (SYNC, M_OF_N, OUTER)
 
     @property
+    def in_step(self) -> bool:
+        """Whether every version waits for all who use the one before."""
+        return self.kind == SYNC
+
+    @property
     def quorum(self) -> int:
         """How many pushes make a version; 0: those of all who take part."""
         return self.number if self.kind == M_OF_N else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,34 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
+class Weights:
+    """The share of each gradient in a mean. ``even``: all the same, and a power of two."""
+
+    def __init__(self, shares: Sequence[float]) -> None:
+        self.shares = shares
+        self.even = len(set(shares)) == 1 and math.frexp(shares[0])[0] == _POWER_OF_TWO
+        self._numbers: dict[str, Array] = {}
+
+    def of(self, dtype: str) -> Array:
+        """The shares as an array."""
+        if dtype not in self._numbers:
+            self._numbers[dtype] = np.array(self.shares, dtype)
+        return self._numbers[dtype]
+
+
 class Means:
     """Makes means one after the other. Its memory is kept: fresh memory would cost more than the arithmetic."""
 
     def __init__(self) -> None:
         self._rooms: dict[str, tuple[Array, Array]] = {}
 
-    def weighted(self, blocks: Iterable[Sequence[Array]], weights: Sequence[float]) -> Iterator[Array]:
-        """The mean of each tuple of blocks, summed in order of ``weights``; good until the next one is asked for."""
-        mean_of = _plain if len(set(weights)) == 1 and math.frexp(weights[0])[0] == _POWER_OF_TWO else _weighted
-        for block in blocks:
-            mean, term = self._room(block[0])
-            mean_of(block, weights, mean, term)
-            yield mean
+    def weighted(self, gradients: Sequence[Array], weights: Weights) -> Array:
+        """The mean of flat arrays, summed in order; good until the next one is asked for."""
+        if len(gradients) == 1:
+            return gradients[0]
+        mean, term = self._room(gradients[0])
+        (_plain if weights.even else _weighted)(gradients, weights.shares, mean, term)
+        return mean
 
     def _room(self, like: Array) -> tuple[Array, Array]:
         kept = self._rooms.get(like.dtype.str)

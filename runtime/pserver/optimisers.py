@@ -52,10 +52,11 @@ class Optimiser:
 
         ``step`` counts the updates of this parameter from 1. ``scale`` multiplies the learning rate.
         """
-        rule, arrays = type(self).__name__, (parameter, gradient, *state)
-        constants = (self.rate(step) * scale, *self.constants)
-        if not compiled.run(rule, arrays, constants):
-            kernels.run(rule, arrays, constants)
+        run(type(self).__name__, (parameter, gradient, *state), self.numbers(step, scale))
+
+    def numbers(self, step: int, scale: float = 1.0) -> tuple[float, ...]:
+        """What the kernel takes behind the arrays."""
+        return (self.rate(step) * scale, *self.constants)
 
     def rate(self, step: int) -> float:
         """The learning rate of update number ``step``."""
@@ -137,6 +138,12 @@ class Adam(Optimiser):
     @property
     def constants(self) -> tuple[float, ...]:
         return (self.beta1, 1 - self.beta1, self.beta2, 1 - self.beta2, self.eps)
+
+
+def run(rule: str, arrays: Sequence[Array], numbers: Sequence[float]) -> None:
+    """Apply the rule of a name to flat arrays (parameter, gradient, state), compiled where that is there."""
+    if not compiled.run(rule, arrays, numbers):
+        kernels.run(rule, arrays, numbers)
 
 
 KINDS: Mapping[str, type[Optimiser]] = {kind.__name__: kind for kind in (SGD, Momentum, Nesterov, Adagrad, Adam)}

@@ -20,20 +20,35 @@ class Room:
     limit: int = 0
     keeps: bool = False
 
-    def refusal(self, declaration: Declaration, places: Sequence[BlockPlace]) -> str:
+    def refusal(self, declaration: Declaration, places: Sequence[BlockPlace], journalled: bool = False) -> str:
         """Why the blocks of ``places`` cannot be held here, in numbers; empty where they can.
 
         Beside the values there are the optimiser's state and the gradients that come, and while a checkpoint is
-        written a copy of values and state.
+        written a copy of values and state. ``journalled``: and the values of the version before.
         """
-        values = sum((place.stop - place.start) * _item(declaration, place) for place in places)
-        kept = values * (1 + declaration.rule.slots)
-        needed = kept * (2 if self.keeps else 1) + values + _ITSELF
+        values, kept, needed = self._sizes(declaration, places)
+        needed += values * journalled
         if not self.limit or needed <= self.limit:
             return ""
         copies = "the gradients and a copy for checkpoints" if self.keeps else "the gradients"
         sizes = map(_mebibytes, (needed, values, kept - values, self.limit))
         return _IN_WORDS.format(self.name, *sizes, copies=copies)
+
+    def has_room_for_drafts(
+        self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False
+    ) -> bool:
+        """Whether values and state of the next version can be made beside the present ones.
+
+        ``rounded``: and beside both the exact values, and twice the updates in half their size.
+        """
+        values, kept, needed = self._sizes(declaration, places)
+        return not self.limit or needed + kept + 3 * values * rounded <= self.limit
+
+    def _sizes(self, declaration: Declaration, places: Sequence[BlockPlace]) -> tuple[int, int, int]:
+        """Bytes of the values, of values and state, and of all that has to be there."""
+        values = sum((place.stop - place.start) * _item(declaration, place) for place in places)
+        kept = values * (1 + declaration.rule.slots)
+        return values, kept, kept * (2 if self.keeps else 1) + values + _ITSELF
 
 
 _IN_WORDS = (

@@ -22,14 +22,15 @@ from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared import NOT_SHARED, Segment
-from runtime.pserver import desk, parcels
+from runtime.pserver import desk, journal, parcels
 from runtime.pserver.comeback import Offer, Recovered, Standing
-from runtime.pserver.declaration import Declaration
-from runtime.pserver.editions import Edition, Editions
+from runtime.pserver.declaration import BlockPlace, Declaration
+from runtime.pserver.draft import Coming, Draft
+from runtime.pserver.editions import Edition
 from runtime.pserver.numbers import WIRE_TYPES, all_finite
 from runtime.pserver.rate import Rate
 from runtime.pserver.room import WITHOUT_LIMIT, Room
-from runtime.pserver.shard import CLOCK, REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
 from runtime.pserver.tables import Pushed
 
 # A trainer may connect before this server has heard that it is a member.
@@ -37,6 +38,9 @@ JOIN_SECONDS = 15.0
 # A waiting trainer hears this often that the server lives.
 WAITING_SECONDS = 3.0
 LOG_SECONDS = 5.0
+
+# What brings gradients.
+_STEPS = (Op.PUSH, Op.PUSH_PULL)
 
 Array = NDArray[Any]
 log = logging.getLogger("pserver")
@@ -73,7 +77,6 @@ class ShardServer:
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
-        self.editions = Editions()
         self._parameters: Segment | None = None  # where trainers of this host read them
         self._server = Server(lambda: _Session(self), job=job)
 
@@ -114,20 +117,32 @@ class ShardServer:
             return Who(self._seen[incarnation], incarnation)
 
     # --- Events ------------------------------------------------------------------------------------------------------
-    def ask(self, event: Callable[[Ticket], Releases], waiting: Callable[[], None]) -> Release:
-        """Run an event of the shard and wait for the release of its ticket. Raises Refused."""
+    def ask(
+        self,
+        event: Callable[[Ticket], Releases],
+        waiting: Callable[[], None],
+        has_more: Callable[[], bool] = lambda: False,
+        send_more: Callable[[], None] = lambda: None,
+    ) -> Release:
+        """Run an event of the shard and wait for the release of its ticket. Raises Refused.
+
+        Meanwhile ``send_more`` is called whenever there is something to send before the reply.
+        """
         ticket = object()
         with self.changed:
             self._spread(event(ticket))
-        while (release := self._take(ticket)) is None:
-            waiting()
+        while (release := self._take(ticket, has_more)) is None:
+            if has_more():
+                send_more()
+            else:
+                waiting()
         if release.outcome in REFUSALS:
             raise Refused(release.outcome, release.why)
         return release
 
-    def _take(self, ticket: Ticket) -> Release | None:
+    def _take(self, ticket: Ticket, has_more: Callable[[], bool]) -> Release | None:
         with self.changed:
-            if not self.changed.wait_for(lambda: ticket in self._released, WAITING_SECONDS):
+            if not self.changed.wait_for(lambda: ticket in self._released or has_more(), WAITING_SECONDS):
                 self._spread(self.shard.tick(self._clock()))
             return self._released.pop(ticket, None)
 
@@ -160,16 +175,43 @@ class ShardServer:
     def now(self) -> float:
         return self._clock()
 
+    def known(self, incarnation: int) -> Who | None:
+        """The trainer with this incarnation, if it has been a member."""
+        with self.changed:
+            index = self._seen.get(incarnation)
+            return None if index is None else Who(index, incarnation)
+
+    def expect(self, who: Who, coming: Coming) -> None:
+        """A step begins to come."""
+        with self.changed:
+            self.shard.expect(who, coming)
+
+    def arrive(self, coming: Coming) -> None:
+        """Another block of it is here."""
+        with self.changed:
+            coming.arrived += 1
+            if self.shard.arrive(coming):
+                self.changed.notify_all()
+
     # --- Memory ------------------------------------------------------------------------------------------------------
-    def parameters(self) -> Segment:
-        """The shared memory of clock and parameters, to which they move when it is first asked for. Raises OSError."""
+    def parameters(self, journalled: bool = False) -> Segment:
+        """The shared memory of marks and parameters, to which they move when it is first asked for.
+
+        ``journalled``: with a journal, where there is room for one. Raises OSError.
+        """
         with self.changed:
             if self._parameters is None:
-                shard = self.shard
-                layout = [CLOCK, *((array.size, array.dtype.str) for array in shard.parameters)]
+                journalled = journalled and self._has_room_for_a_journal()
+                sizes = [(array.size, array.dtype.str) for array in self.shard.parameters]
+                layout = journal.layout(sizes, journalled)
                 self._parameters = Segment.create(layout, private=True)
-                shard.move(self._parameters.arrays[0], self._parameters.arrays[1:])
+                marks, *arrays = self._parameters.arrays
+                self.shard.move(marks, arrays[: len(sizes)], arrays[len(sizes) :])
             return self._parameters
+
+    def _has_room_for_a_journal(self) -> bool:
+        declaration = self.shard.declaration
+        return declaration is not None and not self.room.refusal(declaration, self.shard.places, journalled=True)
 
 
 class _Session:
@@ -180,15 +222,19 @@ class _Session:
         self._shard = server.shard
         self._received: dict[tuple[int, int], Array] = {}
         self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
+        self._staged: dict[tuple[int, int], Header] = {}  # blocks that came before their push
         self._edition: Edition | None = None  # what the last reply refers to
+        self._coming: Coming | None = None  # the step that is being received, while it is as it should be
+        self._ahead: _Ahead | None = None  # to a trainer that wants blocks as they are made
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
-        self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message]] = {
+        self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message | None]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
             Op.RESEED_OFFER: self._offer,
             Op.RESEED: self._reseed,
             Op.INIT: self._initialise,
             Op.SHARE: self._share,
+            Op.STAGE: self._stage,
             Op.BEGIN_PASS: self._begin_pass,
             Op.END_PASS: self._end_pass,
             Op.PUSH: self._push,
@@ -200,12 +246,7 @@ class _Session:
     def allocate(self, header: Header) -> memoryview:
         if parcels.carries_rows(header):
             return parcels.room(header)
-        if not self._received:
-            self._received = {
-                (place.tensor, place.block): np.empty_like(parameter)
-                for place, parameter in zip(self._shard.places, self._shard.parameters, strict=True)
-            }
-        array = self._received.get((header.tensor, header.offset))
+        array = self._arrays().get((header.tensor, header.offset))
         if array is None:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
         if header.dtype is DType.BF16 and array.dtype == np.float32:
@@ -214,8 +255,53 @@ class _Session:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} came as {header.dtype.name}.")
         return array.data.cast("B")
 
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+    def _arrays(self) -> Mapping[tuple[int, int], Array]:
+        """Memory for the gradients of one step, made when it is first needed."""
+        if not self._received:
+            self._received = {
+                (place.tensor, place.block): np.empty_like(parameter)
+                for place, parameter in zip(self._shard.places, self._shard.parameters, strict=True)
+            }
+        return self._received
+
+    def _array(self, place: BlockPlace) -> Array:
+        return self._arrays()[place.tensor, place.block]
+
+    def began(self, head: Header, body: Mapping[str, Any], send: Callable[[Message], None]) -> None:
         self._give_back()
+        self._coming = None
+        samples = body.get("samples")
+        who = self._server.known(head.incarnation)
+        elsewhere = body.get("shared") or body.get("staged")  # not all of it comes now
+        if head.op not in _STEPS or elsewhere or who is None or not isinstance(samples, int) or samples < 1:
+            return
+        places = self._shard.places
+        gradients = [self._array(place) for place in places]
+        self._coming = Coming(head.seq, samples, head.version, gradients, halved=bool(body.get("halved")))
+        if head.op is Op.PUSH_PULL and body.get("ahead"):
+            self._ahead = _Ahead(self._server, self._coming, head, bool(body.get("update")), send)
+        self._server.expect(who, self._coming)
+
+    def arrived(self, header: Header) -> None:
+        """Widen and check a gradient while it is in the cache; what is not as it should be ``_numbers`` refuses."""
+        coming = self._coming
+        if coming is None or parcels.carries_rows(header):
+            return
+        key, places = (header.tensor, header.offset), self._shard.places
+        number = coming.arrived
+        if number == len(places) or key != (places[number].tensor, places[number].block):
+            self._coming = None
+            return
+        if header.dtype is DType.BF16:
+            bf16.widen(self._halves[key], self._received[key])
+        if not all_finite(self._received[key]):
+            self._coming = None
+            return
+        self._server.arrive(coming)
+        if self._ahead is not None:
+            self._ahead.send()
+
+    def answer(self, request: Message, waiting: Callable[[], None]) -> Message | None:
         answer = self._answers.get(request.head.op)
         if answer is None:
             raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
@@ -224,6 +310,7 @@ class _Session:
     def closed(self) -> None:
         """A step that waits stays: its trainer may ask again on another connection."""
         self._give_back()
+        self._coming = None
 
     # --- Requests ----------------------------------------------------------------------------------------------------
     def _hello(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
@@ -233,13 +320,22 @@ class _Session:
         declaration = _declaration(request.body)
         if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
             raise Refused("too_large", why)
+        self._allow_drafts(declaration)
         now = self._server.now()
         release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now), waiting)
         return _reply(request, release)
 
+    def _allow_drafts(self, declaration: Declaration) -> None:
+        places = self._shard.places_of(declaration)
+        room = self._server.room.has_room_for_drafts(declaration, places)
+        with self._server.changed:
+            self._shard.may_draft = room
+            self._shard.may_round = self._server.room.has_room_for_drafts(declaration, places, rounded=True)
+
     def _offer(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
         declaration = _declaration(request.body["declaration"])
         offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
+        self._allow_drafts(declaration)
         now = self._server.now()
         release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had), waiting)
         return _reply(request, release)
@@ -268,14 +364,20 @@ class _Session:
         at = _position(request.body)
         return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at), waiting))
 
+    def _stage(self, request: Message, who: Who, waiting: Callable[[], None]) -> None:
+        """Blocks of the push that is to come; they are where they belong already."""
+        self._staged |= {(header.tensor, header.offset): header for header, _payload in request.blocks}
+
     def _push(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+        staged, self._staged = self._staged, {}
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
         step = Step(request.head.seq, samples, request.head.version, at=_position(request.body))
         if samples:
-            step = replace(step, gradients=self._step(request), rows=self._rows(request, who))
-        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting)
+            step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, who))
+        more = (self._ahead.has_more, self._ahead.send) if self._ahead else ()
+        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting, *more)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
         self._wait_for_others(who, waiting)
@@ -313,9 +415,11 @@ class _Session:
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
             declaration = self._shard.declaration
             arrays = Segment.open(request.body, declaration.layout if declaration else ()).arrays
-            self._server.parameters().leave(str(request.body["handover"]))
+            segment = self._server.parameters(bool(request.body.get("journal")) and self._shard.in_step)
+            segment.leave(str(request.body["handover"]))
             self._gradients = [place.of(arrays) for place in self._shard.places]
-        return Message(reply_head(request.head), {"shared": self._gradients is not None})
+        answer = {"shared": self._gradients is not None, "journal": self._shard.journalled}
+        return Message(reply_head(request.head), answer)
 
     def _shared(self) -> Sequence[Array]:
         """The trainer's gradients. It has looked for NaN and infinity when it put them there."""
@@ -323,20 +427,28 @@ class _Session:
             raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
         return self._gradients
 
-    def _step(self, request: Message) -> Sequence[Array]:
+    def _step(self, request: Message, staged: Mapping[tuple[int, int], Header]) -> Sequence[Array]:
         """The gradients of a push."""
-        return self._shared() if request.body.get("shared") else self._numbers(request.blocks)
+        if request.body.get("shared"):
+            return self._shared()
+        if not request.body.get("staged"):
+            return self._numbers(request.blocks)
+        if len(staged.keys() | _named(request.blocks).keys()) < len(self._shard.places):
+            raise Refused(NOT_SHARED, "Numbers that were sent ahead went to another connection; send all of them.")
+        return self._numbers(request.blocks, staged)
 
-    def _numbers(self, blocks: Sequence[Block]) -> list[Array]:
-        """The arrays of the blocks, which must be all of the shard's, in order and finite."""
+    def _numbers(
+        self, blocks: Sequence[Block], staged: Mapping[tuple[int, int], Header] | None = None
+    ) -> Sequence[Array]:
+        """The arrays of the blocks, which with those ``staged`` must be all of the shard's, and finite."""
         wanted = [(place.tensor, place.block) for place in self._shard.places]
-        blocks = [block for block in blocks if not parcels.carries_rows(block[0])]
-        came = [(header.tensor, header.offset) for header, _payload in blocks]
-        if came != wanted:
+        came = {**(staged or {}), **_named(blocks)}
+        if came.keys() != set(wanted):
             raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
-        for header, _payload in blocks:
+        if self._coming is not None and self._coming.arrived == len(wanted):
+            return self._coming.gradients  # looked at one by one
+        for key, header in came.items():
             if header.dtype is DType.BF16:
-                key = header.tensor, header.offset
                 bf16.widen(self._halves[key], self._received[key])
         return _finite([self._received[key] for key in wanted])
 
@@ -347,18 +459,90 @@ class _Session:
         with self._server.changed:
             version, standing = self._shard.version, self._shard.standing()
             if not shared:
-                self._edition = self._server.editions.lend(version, self._shard.places, self._shard.parameters)
+                self._edition = self._shard.lend()
         body: dict[str, Any] = {"outcome": outcome, "values": True}
         if standing is not None:
             body["standing"] = standing.to_json()
-        return Message(reply_head(request.head, version), body, self._edition.blocks if self._edition else ())
+        blocks: Sequence[Block] = self._edition.blocks if self._edition else ()
+        if (
+            self._edition
+            and self._edition.updates
+            and request.body.get("update")
+            and request.head.version + 1 == version
+        ):
+            body["update"] = True
+            blocks = self._edition.updates
+        if self._ahead is not None and self._ahead.edition is self._edition:
+            body["ahead"] = self._ahead.sent
+            blocks = blocks[self._ahead.sent :]
+        return Message(reply_head(request.head, version), body, blocks)
 
     def _give_back(self) -> None:
         """The last reply is sent: its values may be written over."""
         if self._edition is not None:
             with self._server.changed:
-                self._server.editions.give_back(self._edition)
+                self._shard.editions.give_back(self._edition)
             self._edition = None
+        if self._ahead is not None:
+            self._ahead.close()
+            self._ahead = None
+
+
+class _Ahead:
+    """Sends one trainer the blocks of the version that its step goes into as they are made, before that is one.
+
+    Every message names the draft that its block is of, by a number. Of a draft that was dropped the trainer keeps
+    nothing: the reply says how many blocks of the last one are part of it.
+    """
+
+    def __init__(
+        self, server: ShardServer, coming: Coming, head: Header, update: bool, send: Callable[[Message], None]
+    ) -> None:
+        self._server = server
+        self._coming = coming
+        self._update = update
+        self._head = reply_head(head)._replace(op=Op.AHEAD)
+        self._send = send
+        self._drafts = 0
+        self.edition: Edition | None = None
+        self.sent = 0
+
+    def has_more(self) -> bool:
+        draft = self._draft()
+        return draft is not None and (draft.edition is not self.edition or draft.made > self.sent)
+
+    def send(self) -> None:
+        """Send what there is. Only the thread of the connection calls this."""
+        with self._server.changed:
+            draft = self._draft()
+            if draft is None:
+                return
+            if draft.edition is not self.edition:
+                self._change(draft.edition)
+            blocks = ((self._update and draft.edition.updates) or draft.edition.blocks)[self.sent :]
+        for one in blocks:
+            self._send(Message(self._head._replace(version=self._drafts), {}, [one]))
+            self.sent += 1
+
+    def close(self) -> None:
+        with self._server.changed:
+            self._change(None)
+
+    def _draft(self) -> Draft | None:
+        return self._server.shard.draft_with(self._coming)
+
+    def _change(self, edition: Edition | None) -> None:
+        editions = self._server.shard.editions
+        if self.edition is not None:
+            editions.give_back(self.edition)
+        self.edition = None if edition is None else editions.borrow(edition)
+        self.sent = 0
+        self._drafts += 1
+
+
+def _named(blocks: Sequence[Block]) -> dict[tuple[int, int], Header]:
+    """The headers of blocks of parameters, by tensor and number."""
+    return {(header.tensor, header.offset): header for header, _payload in blocks if not parcels.carries_rows(header)}
 
 
 def _declaration(body: Mapping[str, Any]) -> Declaration:

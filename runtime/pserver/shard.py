@@ -12,17 +12,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runtime.checkpoint.progress import Position, Progress
-from runtime.pserver import kernels
+from runtime.protocol import frames
+from runtime.pserver import fused, kernels, optimisers
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.comeback import NOTHING, Choice, Comeback, Offer, Recovered, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
-from runtime.pserver.means import Means
+from runtime.pserver.draft import Basis, Coming, Draft, State
+from runtime.pserver.editions import Edition, Editions
+from runtime.pserver.journal import Journal
+from runtime.pserver.means import Means, Weights
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.pace import Pace
 from runtime.pserver.snapshot import Kept, Snapshot
@@ -31,8 +36,6 @@ from runtime.pserver.tables import Full, Piece, Pushed, Table, Tables
 Array = NDArray[Any]
 Ticket = Hashable
 
-# Elements and type of what tells readers of the parameters whether they are whole.
-CLOCK = (1, "<i8")
 # How long the first version waits for trainers of the launch that never came.
 START_SECONDS = 60.0
 
@@ -48,7 +51,7 @@ class Outcome(StrEnum):
     ALREADY = "already"  # to an initialisation: there were values, these are dropped
     DUPLICATE = "duplicate"  # applied before
     STALE = "stale"  # the version was made without it; dropped
-    SUPERSEDED = "superseded"  # the same step came again on another connection
+    SUPERSEDED = frames.SUPERSEDED  # the same step came again on another connection
     CONFLICT = "conflict"
     FENCED = "fenced"
     NOT_READY = "not_ready"
@@ -125,9 +128,18 @@ class Shard:
         self.tables = Tables(server, table)
         self._optimiser = Optimiser()
         self._means = Means()
-        self._state: list[tuple[Array, ...]] = []
+        self._state: State = []
+        self.editions = Editions()
+        self.may_draft = False  # whether there is memory for a version beside the present one
+        self._moved = False
+        self._coming: dict[int, Coming] = {}  # steps of which some is still on its way, or all has come
+        self._draft: Draft | None = None
+        self._spare_state: State | None = None
+        self.may_round = False  # whether there is memory for exact values beside rounded ones
+        self._exact: list[Array] | None = None  # where updates are rounded: what the parameters would be without that
+        self._spare_exact: list[Array] | None = None
         self.ready = False
-        self._clock = np.zeros(*CLOCK)  # twice the version; one more while parameters are being changed
+        self._journal = Journal()
         self._declaring: dict[Ticket, Who] = {}
         self._entering: dict[Ticket, int] = {}
         self._pulling: dict[Ticket, int] = {}
@@ -146,17 +158,30 @@ class Shard:
     @property
     def version(self) -> int:
         """How many updates the parameters have had."""
-        return int(self._clock[0]) >> 1
+        return self._journal.version
 
     @version.setter
     def version(self, version: int) -> None:
-        self._clock[0] = version << 1
+        self._journal.version = version
 
-    def move(self, clock: Array, parameters: Sequence[Array]) -> None:
-        """Keep parameters, and what tells readers whether they are whole, in other memory from now on."""
-        for target, array in zip((clock, *parameters), (self._clock, *self.parameters), strict=True):
+    @property
+    def in_step(self) -> bool:
+        """Whether every version waits for all who use the one before."""
+        return self._mode.in_step
+
+    @property
+    def journalled(self) -> bool:
+        """Whether the version before is there for readers until the next one is whole."""
+        return bool(self._journal.blocks)
+
+    def move(self, marks: Array, parameters: Sequence[Array], journal: Sequence[Array] = ()) -> None:
+        """Keep parameters, and what tells readers whether they are whole, in other memory from now on; there is a
+        journal where there is memory for one. They do not leave it any more: versions are made in place."""
+        self._drop_draft()
+        self._moved, self._exact = True, None
+        for target, array in zip((marks, *parameters), (self._journal.marks, *self.parameters), strict=True):
             np.copyto(target, array)
-        self._clock, self.parameters = clock, list(parameters)
+        self._journal, self.parameters = Journal(marks, journal), list(parameters)
 
     # --- Membership --------------------------------------------------------------------------------------------------
     def change_members(self, live: Mapping[int, int]) -> Releases:
@@ -184,6 +209,7 @@ class Shard:
 
     def _forget(self, index: int) -> Releases:
         self._applied.pop(index, None)
+        self._coming.pop(index, None)
         self._pace.forget(index)
         if self._comeback is not None:
             self._comeback.forget(index)
@@ -299,9 +325,9 @@ class Shard:
         return [Release(ticket, Outcome.DONE, self.version), *self._elect()]
 
     @property
-    def keeps_state(self) -> bool:
-        """Whether the optimiser has a memory of its own."""
-        return bool(self._optimiser.slots)
+    def optimiser(self) -> Optimiser:
+        """The rule by which it updates."""
+        return self._optimiser
 
     # --- Values that were lost ---------------------------------------------------------------------------------------
     def come_back(self, stored: int = NOTHING) -> None:
@@ -333,7 +359,7 @@ class Shard:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         for parameter, value in zip(self.parameters, values, strict=True):
             parameter[:] = value
-        self.version = version
+        self.version, self._exact = version, None
         self._restored = {**self._restored, **standing.sequences}
         for index, incarnation in self._barrier.live.items():
             self._applied[index] = max(self._applied.get(index, 0), self._restored.get(incarnation, 0))
@@ -449,6 +475,90 @@ class Shard:
             del self._entering[ticket]
         return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
 
+    # --- Steps that are on their way ---------------------------------------------------------------------------------
+    def expect(self, who: Who, coming: Coming) -> None:
+        """A trainer has begun to send a step. Nothing of it counts before ``push`` brings these same gradients."""
+        if self.is_live(who):
+            self._coming[who.index] = coming
+            self.arrive(coming)
+
+    def arrive(self, coming: Coming) -> bool:
+        """More of a step is here; whether this made another block of the next version."""
+        draft = self._drafted()
+        return draft is not None and draft.advance()
+
+    @property
+    def drafted(self) -> int:
+        """How many blocks of the next version are made."""
+        return self._draft.made if self._draft else 0
+
+    def draft_with(self, coming: Coming) -> Draft | None:
+        """What is being made of a step and others."""
+        draft = self._draft
+        return draft if draft is not None and any(member is coming for member in draft.members) else None
+
+    def _drafted(self) -> Draft | None:
+        """The draft of the version that is going to be made, as far as is known now."""
+        members = self._members_to_be()
+        if self._draft is None or not self._draft.is_of([member.gradients for member in members]):
+            self._drop_draft()
+            self._draft = self._begin_draft(members) if members else None
+        return self._draft
+
+    def _members_to_be(self) -> list[Coming]:
+        """Whose steps the next version will be made of if all that come are whole; empty where it is too early to say.
+
+        A quorum is known at the last moment only, and steps that are applied one by one have nothing to wait for.
+        """
+        if not (self.may_draft and self.ready and self._mode.synchronous) or self._mode.quorum or self._moved:
+            return []
+        coming = {index: step for index, step in self._coming.items() if self._may_count(index, step)}
+        contributors = self._barrier.contributors(self.version, coming.keys() | self._pushed.keys())
+        empty = {index for index, (_ticket, step) in self._pushed.items() if not step.samples}
+        members = [index for index in contributors if index not in empty]
+        return [coming[index] for index in members] if all(index in coming for index in members) else []
+
+    def _may_count(self, index: int, step: Coming) -> bool:
+        return step.base == self.version and step.seq > self._applied.get(index, 0)
+
+    def _begin_draft(self, members: Sequence[Coming]) -> Draft:
+        edition = self.editions.draft(self.version + 1, self.parameters)
+        state, self._spare_state = self._spare_state, None
+        if state is None:
+            state = [tuple(map(np.empty_like, arrays)) for arrays in self._state]
+        change = partial(self._change, numbers=self._optimiser.numbers(edition.version))
+        basis = Basis(self.places, self.parameters, self._state, self._exact or self.parameters)
+        return Draft(members, basis, edition, state, change, self._room_for_exact(members))
+
+    def _room_for_exact(self, members: Sequence[Coming]) -> list[Array] | None:
+        """None where the version is not rounded: where nobody sends bfloat16, and nothing is owed from before."""
+        if self._exact is None and not (self.may_round and any(member.halved for member in members)):
+            return None
+        room, self._spare_exact = self._spare_exact, None
+        return room or [np.empty_like(parameter) for parameter in self.parameters]
+
+    def _pay(self) -> None:
+        """Have the exact values in place of the rounded ones."""
+        exact, self._exact = self._exact or (), None
+        for parameter, value in zip(self.parameters, exact, strict=False):
+            if parameter.dtype == np.float32:
+                np.copyto(parameter, value)
+
+    def _drop_draft(self) -> None:
+        draft, self._draft = self._draft, None
+        self._set_aside(draft)
+
+    def _set_aside(self, draft: Draft | None) -> None:
+        """The memory of a draft that is not needed serves the next one."""
+        if draft is not None:
+            self.editions.drop(draft.edition)
+            self._spare_state, self._spare_exact = draft.state, draft.exact
+
+    def lend(self) -> Edition:
+        """The parameters as they are now, to be given back to ``editions``."""
+        copied = self._moved or not self.may_draft or not self._mode.synchronous
+        return self.editions.lend(self.version, self.places, self.parameters, copied)
+
     # --- Steps -------------------------------------------------------------------------------------------------------
     def push(self, ticket: Ticket, who: Who, step: Step) -> Releases:
         """Take a step. Answered when it is part of a version; at once where it cannot be."""
@@ -481,7 +591,7 @@ class Shard:
         if step.samples:
             self.records += step.samples
             scale = self._pace.scale(who.index, step.samples, self.version - step.base)
-            self._update(step.gradients, [(step.rows, 1.0)], scale)
+            self._update([step], scale)
         self._note(step.at)
         return Release(ticket, Outcome.DONE, self.version)
 
@@ -508,8 +618,7 @@ class Shard:
         while contributors := self._barrier.contributors(self.version, self._pushed):
             steps = [self._pushed.pop(index) for index in contributors]
             self.records += sum(step.samples for _ticket, step in steps)
-            counted = [step for _ticket, step in steps]
-            self._update(self._mean(counted), _weighted_rows(counted), 1.0)
+            self._make_version([step for _ticket, step in steps if step.samples])
             for index, (ticket, step) in zip(contributors, steps, strict=True):
                 self._applied[index] = step.seq
                 self._note(step.at)
@@ -533,34 +642,66 @@ class Shard:
         if at is not None:
             self.progress.note(at)
 
-    def _mean(self, steps: Sequence[Step]) -> Iterable[Array]:
-        """The mean over all samples, summed in the given order (so that the bits do not depend on who came first).
-
-        Empty if there are no samples at all. Block by block, each good until the next is asked for.
-        """
-        steps = [step for step in steps if step.samples]
-        if len(steps) <= 1:
-            return steps[0].gradients if steps else ()
-        total = sum(step.samples for step in steps)
-        blocks = zip(*(step.gradients for step in steps), strict=True)
-        return self._means.weighted(blocks, [step.samples / total for step in steps])
-
-    def _update(self, gradients: Iterable[Array], rows: Iterable[tuple[Pushed, float]], scale: float) -> None:
-        """Make the next version; without gradients it is the same as the last. ``rows`` come with their weights."""
+    def _make_version(self, steps: Sequence[Step]) -> None:
+        """Of the draft, where it was made of just these steps."""
+        draft, self._draft = self._draft, None
+        if draft is None or not draft.whole or not draft.is_of([step.gradients for step in steps]):
+            self._set_aside(draft)
+            self._update(steps, 1.0)
+            return
         if (snapshot := self.cut_when_due()) is not None:
             snapshot.detach()
         version = self.version + 1
-        self._clock[0] |= 1
-        for parameter, gradient, state in zip(self.parameters, gradients, self._state, strict=bool(gradients)):
-            self._optimiser.apply(parameter, gradient, state, version, scale)
-        self.tables.apply(rows, version, scale)
+        self.editions.publish(draft.edition, self.parameters)
+        self.parameters, self._state, self._spare_state = draft.edition.arrays, draft.state, self._state
+        self._exact, self._spare_exact = draft.exact, self._exact
+        self._change_rows(steps, draft.weights, version, 1.0)
         self.version = version
 
+    def _change_rows(self, steps: Sequence[Step], weights: Weights, version: int, scale: float) -> None:
+        rows = [(step.rows, share) for step, share in zip(steps, weights.shares, strict=True)]
+        self.tables.apply(rows, version, scale)
 
-def _weighted_rows(steps: Sequence[Step]) -> list[tuple[Pushed, float]]:
-    """What the steps push for tables, with the share of all samples that is behind each: the weights of the mean."""
-    total = sum(step.samples for step in steps)
-    return [(step.rows, step.samples / total) for step in steps if step.samples]
+    def _update(self, steps: Sequence[Step], scale: float) -> None:
+        """Make the next version, of the mean of steps over all their samples; without steps it is the same as the last.
+
+        Summed in the given order, so that the bits do not depend on who came first.
+        """
+        if (snapshot := self.cut_when_due()) is not None:
+            snapshot.detach()
+        if not steps:
+            self.parameters = self.editions.own(self.parameters)
+            self._journal.repeat()
+            return
+        total = sum(step.samples for step in steps)
+        weights = Weights([step.samples / total for step in steps])
+        version = self.version + 1
+        self.parameters = self.editions.own(self.parameters)
+        self._journal.begin()
+        self._pay()
+        numbers = self._optimiser.numbers(version, scale)
+        blocks = zip(self.parameters, self._state, *(step.gradients for step in steps), strict=True)
+        for number, (parameter, state, *gradients) in enumerate(blocks):
+            self._change(number, parameter, state, gradients, weights, numbers)
+        self._change_rows(steps, weights, version, scale)
+        self.version = version
+
+    def _change(
+        self,
+        number: int,
+        parameter: Array,
+        state: tuple[Array, ...],
+        gradients: Sequence[Array],
+        weights: Weights,
+        numbers: Sequence[float],
+    ) -> None:
+        """Update block ``number`` by the mean of ``gradients``; compiled into one where that is there."""
+        rule, journal = type(self._optimiser).__name__, self._journal
+        before, start = (journal.blocks[number], journal.starts[number]) if journal.blocks else (None, 0)
+        if not fused.run(rule, parameter, gradients, weights, state, numbers, before, journal.marks, start):
+            journal.keep(number, parameter)
+            gradient = self._means.weighted(gradients, weights)
+            optimisers.run(rule, (parameter, gradient, *state), numbers)
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:

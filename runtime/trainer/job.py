@@ -76,7 +76,9 @@ class Job:
         with the same seed. ``decode`` is applied to each record first.
 
         ``on_bad_record`` says what becomes of a record at which ``decode`` fails: ``fail-task`` (the master is told
-        and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``.
+        and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``. A whole file that
+        is gone or changed since the job began is no bad record: it ends the job once another trainer cannot read it
+        either, but with ``skip`` its tasks are left out.
         """
         if on_bad_record not in ON_BAD_RECORD:
             raise UsageError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}.")
@@ -152,6 +154,7 @@ class Job:
         mode: str | None = None,
         nonfinite: str = RAISE,
         wire: str | None = None,
+        mapped: bool = False,
     ) -> Params:
         """Share a dict of float32 or float64 arrays with all trainers; one of them gives the first values.
 
@@ -159,8 +162,9 @@ class Job:
         ``ssp(3)`` or ``outer(100)`` (default: the job's). ``nonfinite`` says what becomes of a gradient with NaN or
         infinity: ``raise`` an error, ``reject`` the step, or ``zero`` what is no number. ``wire`` is how float32
         gradients travel to servers on other hosts: ``f32``, or ``bf16`` at half the bytes, where what rounding takes
-        from one gradient is added to the next. Raises UsageError where trainers differ or the arrays cannot be
-        parameters.
+        from one gradient is added to the next. ``mapped`` saves a copy of all parameters in every step with servers of
+        this host: the arrays of what is given lie in their memory and are read-only; those that you hand over only say
+        the first values. Raises UsageError where trainers differ or the arrays cannot be parameters.
         """
         if self._parameters is not None:
             raise UsageError("This job has its parameters already; put all arrays into one dict.")
@@ -171,7 +175,7 @@ class Job:
             raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
             store = self._surroundings.store(wire)
-        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed)
+        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed, mapped)
         return self._parameters
 
     def _version(self) -> int | None:

@@ -17,14 +17,19 @@ from runtime.errors import Lost, Refused, RegattaError
 from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.connection import Block, Message
+from runtime.protocol.duplex import Talk
 from runtime.protocol.frames import Header, Op
-from runtime.protocol.shared import NOT_SHARED, Handover, Segment
+from runtime.protocol.shared import NOT_SHARED, Handover
 from runtime.pserver import parcels
 from runtime.pserver.comeback import NOTHING, Offer, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration
 from runtime.pserver.numbers import block
-from runtime.pserver.shard import CLOCK, Outcome
+from runtime.pserver.shard import Outcome
+from runtime.pserver.slots import BLOCK_BYTES
+from runtime.trainer.aside import Aside
+from runtime.trainer.source import Source
 from runtime.trainer.staging import Staging
+from runtime.trainer.window import Window
 
 Array = NDArray[Any]
 
@@ -33,18 +38,26 @@ PATIENCE_SECONDS = 90.0
 LOOK_SECONDS = 0.2
 # So often parameters are copied out of the server's memory before it is asked to send them.
 COPIES = 4
+# Between hosts, and over a way on which numbers move slower than this, blocks are asked for as soon as they are made,
+# while gradients are still leaving, and kept aside until they count. On one host both directions are the work of the
+# same processors: there the copy from aside costs more than it saves.
+SLOW_BYTES_PER_SECOND = 80e6
+# What brings or fetches numbers.
+_BULKY = (Op.PUSH, Op.PUSH_PULL, Op.PULL)
 # Answers of a process that is not this server, or is it no more.
 _TRY_AGAIN = ("not_owner",)
+# Requests after which versions may be made while this trainer has the values of an earlier one.
+_LEAVES_VALUES = (Op.PUSH, Op.END_PASS)
 
 
 class Link:
     """One server as a trainer sees it. ``places`` are its blocks, ``values`` the flat parameters that pulls fill.
 
-    A server of this host reads the gradients where they are staged, and this link copies the parameters out of the
-    server's memory. When the connection breaks the server forgets the memory: the request that was not answered goes
-    over the socket as blocks, where one sent again is applied once, and memory is shared anew with the next.
-    ``halved``: float32 gradients go over the socket as bfloat16 with error feedback; first values and pulls are always
-    exact.
+    A server of this host reads the gradients where they are staged, and this link has the parameters from the server's
+    memory: copied, or shown in a ``window`` that the values are cut out of. When the connection breaks the server
+    forgets the memory: the request that was not answered goes over the socket as blocks, where one sent again is
+    applied once, and memory is shared anew with the next. ``halved``: float32 gradients go over the socket as bfloat16
+    with error feedback, and what they changed comes back so where the server can do that; first values are exact.
 
     A server that is gone is waited for. To the process that takes its place the link offers the values that it holds,
     and sends the request that was not answered once more, with the same number.
@@ -57,19 +70,26 @@ class Link:
         values: Sequence[Array],
         halved: bool = False,
         patience: float = PATIENCE_SECONDS,
+        window: Window | None = None,
     ) -> None:
         self._client = client
         self._places = places
         self._feedback = [Feedback() if halved and _is_float32(values, place) else None for place in places]
+        self._halved = any(self._feedback)
         self._values = self._pieces(values)
         self._memories = {
             (place.tensor, place.block): value.data.cast("B") for place, value in zip(places, self._values, strict=True)
         }
         self._patience = patience
         self._staging: Staging | None = None  # where a server that is in reach finds the gradients
-        self._segment: Segment | None = None  # clock and parameters of the server
+        self._source = Source(places, self._values, window)
         self._declaration: Declaration | None = None  # once the server has it
+        self._aside: Aside | None = None  # memory for blocks that do not count yet
+        self._slow = True  # until it is known how fast numbers move
+        self.talk: Talk | None = None  # what goes on beside the requests to other servers
         self._asked: Sequence[Array] = ()  # gradients of the request that is not answered yet
+        self._ahead: dict[int, Block] = {}  # blocks of the next push that were sent already, by their number here
+        self._numbers: Sequence[Block] = ()  # all blocks of that request, in the form in which they travel
         self._offer = Offer()  # where this trainer is, by the requests that were answered
         self._standing = Standing()  # what the values that it holds contain
         self._progress = Progress()  # of the data, by this trainer
@@ -97,29 +117,30 @@ class Link:
         elif outcome == Outcome.RESEED:
             body = {"standing": self._standing.to_json()}
             self._client.request(Op.RESEED, body, self._blocks(self._values), version=self._offer.held)
-        self._segment = self._shared_segment()
+        self._open_source()
 
     # --- Memory ------------------------------------------------------------------------------------------------------
     def share(self, staging: Staging) -> bool:
         """Share memory with the server, if it is in reach; every gradient is then to be staged from now on."""
         self._staging = staging
-        self._segment = self._shared_segment()
+        self._open_source()
         return self._staging is not None
 
-    def _shared_segment(self) -> Segment | None:
+    def _open_source(self) -> None:
         """The server maps the gradients, and hands over the descriptor of its parameters."""
+        self._source.drop()
         if self._staging is None:
-            return None
+            return
         with contextlib.suppress(OSError, ValueError), contextlib.closing(Handover()) as handover:
+            body = {**self._staging.where, "handover": handover.name, "journal": self._source.wants_journal}
             try:
-                answer = self._client.call(Op.SHARE, {**self._staging.where, "handover": handover.name})
+                answer = self._client.call(Op.SHARE, body)
             except (Lost, Refused):
-                return None  # the next request tells what is wrong
+                return  # the next request tells what is wrong
             if answer["shared"]:
-                layout = [CLOCK, *((value.size, value.dtype.str) for value in self._values)]
-                return Segment.adopt(handover.collect(), layout)
+                self._source.adopt(handover.collect(), bool(answer.get("journal")))
+                return
         self._staging = None
-        return None
 
     def _with_values(self, reply: Message) -> Message:
         """Copy the parameters that a reply told of; gives the reply that tells which they are.
@@ -134,16 +155,43 @@ class Link:
         return self._client.request(Op.PULL, allocate=self._memory)
 
     def _copied(self, version: int) -> bool:
-        """Copy the parameters; whether they were those of ``version`` all the time."""
-        if self._segment is None:
-            return False
+        """Have the parameters of the server's memory; whether they were those of ``version`` all the time."""
+        begun, ended = self._offer.begun, self._offer.ended
         self._offer = replace(self._offer, held=NOTHING)  # until all of them are here they may be of two versions
-        clock, *parameters = self._segment.arrays
-        if int(clock[0]) != version << 1:
-            return False
-        for value, parameter in zip(self._values, parameters, strict=True):
-            np.copyto(value, parameter)
-        return int(clock[0]) == version << 1
+        return self._source.read(version, waited_for=begun > ended)
+
+    def _keep(self) -> None:
+        """Have the values for this process alone: others may change what is in the server's memory."""
+        if not self._source.keep(self._offer.held):
+            self._offer = replace(self._offer, held=NOTHING)
+
+    # --- Ahead of a push ---------------------------------------------------------------------------------------------
+    def stage(self, number: int, gradient: Array) -> None:
+        """Send what there is here of the gradient of parameter ``number`` ahead of its push. From any thread.
+
+        Where memory is shared there is nothing to send. What is lost on its way travels with the push.
+        """
+        with self._using:
+            if self._source.there or self._strange or self._client.moved:
+                return
+            self._forget_ahead(number)
+            mine = [(at, place) for at, place in enumerate(self._places) if place.tensor == number]
+            blocks = {at: self._narrowed(at, gradient[place.start : place.stop]) for at, place in mine}
+            if blocks:
+                self._client.tell(Op.STAGE, list(blocks.values()))
+                self._ahead |= blocks
+
+    def unstage(self, number: int) -> None:
+        """What was sent ahead of parameter ``number`` is not what will be pushed."""
+        with self._using:
+            self._forget_ahead(number)
+
+    def _forget_ahead(self, number: int | None = None) -> None:
+        """Of one parameter, or of all."""
+        for at in [at for at, one in self._ahead.items() if number in (None, one[0].tensor)]:
+            del self._ahead[at]
+            if (feedback := self._feedback[at]) is not None:
+                feedback.take_back()
 
     # --- One request -------------------------------------------------------------------------------------------------
     def ask(
@@ -160,17 +208,51 @@ class Link:
         """
         self._using.acquire()
         try:
-            if self._segment is None:
-                self._segment = self._shared_segment()
+            if not self._source.there:
+                self._open_source()
+            if op in _LEAVES_VALUES:
+                self._keep()
             self._asked = gradients
-            shared = self._segment is not None
-            told, blocks = ({**body, "shared": True}, ()) if shared else (body, self._gradients(gradients))
-            message = self._client.prepare(op, told, [*blocks, *rows], version)
-            self._client.send(message)
+            told, blocks = self._numbers_of(op, gradients)
+            message = self._client.prepare(op, {**body, **told}, [*blocks, *rows], version)
+            self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
+            if self.talk is None:
+                self._client.send(message)
         except BaseException:
             self._using.release()
             raise
         return message
+
+    def _numbers_of(self, op: Op, gradients: Sequence[Array]) -> tuple[Mapping[str, Any], Sequence[Block]]:
+        """What a request says of its numbers, and those blocks of them that have not been sent ahead."""
+        shared = self._source.there
+        told = {"shared": True} if shared else {}
+        self._numbers = ()
+        if op not in (Op.PUSH, Op.PUSH_PULL):
+            return told, ()
+        if shared or not len(gradients):
+            self._forget_ahead()
+            return told, ()
+        ahead, self._ahead = self._ahead, {}
+        pieces = enumerate(self._pieces(gradients))
+        self._numbers = [ahead[at] if at in ahead else self._narrowed(at, piece) for at, piece in pieces]
+        told = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
+        return told, [one for at, one in enumerate(self._numbers) if at not in ahead]
+
+    def _talk(self, message: Message) -> Talk | None:
+        """A request that brings or fetches numbers, to be sent by ``duplex.converse``."""
+        if self._aside is not None:
+            self._aside.used = False
+        if self._client.moved or self._strange:
+            return None  # it is told first what this trainer holds
+        ahead = len(self._places) > 1 and (self._slow or not self._client.local)
+        if message.head.op is not Op.PUSH_PULL or not (ahead or self._halved):
+            return self._client.talk(message, self._memory)
+        if self._aside is None:
+            self._aside = Aside(self._places, self._values)
+        update = self._halved and self._aside.version == message.head.version
+        wish = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
+        return self._client.talk(wish, self._aside.memory, self._aside.began, self._aside.arrived)
 
     def answer(self, message: Message) -> Message:
         """The reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
@@ -184,31 +266,53 @@ class Link:
     def _insist(self, message: Message) -> Message:
         """Wait for the reply, of whichever process is the server."""
         patience = _Patience(self._patience)
+        talk, self.talk = self.talk, None
         while True:
             try:
                 patience.begin()
-                if self._client.moved or self._strange:
+                if talk is None and (self._client.moved or self._strange):
                     self._rejoin()
                     message = self._again(message)
-                return self._receive(message)
+                return self._receive(message, talk)
             except (Lost, Refused) as error:
+                talk = None
                 self._await_another(error, patience)
 
-    def _receive(self, message: Message) -> Message:
+    def _receive(self, message: Message, talk: Talk | None) -> Message:
         try:
-            reply = self._client.reply(message, self._memory)
+            reply = self._client.reply(message, self._memory, talk)
+            if talk is not None and talk.has_brought(reply):
+                reply = self._settled(message, reply, talk)
             return self._with_values(reply) if reply.body.get("values") and message.body.get("shared") else reply
         except Refused as refused:
             if refused.code != NOT_SHARED:
                 raise
-            self._segment = None
+            self._keep()
+            self._source.drop()
             return self._client.reply(self._again(message), self._memory)
+
+    def _settled(self, message: Message, reply: Message, talk: Talk) -> Message:
+        """Note how fast numbers moved, and take the values that were kept aside; gives the reply that has the rest."""
+        up, down = (sum(payload.nbytes for _header, payload in one.blocks) for one in (message, reply))
+        aside = self._aside if self._aside is not None and self._aside.used else None
+        if aside is not None and "ahead" in reply.body:
+            up, down = max(up, aside.nbytes >> bool(reply.body.get("update"))), 0  # both ways at once
+        if up + down >= BLOCK_BYTES:
+            self._slow = up + down < SLOW_BYTES_PER_SECOND * talk.seconds
+        if aside is None or not reply.body.get("values"):
+            return reply
+        self._keep()
+        self._offer = replace(self._offer, held=NOTHING)  # until all of them are here they are of two versions
+        if aside.take(reply, self._values):
+            return reply
+        return self._client.reply(self._again(message), self._memory)
 
     def _again(self, message: Message) -> Message:
         """Send what was asked once more, over the socket. Numbers that have travelled there keep their form."""
         rows = [one for one in message.blocks if parcels.carries_rows(one[0])]
-        numbers = message.blocks[: len(message.blocks) - len(rows)] or self._gradients(self._asked)
-        message = Message(message.head, {**message.body, "shared": False}, [*numbers, *rows])
+        self._numbers = self._numbers or self._gradients(self._asked)
+        body = {**message.body, "shared": False, "staged": False}
+        message = Message(message.head, body, [*self._numbers, *rows])
         self._client.send(message)
         return message
 
@@ -248,6 +352,9 @@ class Link:
         if not self._strange or self._declaration is None:
             return
         self._client.follow()
+        self._keep()
+        if self._aside is not None:
+            self._aside.version = NOTHING  # the values of another trainer may be the server's now
         place = {"offer": asdict(self._offer), "had": self._progress.to_json()}
         body = {"declaration": self._declaration.to_json(), **place}
         self._answered(self._client.request(Op.RESEED_OFFER, body), self._declaration)
@@ -274,13 +381,12 @@ class Link:
 
     def _gradients(self, arrays: Sequence[Array]) -> Sequence[Block]:
         """The blocks of this server out of the gradients of all parameters, in the form in which they travel."""
-        pieces = self._pieces(arrays)
-        return self._blocks(
-            [
-                piece if feedback is None else feedback.narrow(piece)
-                for piece, feedback in zip(pieces, self._feedback, strict=bool(len(pieces)))
-            ]
-        )
+        return [self._narrowed(at, piece) for at, piece in enumerate(self._pieces(arrays))]
+
+    def _narrowed(self, at: int, piece: Array) -> Block:
+        """A block of a gradient as it travels."""
+        feedback = self._feedback[at]
+        return block(self._places[at], piece if feedback is None else feedback.narrow(piece))
 
     def _blocks(self, arrays: Sequence[Array]) -> Sequence[Block]:
         return [block(place, array) for place, array in zip(self._places, arrays, strict=bool(len(arrays)))]
@@ -288,6 +394,7 @@ class Link:
     def _memory(self, header: Header) -> memoryview:
         if parcels.carries_rows(header):
             return parcels.room(header)
+        self._keep()
         self._offer = replace(self._offer, held=NOTHING)  # until the last block is here they are of two versions
         return self._memories[header.tensor, header.offset]
 

@@ -12,11 +12,12 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from runtime.data.catalogue import read_placed
+from runtime.data.catalogue import Unreadable, read_placed
 from runtime.errors import RegattaError
+from runtime.master.messages import Unread
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.params import Params
-from runtime.trainer.reader import RAISE, BadRecord, Placed, Reader
+from runtime.trainer.reader import RAISE, SKIP, BadRecord, Placed, Reader
 from runtime.trainer.reports import Reports
 from runtime.trainer.tasks import Answer, JobDone, PassEnd, Place, Task, TaskSource, Wait
 
@@ -26,15 +27,21 @@ EXTEND_SECONDS = 20.0
 LEAVING_SECONDS = 0.25
 
 
-class _Unreadable(RegattaError):
-    """The records of a task cannot be read."""
+class _NoFile(RegattaError):
+    """A file that the task needs is gone or changed."""
+
+
+class _BadBytes(RegattaError):
+    """The files are what they were, but a record of the task makes no sense."""
 
 
 def _records(task: Task) -> Iterator[Placed]:
     try:
         yield from read_placed(task)
-    except (RegattaError, OSError) as error:
-        raise _Unreadable(str(error)) from error
+    except Unreadable as error:
+        raise _NoFile(str(error)) from error
+    except RegattaError as error:
+        raise _BadBytes(str(error)) from error
 
 
 class Loop:
@@ -127,6 +134,14 @@ class Loop:
             with suppress(RegattaError):
                 self._source.fail(task, why, place)
 
+    def _cannot_read(self, error: _NoFile) -> None:
+        """Say so: it is no fault of the script and of no record. Raises where the script wishes it."""
+        if (task := self._let_go()) is not None:
+            unread = Unread.LEAVE_OUT if self._reader.on_bad_record == SKIP else Unread.FAIL_JOB
+            self._source.cannot_read(task, str(error), unread)
+        if self._reader.on_bad_record == RAISE:
+            raise error
+
     def _let_go(self) -> Task | None:
         """The task in hand, for the one who reports on it."""
         with self._letting_go:
@@ -143,7 +158,10 @@ class Loop:
         batches = self._reader.batches(_records(task), (self._seed, task.pass_id, task.task_id))
         try:
             yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
-        except _Unreadable as error:
+        except _NoFile as error:
+            self._cannot_read(error)
+            return
+        except _BadBytes as error:
             self.fail(str(error))
             return
         except BadRecord as error:

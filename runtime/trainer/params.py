@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from runtime.checkpoint.progress import NO_TASK, Position
 from runtime.errors import Lost, Refused, RegattaError, UsageError
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Message
+from runtime.protocol.duplex import converse
 from runtime.protocol.frames import Op
 from runtime.pserver.barrier import FOREVER
 from runtime.pserver.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
@@ -35,8 +36,9 @@ from runtime.trainer.link import PATIENCE_SECONDS, Link
 from runtime.trainer.pending import Pending
 from runtime.trainer.rounds import Rounds
 from runtime.trainer.staging import Staging
-from runtime.trainer.store import NO_ROWS, Pushes, Store
+from runtime.trainer.store import NO_ROWS, Pushes, Store, arrays_of
 from runtime.trainer.tables import SharedTable
+from runtime.trainer.window import Window
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -53,6 +55,9 @@ class Params(Mapping[str, Array]):
 
     ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps what may find that other processes are gone. ``seed`` is
     that of tables which do not bring their own.
+
+    ``mapped``: the arrays are others than those that were given, and read-only; where servers are on this host, the
+    arrays lie in their memory, and a pull copies nothing.
     """
 
     def __init__(
@@ -64,6 +69,7 @@ class Params(Mapping[str, Array]):
         nonfinite: str = RAISE,
         guard: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
         seed: int = 0,
+        mapped: bool = False,
     ) -> None:
         self._arrays = {name: _parameter(name, array) for name, array in _named(arrays).items()}
         self._nonfinite = nonfinite
@@ -74,6 +80,7 @@ class Params(Mapping[str, Array]):
         self._done: list[int] = []  # tasks of which nothing more is to be pushed, and the servers have not heard it
         self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
         self._pushing: Future[None] | None = None
+        self._staged: dict[str, _Staged] = {}  # gradients of the next push that are on their way
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
         try:
             declaration = Declaration.from_json(Declaration(tensors, optimiser, mode).to_json())
@@ -86,8 +93,18 @@ class Params(Mapping[str, Array]):
         self._seed = seed
         self._tables: dict[str, SharedTable] = {}
         self._store = Rounds(store) if self._mode.local_steps else store
+        values = self._mapped(declaration) if mapped else [array.reshape(-1) for array in self._arrays.values()]
         with self._guard(), _refusals_told():
-            self._store.start(declaration, [array.reshape(-1) for array in self._arrays.values()])
+            self._store.start(declaration, values)
+
+    def _mapped(self, declaration: Declaration) -> Sequence[Array]:
+        """Have the values in arrays of the store; user code sees these, and not to write to."""
+        homes = self._store.home(declaration)
+        for (name, array), home in zip(self._arrays.items(), homes, strict=True):
+            home[:] = array.reshape(-1)
+            self._arrays[name] = home.reshape(array.shape)
+            self._arrays[name].flags.writeable = False
+        return homes
 
     def __getitem__(self, name: str) -> Array:
         try:
@@ -123,6 +140,21 @@ class Params(Mapping[str, Array]):
         gradients, samples, rows = self._prepared(grads, n)
         self._pushing = self._pusher.submit(self._store.push, gradients, samples, True, rows)
         return Pending(self._pushing, self.settle)
+
+    def stage(self, name: str, grad: Array) -> None:
+        """Begin to push the gradient of one parameter, while this thread computes those of others.
+
+        The push has to follow with the same array, and nothing may be written into it before. Staged again, what it
+        holds then counts. Raises UsageError.
+        """
+        if name not in self._arrays:
+            raise UsageError(f"There is no parameter {name!r}; there are {', '.join(self._arrays)}.")
+        gradient = _gradient(name, grad, self._arrays[name])
+        self.settle()
+        if self._pass is None:
+            self.begin_pass(0)
+        number = list(self._arrays).index(name)
+        self._staged[name] = _Staged(gradient, self._pusher.submit(self._store.stage, number, gradient))
 
     def gradients(self) -> dict[str, Array]:
         """Zeroed arrays to write gradients into, by name.
@@ -164,12 +196,13 @@ class Params(Mapping[str, Array]):
         """Checked gradients, of how many samples, and rows of tables; a pass is begun."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
+        staged = self._take_staged()
         checked = self._checked(grads)
         self.settle()
         rows = self._finite_rows(
             {one.table: pushed for one in self._tables.values() if (pushed := one.take_pushed()) is not None}
         )
-        gradients = [] if rows is None else self._finite(checked)
+        gradients = [] if rows is None else self._finite(checked, staged)
         if self._pass is None:
             self.begin_pass(0)
         self._stand()
@@ -184,10 +217,20 @@ class Params(Mapping[str, Array]):
             raise UsageError(f"The gradient of {missing[0]!r} is missing; push one for every parameter.")
         return {name: _gradient(name, grads[name], array) for name, array in self._arrays.items()}
 
-    def _finite(self, gradients: dict[str, Array]) -> list[Array]:
+    def _take_staged(self) -> Mapping[str, _Staged]:
+        """What was staged for the push that is made now, and is on its way."""
+        staged, self._staged = self._staged, {}
+        wait(one.finite for one in staged.values())
+        return staged
+
+    def _finite(self, gradients: dict[str, Array], staged: Mapping[str, _Staged]) -> list[Array]:
         """The gradients without NaN and infinity, as ``nonfinite`` says; empty where the step is left out."""
-        numbered = enumerate(gradients.items())
-        odd = {name: number for number, (name, gradient) in numbered if not self._store.take(number, gradient)}
+        ahead = {name: one.finite.result() for name, one in staged.items() if one.is_of(gradients[name])}
+        odd = {
+            name: number
+            for number, (name, gradient) in enumerate(gradients.items())
+            if not (ahead[name] if name in ahead else self._store.take(number, gradient))
+        }
         for name, number in odd.items():
             if not self._zeroed(repr(name)):
                 return []
@@ -290,6 +333,16 @@ class Params(Mapping[str, Array]):
         self.end_pass(FOREVER)
 
 
+class _Staged(NamedTuple):
+    """A gradient that is on its way, and whether it is finite throughout. While it is held nothing else lies there."""
+
+    gradient: Array
+    finite: Future[bool]
+
+    def is_of(self, gradient: Array) -> bool:
+        return bool(self.gradient.ctypes.data == gradient.ctypes.data)
+
+
 class LocalStore:
     """Everything in this process: the same optimiser as on the servers, and bit for bit the same results."""
 
@@ -304,6 +357,9 @@ class LocalStore:
     def version(self) -> int:
         return self._version
 
+    def home(self, declaration: Declaration) -> Sequence[Array]:
+        return arrays_of(declaration)
+
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         self._optimiser = declaration.rule
         self._values = values
@@ -314,6 +370,9 @@ class LocalStore:
 
     def take(self, number: int, gradient: Array) -> bool:
         return all_finite(gradient)
+
+    def stage(self, number: int, gradient: Array) -> bool:
+        return self.take(number, gradient)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         self._version += 1
@@ -346,7 +405,7 @@ class LocalStore:
 class ServerStore:
     """Parameters on servers; ``clients`` are connected to them in order of index.
 
-    All servers are asked at once: the requests go out one after the other, then the replies are read. ``share`` allows
+    All servers are asked at once, and numbers move in both directions at the same time. ``share`` allows
     memory that is shared with servers on the same host. ``wire`` is how gradients go over a socket where there is one.
     A server may be gone for ``patience`` seconds until another process takes its place.
     """
@@ -367,12 +426,20 @@ class ServerStore:
         self._waits_for_all = True
         self._values: Sequence[Array] = ()
         self._staging: Staging | None = None
+        self._window: Window | None = None
         self._links: list[Link] = []
         self._position: Position | None = None
 
     @property
     def version(self) -> int:
         return self._versions[0]
+
+    def home(self, declaration: Declaration) -> Sequence[Array]:
+        """A window, which servers of this host can fill."""
+        if not self._share or not Mode.parse(declaration.mode).in_step:
+            return arrays_of(declaration)
+        self._window = Window(declaration.layout)
+        return self._window.arrays
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         """Declare to each server in turn; give first values to those that ask for them; pull."""
@@ -382,7 +449,7 @@ class ServerStore:
         blocks = declaration.blocks(even_table(len(self._clients)))
         for server, client in enumerate(self._clients):
             places = [place for place in blocks if place.server == server]
-            self._links.append(Link(client, places, values, self._halved, self._patience))
+            self._links.append(Link(client, places, values, self._halved, self._patience, self._window))
             self._links[-1].start(declaration)
         if self._share:
             self._staging = self._shared_memory(declaration)
@@ -406,7 +473,18 @@ class ServerStore:
         return self._staging.arrays if self._staging else [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
+        for link in self._links:
+            link.unstage(number)
+        return self._taken(number, gradient)
+
+    def _taken(self, number: int, gradient: Array) -> bool:
         return self._staging.take(number, gradient) if self._staging else all_finite(gradient)
+
+    def stage(self, number: int, gradient: Array) -> bool:
+        if finite := self._taken(number, gradient):
+            for link in self._links:
+                link.stage(number, gradient)
+        return finite
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH
@@ -465,11 +543,12 @@ class ServerStore:
         gradients: Sequence[Array] = (),
         rows: Pushes = NO_ROWS,
     ) -> None:
-        """Send one request to each server, then read all replies and the versions that they tell."""
+        """Ask each server, all at once; read all replies and the versions that they tell."""
         asked = [
             link.ask(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
             for link, base, some in zip(self._links, self._bases, self._spread(rows), strict=True)
         ]
+        converse([link.talk for link in self._links if link.talk is not None])
         replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
         self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
 

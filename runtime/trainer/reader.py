@@ -54,18 +54,18 @@ class Reader:
         """The batches of one task, with the places of their records. ``seed`` fixes the order; batches never cross the
         task's end. Raises BadRecord where ``decode`` fails."""
         mixed = _mix(records, self.shuffle, seed) if self.shuffle > 1 else iter(records)
-        decoded = self._decoded(mixed)
+        decoded = self._decoded(mixed, self.decode) if self.decode else mixed
         if self.batch is None:
             yield from (((place, place + 1), value) for place, value in decoded)
             return
         while rows := list(islice(decoded, self.batch)):
-            places = [place for place, _value in rows]
-            yield (min(places), max(places) + 1), _stack([value for _place, value in rows])
+            places, values = zip(*rows, strict=True)
+            yield (min(places), max(places) + 1), _stack(values)
 
-    def _decoded(self, records: Iterable[Placed]) -> Iterator[tuple[int, Any]]:
+    def _decoded(self, records: Iterable[Placed], decode: Decode) -> Iterator[tuple[int, Any]]:
         for place, record in records:
             try:
-                value = self.decode(record) if self.decode else record
+                value = decode(record)
             except Exception as error:
                 why = f"record {place} of the task cannot be decoded ({type(error).__name__}: {error})"
                 if self.on_bad_record != SKIP:

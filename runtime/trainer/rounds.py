@@ -19,7 +19,7 @@ from runtime.pserver.declaration import Declaration, Mode
 from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.tables import Rows, Table
-from runtime.trainer.store import NO_ROWS, Pushes, Store
+from runtime.trainer.store import NO_ROWS, Pushes, Store, arrays_of
 
 Array = NDArray[Any]
 
@@ -43,6 +43,9 @@ class Rounds:
         """Steps of this trainer and of the rounds before, as if all rounds were whole."""
         return self._store.version * self._length + self._steps
 
+    def home(self, declaration: Declaration) -> Sequence[Array]:
+        return arrays_of(declaration)
+
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         self._length = Mode.parse(declaration.mode).local_steps
         self._rule = declaration.optimiser
@@ -57,6 +60,10 @@ class Rounds:
 
     def take(self, number: int, gradient: Array) -> bool:
         return all_finite(gradient)
+
+    def stage(self, number: int, gradient: Array) -> bool:
+        """Most steps push nothing."""
+        return self.take(number, gradient)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         """Make a step here; the last one of a round waits for the others and brings the new values. A round has no

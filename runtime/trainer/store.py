@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from runtime.checkpoint.progress import Position
@@ -17,12 +18,20 @@ Pushes = Mapping[Table, Rows]
 NO_ROWS: Pushes = {}
 
 
+def arrays_of(declaration: Declaration) -> Sequence[Array]:
+    """A flat array for every parameter."""
+    return [np.zeros(size, dtype) for size, dtype in declaration.layout]
+
+
 class Store(Protocol):
     """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
 
     @property
     def version(self) -> int:
         """Updates applied so far."""
+
+    def home(self, declaration: Declaration) -> Sequence[Array]:
+        """Arrays for ``start``, which a pull fills without a copy where that can be. Only the store writes to them."""
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         """Agree on the parameters; afterwards ``values`` hold the common ones."""
@@ -32,6 +41,12 @@ class Store(Protocol):
 
     def take(self, number: int, gradient: Array) -> bool:
         """Take the gradient of parameter ``number`` for the next push; whether it is finite throughout."""
+
+    def stage(self, number: int, gradient: Array) -> bool:
+        """``take`` a gradient, and begin to push it, ahead of the others. From any thread.
+
+        One that is taken or staged again counts instead.
+        """
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         """Apply gradients that were taken, means over ``samples``, and ``rows``; with ``pull`` the values are fresh

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
-from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait, answer_from_json
+from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Unread, Wait, answer_from_json
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan, Verdict
 from runtime.master.table import TaskTable
@@ -51,6 +51,8 @@ class TaskSource(Protocol):
     def done(self, task: Task) -> bool: ...
 
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool: ...
+
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool: ...
 
     def release(self, task: Task) -> bool: ...
 
@@ -149,6 +151,9 @@ class TaskClient:
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
         return self._report(Op.TASK_FAIL, task, why=why, place=place)
 
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool:
+        return self._report(Op.TASK_FAIL, task, why=why, unread=unread)
+
     def release(self, task: Task) -> bool:
         return self._report(Op.TASK_RELEASE, task)
 
@@ -235,6 +240,9 @@ class LocalTasks:
 
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
         return self._queue.fail(self._key(task), why, self._clock(), place) is Verdict.OK
+
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool:
+        return self._queue.cannot_read(self._key(task), why, unread, self._clock()) is Verdict.OK
 
     def release(self, task: Task) -> bool:
         return self._queue.release(self._key(task), self._clock()) is Verdict.OK

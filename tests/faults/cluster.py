@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.proxy import Proxy
 from runtime import contract, coordination
 from runtime.agent import processes
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
@@ -28,7 +29,6 @@ from runtime.coordination.base import Change, Versioned
 from tests.etcd_server import EtcdServer
 from tests.faults import datasets
 from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
-from tests.faults.proxy import Proxy
 from tests.runtime.agent.ingest_server import IngestServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -455,12 +455,14 @@ class _Shares:
 
 def steps_meet_one_incarnation(events: Iterable[Event]) -> Violations:
     """I11."""
+    events = list(events)
     met: dict[tuple[str, int, int], int] = {}
-    found = []
+    silent = {event.who for event in of_kind(events, "pulled")} - {event.who for event in of_kind(events, "answered")}
+    found = [f"{who} does not tell by whom its steps were answered" for who in sorted(silent)]
     for event in of_kind(events, "answered"):
         step = (event.who, event["step"], event["server"])
         if met.setdefault(step, event["incarnation"]) != event["incarnation"]:
-            found.append(f"{event.who} heard {met[step]} and {event['incarnation']} of server {event['server']}")
+            found.append(f"{event.who} heard {met[step]} and {event['incarnation']} of {event['server']} in one step")
     return found
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.data.catalogue import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait
@@ -24,6 +23,7 @@ from runtime.pserver.declaration import Declaration, Tensor
 from runtime.pserver.optimisers import SGD
 from runtime.pserver.shard import Outcome, Releases, Shard, Step, Who
 from runtime.pserver.slots import even_table
+from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 
 Schedule = Sequence[tuple[str, int]]
 
@@ -155,27 +155,6 @@ class Simulation:
         self.network.under_way.append(Message(message.client, message.request, body, answer=True))
 
 
-class MemoryStore:
-    """As much of a coordination store as the ledger asks for."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Versioned] = {}
-        self.revision = 0
-
-    def list(self, prefix: str) -> Listing:
-        found = tuple(entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix))
-        return Listing(found, self.revision)
-
-    def txn(self, compares: Sequence[Compare], operations: Sequence[Put]) -> Committed | Conflict:
-        for compare in compares:
-            if not compare.holds(self.entries.get(compare.key)):
-                return Conflict(compare.key, self.entries.get(compare.key))
-        self.revision += 1
-        for put in operations:
-            self.entries[put.key] = Versioned(put.key, put.value, self.revision, self.revision)
-        return Committed(self.revision)
-
-
 _COMMON: Mapping[str, Callable[[Any, int], None]] = {
     "ask": Simulation.ask,
     "arrive": Simulation.arrive,
@@ -189,12 +168,13 @@ _COMMON: Mapping[str, Callable[[Any, int], None]] = {
 
 
 class Tasks(Simulation):
-    """The master's queue with its ledger. ``got`` and ``finished`` are what trainers were told, by the dispatch."""
+    """The master's queue with its ledger."""
 
     PASSES = 2
 
     def __init__(self, tasks: int, sync: bool) -> None:
         super().__init__(3)
+        self.rules = QueueRules()
         self.plan = Plan(self.PASSES, sync, trainers=3)
         chunks = tuple((Chunk("file", 10 * task, 10, 1),) for task in range(tasks))
         self.table = TaskTable("numbers", chunks)
@@ -204,12 +184,11 @@ class Tasks(Simulation):
         self.commit()
         self.ended: dict[int, int | None] = {}
         self.hands: dict[int, Task] = {}
-        self.got: dict[tuple[int, int, int], int] = {}
-        self.finished: set[tuple[int, int]] = set()
         self.members()
 
     def commit(self) -> None:
         self.ledger.commit(self.queue.take(self.now), self.queue.entries, self.table)
+        self.rules.check(self.queue)
 
     def members(self) -> None:
         self.queue.members([Trainer(client.index, client.incarnation) for client in self.clients.values()], self.now)
@@ -224,32 +203,34 @@ class Tasks(Simulation):
     def serve(self, message: Message) -> None:
         verb, what = message.body
         trainer = Trainer(*message.client)
-        if verb == "get":
-            said: Any = self.queue.get(trainer, message.request, what, self.now)
-        else:
-            key = Key(what.pass_id, what.task_id, what.epoch, trainer)
-            said = self.queue.fail(key, "it raised", self.now) if verb == "fail" else self._report(verb, key)
+        said: Any = self._get(trainer, message.request, what) if verb == "get" else self._report(verb, what, trainer)
         self.commit()
         self.answer(message, (verb, what, said))
 
-    def _report(self, verb: str, key: Key) -> Verdict:
+    def _get(self, trainer: Trainer, request: int, ended: int | None) -> Answer:
+        said = self.queue.get(trainer, request, ended, self.now)
+        if isinstance(said, Task):
+            self.rules.given(trainer, said)
+        return said
+
+    def _report(self, verb: str, task: Task, trainer: Trainer) -> Verdict:
+        key = Key(task.pass_id, task.task_id, task.epoch, trainer)
+        if verb == "fail":
+            return self.queue.fail(key, "it raised", self.now)
         report: Callable[[Key, float], Verdict] = getattr(self.queue, verb)
-        return report(key, self.now)
+        if (said := report(key, self.now)) is Verdict.OK and verb == "done":
+            self.rules.acknowledged(key)
+        return said
 
     def receive(self, client: Client, body: Any) -> None:
-        verb, what, said = body
-        if verb != "get":
+        verb, _what, said = body
+        if verb == "get":
+            self._take(client, said)
+        else:
             self.hands.pop(client.incarnation, None)
-            if verb == "done" and said is Verdict.OK:
-                self.finished.add((what.pass_id, what.task_id))
-            return
-        self._take(client, said)
 
     def _take(self, client: Client, said: Answer) -> None:
         if isinstance(said, Task):
-            dispatch = (said.pass_id, said.task_id, said.epoch)
-            assert self.got.setdefault(dispatch, client.incarnation) == client.incarnation, "I3: two have one dispatch"
-            assert (said.pass_id, said.task_id) not in self.finished, "I5: what was finished is given again"
             self.hands[client.incarnation] = said
             self.ended[client.incarnation] = said.pass_id - 1
         elif isinstance(said, PassEnd):
@@ -282,8 +263,8 @@ class Tasks(Simulation):
                 client.request += 1
                 task = self.hands.pop(client.incarnation, None)
                 if task:
-                    self._report("done", Key(task.pass_id, task.task_id, task.epoch, _trainer(client)))
-                said = self.queue.get(_trainer(client), client.request, self.ended.get(client.incarnation), self.now)
+                    self._report("done", task, _trainer(client))
+                said = self._get(_trainer(client), client.request, self.ended.get(client.incarnation))
                 self.commit()
                 if not isinstance(said, Wait | JobDone):
                     self._take(client, said)

@@ -44,6 +44,19 @@ def test_dataset_file_missing(job, etcd):
     )
 
 
+def test_dataset_file_removed_in_mid_run(job):
+    """No record is to blame: the job ends at once, and says which file it is."""
+    cluster = job(
+        workload="poison", pservers=0, tasks=100, passes=50, mode="async",
+        variables={"REGATTA_FAULTS_BAD_RECORD": "-1"},
+    )  # fmt: skip
+    cluster.await_count("trained", 20)
+    data_file(cluster).unlink()
+    gone = f"{datasets.FILE} cannot be read (No such file or directory). Restore the file or upload the data set again"
+    assert gone in await_failure(cluster, "master-0")
+    assert not any("left out" in text or "searched" in text for text in cluster.portal.events())
+
+
 def test_truncated_recordio(job, etcd):
     """The last chunk is cut off: the master says so and hands out nothing."""
     cluster = job(etcd, launch=False, workload="queue", pservers=0)

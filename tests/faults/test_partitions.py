@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.proxy import DOWN, UP
 from tests.faults import verdict
-from tests.faults.proxy import DOWN, UP
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
 

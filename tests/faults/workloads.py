@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.proxy import dial_through
 from runtime import contract, dist
 from runtime.errors import Leaving, Lost
 from runtime.pserver.slots import even_table, server_of
@@ -18,7 +19,7 @@ from runtime.trainer.job import Job
 from runtime.trainer.surroundings import end_for_restart
 from runtime.trainer.tasks import JobDone, Task, Wait
 from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
-from tests.faults.proxy import dial_through
+from tests.faults.listener import LinkWitness
 
 # Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
 UNIT = 840
@@ -119,6 +120,7 @@ WORKLOADS: Mapping[str, Callable[[Job, Recorder], None]] = {
 
 def main(name: str) -> None:
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    LinkWitness(recorder).watch()
     dial_through(os.environ[PROXY])
     if os.environ.get("REGATTA_FAULTS_FAR"):
         del os.memfd_create  # as between two machines: there is no memory to share

@@ -8,7 +8,9 @@ import socket
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from runtime import contract
 from runtime.channel import Channel
 from runtime.contract import Member
+from runtime.errors import MixedReleases
 
 MASTER = Member(contract.MASTER, 0, 7, "127.0.0.1:4567")
 
@@ -51,10 +54,26 @@ def pair() -> Iterator[tuple[Channel, AgentEnd]]:
     channel.close()
 
 
-def test_hello_carries_the_address(pair: tuple[Channel, AgentEnd]) -> None:
+def test_hello_carries_the_address_and_the_release(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     channel.hello("127.0.0.1:99")
-    assert agent.read() == {"op": "hello", "address": "127.0.0.1:99"}
+    assert agent.read() == {"op": "hello", "address": "127.0.0.1:99", "release": contract.RELEASE}
+
+
+def test_the_release_is_that_of_the_project() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["version"] == contract.RELEASE
+
+
+def test_processes_of_two_releases_are_told_which_they_are_and_what_to_do(pair: tuple[Channel, AgentEnd]) -> None:
+    channel, agent = pair
+    same = Member(contract.MASTER, 0, 1, release=contract.RELEASE)
+    agent.say_members(1, same, Member(contract.PSERVER, 0, 2, release="9.9.0"))
+    words = f"runs release {contract.RELEASE} of the runtime and pserver-0 runs 9.9.0: .*Install one release"
+    with pytest.raises(MixedReleases, match=words):
+        channel.wait_for_members(bool, 5)
+    agent.say_members(2, same, Member(contract.PSERVER, 0, 3, release=contract.RELEASE))
+    assert len(channel.wait_for_members(lambda members: members[1].incarnation == 3, 5)) == 2
 
 
 def test_points_arrive_in_order_and_numbers_that_json_lacks_become_words(pair: tuple[Channel, AgentEnd]) -> None:

@@ -16,13 +16,13 @@ class Notes:
     """Writes down what it is told."""
 
     def __init__(self) -> None:
-        self.greetings: list[str] = []
+        self.greetings: list[tuple[str, str]] = []
         self.points: list[Any] = []
         self.events: list[tuple[str, str]] = []
         self.complaints: list[str] = []
 
-    def hello(self, address: str) -> None:
-        self.greetings.append(address)
+    def hello(self, address: str, release: str) -> None:
+        self.greetings.append((address, release))
 
     def metrics(self, entries: list[str]) -> None:
         self.points += map(json.loads, entries)
@@ -47,8 +47,9 @@ def points(*rows: list[Any]) -> bytes:
     return json.dumps({"op": contract.METRICS, "points": rows}).encode()
 
 
-def test_the_address_of_a_hello_is_passed_on() -> None:
-    assert hear(b'{"op": "hello", "address": "127.0.0.1:9"}', b'{"op": "hello"}').greetings == ["127.0.0.1:9", ""]
+def test_address_and_release_of_a_hello_are_passed_on() -> None:
+    notes = hear(b'{"op": "hello", "address": "127.0.0.1:9", "release": "1.2"}', b'{"op": "hello"}')
+    assert notes.greetings == [("127.0.0.1:9", "1.2"), ("", "")]
 
 
 def test_one_bad_point_does_not_take_the_good_ones_with_it() -> None:
@@ -73,7 +74,7 @@ def test_half_a_character_in_an_event_is_replaced() -> None:
 def test_what_is_no_message_is_complained_of_and_the_next_is_heard(message: bytes) -> None:
     notes = hear(message, b'{"op": "hello"}')
     assert len(notes.complaints) == 1
-    assert notes.greetings == [""]
+    assert notes.greetings == [("", "")]
 
 
 def test_a_process_that_does_not_listen_does_not_hold_the_agent_up() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -50,8 +51,9 @@ def replica(tmp_path: Path) -> Iterator[Registered]:
 
 
 def test_a_registration_that_somebody_removes_is_lost_though_the_lease_lives(replica):
-    replica.membership.register("127.0.0.1:1")
+    replica.membership.register("127.0.0.1:1", "1.2")
     assert replica.registered.wait(10)
+    assert json.loads(replica.store.get(KEY).value)["release"] == "1.2"
     replica.store.delete(KEY)
     assert replica.lost.wait(10)
     assert replica.told[0] == "its registration was removed from the coordination store"

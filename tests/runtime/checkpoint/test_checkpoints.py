@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.__main__ import main
 from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.format import Damaged, Header
@@ -103,9 +102,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     disk.damage(last.file, lambda old: old[:-9])
     versions, told = restored(disk, book)
     assert versions == [1]
-    assert told == [
-        f"The checkpoint of version 2 of parameter server 0 cannot be used: it is cut off after {last.size - 9} bytes."
-    ]
+    (sentence,) = told
+    assert sentence == (
+        f"The checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
+        f"it is cut off after {last.size - 9} bytes. Version 1 is tried next."
+    )
 
 
 def test_when_both_are_lost_there_is_nothing_and_it_is_told(store, book):
@@ -115,6 +116,8 @@ def test_when_both_are_lost_there_is_nothing_and_it_is_told(store, book):
     versions, told = restored(disk, book)
     assert (versions, len(told)) == ([], 2)
     assert "No such file" in told[0]
+    assert told[0].endswith("Version 1 is tried next.")
+    assert told[1].endswith("There is no other beside it.")
 
 
 def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
@@ -138,6 +141,7 @@ def test_while_one_server_has_none_there_is_nothing(store):
     save(disk, both, Writer(store, 0, 2), 4)
     assert restored(disk, both)[0] == []
     assert reader.found(disk) == ()
+    assert reader.resumed([disk], same_version=False) is None
 
 
 def test_files_without_records_are_found_the_newest_first(store, book):
@@ -238,27 +242,3 @@ def test_those_are_all_the_steps(store):
     disk.steps = []
     save(disk, book, who, 3)
     assert disk.steps == crash_points()
-
-
-# --- By hand --------------------------------------------------------------------------------------------------------
-def test_checkpoints_are_listed_and_verified_by_hand(tmp_path, store, book, capsys):
-    files = LocalFiles(tmp_path / "checkpoints")
-    entry = save(files, book, Writer(store), 5)
-    assert main(["checkpoint", "ls", str(files.directory)]) == 0
-    assert main(["checkpoint", "verify", str(files.directory)]) == 0
-    listed, verified = capsys.readouterr().out.splitlines()
-    assert listed.startswith(f"{entry.file}  server 0 of 1  version 5  1 blocks")
-    assert verified.endswith(f"whole, md5 {entry.md5}")
-
-
-def test_a_damaged_file_is_found_by_hand(tmp_path, store, book, capsys):
-    files = LocalFiles(tmp_path / "checkpoints")
-    path = files.directory / save(files, book, Writer(store), 5).file
-    path.write_bytes(path.read_bytes()[:-1])
-    assert main(["checkpoint", "verify", str(files.directory)]) == 1
-    assert "cannot be used: it is cut off" in capsys.readouterr().out
-
-
-def test_an_empty_directory_is_told(tmp_path, capsys):
-    assert main(["checkpoint", "ls", str(tmp_path / "none")]) == 1
-    assert "no checkpoints in" in capsys.readouterr().out

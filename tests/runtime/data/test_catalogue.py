@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from runtime.data import catalogue, recordio, records
-from runtime.data.catalogue import BadDataset, UnknownDataset
+from runtime.data.catalogue import BadDataset, UnknownDataset, Unreadable
+from runtime.data.errors import RecordError
 
 ROOT = Path(__file__).parents[3]
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 def make(root: Path, name: str, rows: int = 4, **changes: object) -> Path:
     folder = root / name
     folder.mkdir(parents=True)
-    with (folder / "train.recordio").open("wb") as file, recordio.Writer(file, chunk_bytes=0) as writer:
+    with (folder / "train.recordio").open("wb") as file, recordio.Writer(file, max_chunk_bytes=0) as writer:
         for row in range(rows):
             writer.write(records.encode([float(row)], row))
     body = {
@@ -137,3 +138,41 @@ def test_a_missing_file_is_a_sentence(tmp_path):
     (make(tmp_path, "own") / "train.recordio").unlink()
     with pytest.raises(BadDataset, match="cannot be read"):
         catalogue.chunks(catalogue.find("own", [tmp_path]))
+
+
+def test_a_data_set_of_any_format_is_read_chunk_by_chunk(tmp_path):
+    make(tmp_path, "own", features=None, splits={"train": {"records": 2, "files": [{"path": "train.csv"}]}})
+    (tmp_path / "own" / "train.csv").write_text("rooms,price\n3,100\n4,200\n")
+    info = catalogue.find("own", [tmp_path])
+    found = catalogue.chunks(info)
+    assert [(chunk.format, chunk.records) for chunk in found] == [("csv", 2)]
+    assert [row["price"] for row in catalogue.read_chunk(found[0])] == ["100", "200"]
+
+
+def test_the_description_may_name_the_format(tmp_path):
+    make(tmp_path, "own", features=None, format="recordio")
+    (chunk, *_others) = catalogue.chunks(catalogue.find("own", [tmp_path]))
+    assert list(catalogue.read_chunk(chunk)) == [records.encode([0.0], 0)]
+
+
+def test_a_format_that_there_is_none_of_is_told(tmp_path):
+    make(tmp_path, "own", format="recrdio")
+    with pytest.raises(BadDataset, match="Did you mean recordio"):
+        catalogue.find("own", [tmp_path])
+
+
+def test_a_chunk_that_has_changed_is_no_fault_of_a_record(tmp_path):
+    folder = make(tmp_path, "own", features=None, splits={"train": {"records": 1, "files": [{"path": "a.txt"}]}})
+    (folder / "a.txt").write_text("one\n")
+    (chunk,) = catalogue.chunks(catalogue.find("own", [tmp_path]))
+    (folder / "a.txt").write_text("two\n")
+    with pytest.raises(Unreadable, match="has changed since it was listed"):
+        list(catalogue.read_chunk(chunk))
+
+
+def test_a_record_that_makes_no_sense_is_told_from_a_damaged_file(tmp_path):
+    folder = make(tmp_path, "own", features=None, splits={"train": {"records": 1, "files": [{"path": "a.jsonl"}]}})
+    (folder / "a.jsonl").write_text("{\n")
+    (chunk,) = catalogue.chunks(catalogue.find("own", [tmp_path]))
+    with pytest.raises(RecordError, match="record 0: this line is no JSON"):
+        list(catalogue.read_chunk(chunk))

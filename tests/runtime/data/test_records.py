@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from runtime.data import records
-from runtime.data.records import RecordError
+from runtime.data.errors import RecordError
 
 FEATURES = arrays.arrays(np.float32, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
 LABELS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
@@ -21,6 +21,30 @@ def test_what_is_packed_is_unpacked(features, label):
     assert unpacked.dtype == np.float32
     np.testing.assert_array_equal(unpacked, features)
     assert (again, type(again)) == (label, type(label))
+
+
+@given(st.lists(st.tuples(FEATURES, LABELS), max_size=6), st.booleans(), st.data())
+def test_many_records_are_unpacked_as_one_by_one(some, alike, data):
+    if alike and some:
+        shape = some[0][0].shape
+        some = [(data.draw(arrays.arrays(np.float32, shape)), index) for index in range(len(some))]
+    packed = [records.encode(features, label) for features, label in some]
+    together, alone = list(records.decode_all(packed)), list(map(records.decode, packed))
+    assert [label for _row, label in together] == [label for _row, label in alone]
+    assert [type(label) for _row, label in together] == [type(label) for _row, label in alone]
+    for (row, _), (other, _) in zip(together, alone, strict=True):
+        assert (row.shape, row.dtype, row.flags.writeable) == (other.shape, other.dtype, False)
+        assert row.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x02", records.encode([1.0], 3)[:-1], b"\x00" * 20])
+def test_an_odd_record_among_many_is_refused_where_it_comes(odd):
+    packed = [records.encode([float(index)], index) for index in range(5)]
+    packed.insert(3, odd)
+    rows = records.decode_all(packed)
+    assert [next(rows)[1] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(RecordError):
+        next(rows)
 
 
 def test_the_bytes_are_as_described():

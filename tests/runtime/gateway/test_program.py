@@ -86,6 +86,25 @@ def test_the_exit_code_says_what_became_of_the_program(tmp_path, statistics, cod
     assert ended.returncode == expected
 
 
+ROWS = """
+set -eu
+api() { curl --silent --show-error --fail "$@"; }
+api -d '{"params": {"w": {"shape": [1]}}, "opt": {"name": "SGD", "lr": 1.0}}' "$REGATTA_GATEWAY/v1/params" > /dev/null
+api -d '{"name": "words", "dim": 2, "init": {"name": "Zeros", "scale": 0}}' "$REGATTA_GATEWAY/v1/tables" > /dev/null
+printf '7,1,2\\n40,3,4\\n' | api --data-binary @- "$REGATTA_GATEWAY/v1/tables/words/push?dtype=csv" > /dev/null
+echo 1 | api --data-binary @- "$REGATTA_GATEWAY/v1/params/w?op=push_pull&dtype=csv" > w.csv
+echo 40 7 8 | api --data-binary @- "$REGATTA_GATEWAY/v1/tables/words/pull?dtype=csv" > rows.csv
+"""
+
+
+def test_a_shell_script_trains_rows_of_a_table(tmp_path, statistics):
+    command = [sys.executable, "-m", "runtime.gateway", "--", "sh", "-c", ROWS]
+    ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path, statistics, 1), timeout=60, check=False)
+    assert ended.returncode == 0
+    assert (tmp_path / "w.csv").read_text() == "-1.0\n"
+    assert (tmp_path / "rows.csv").read_text() == "-3.0,-4.0\n-1.0,-2.0\n0.0,0.0\n"
+
+
 def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, statistics):
     script = (
         'trap "curl -s -o /dev/null -D told $REGATTA_GATEWAY/v1/task; exit 0" TERM; '

@@ -10,6 +10,7 @@ from runtime.gateway.desk import Desk
 from runtime.gateway.service import Service
 from runtime.trainer.job import Job
 from runtime.trainer.surroundings import Alone
+from tests.faults import datasets
 
 
 @pytest.fixture
@@ -18,10 +19,20 @@ def leaving():
 
 
 @pytest.fixture
-def ask(tmp_path, leaving):
-    """Send a request to a gateway whose program trains alone on the diabetes set, for two passes."""
+def dataset():
+    return "public/diabetes"
+
+
+@pytest.fixture
+def ask(tmp_path, leaving, dataset):
+    """Send a request to a gateway whose program trains alone on the data set, for two passes."""
     environment = contract.read(
-        {contract.DATASET: "public/diabetes", contract.PASSES: "2", contract.OUTPUT_DIR: str(tmp_path)}
+        {
+            contract.DATASET: dataset,
+            contract.DATA_PATH: str(tmp_path / "data"),
+            contract.PASSES: "2",
+            contract.OUTPUT_DIR: str(tmp_path),
+        }
     )
     job = Job(environment, Alone(environment))
     service = Service(Desk(job, job.source()), lambda: "".join(leaving))
@@ -69,6 +80,21 @@ def test_records_come_as_text_and_as_bytes(ask):
     assert [float(value) for value in lines[0].split(",")] == [label, *features.tolist()]
 
 
+@pytest.mark.parametrize("dataset", [datasets.NAME])
+def test_records_of_a_file_that_is_gone_are_told_to_the_master_and_end_the_job(dataset, tmp_path, request):
+    file = datasets.make(tmp_path / "data", 2)
+    ask = request.getfixturevalue("ask")
+    file.unlink()
+    for _ in range(2):
+        _status, task = ask("GET", "/v1/task")
+        status, body = ask("GET", f"/v1/records/{task['task']}")
+        assert (status, body["code"]) == (409, "stale")
+        assert f"{file.name} cannot be read (No such file or directory). Ask for the next" in body["why"]
+    status, body = ask("GET", "/v1/task")
+    assert (status, body["code"]) == (409, "job_failed")
+    assert "Restore the file" in body["why"]
+
+
 @pytest.mark.parametrize("how", ["done", "fail", "release"])
 def test_a_report_of_another_epoch_is_stale(ask, how):
     _status, task = ask("GET", "/v1/task")
@@ -98,6 +124,50 @@ def test_a_step_is_made_of_the_gradients_of_all_parameters(ask):
 def test_first_values_may_be_given(ask):
     declare(ask)
     assert ask("GET", "/v1/params/w?dtype=csv")[1] == b"1.0\n2.0\n3.0\n"
+
+
+def declare_table(ask, **more):
+    declare(ask, opt={"name": "SGD", "lr": 1.0})
+    return ask("POST", "/v1/tables", {"name": "words", "dim": 2, "init": {"name": "Zeros", "scale": 0}, **more})
+
+
+def test_rows_of_a_table_are_updated_with_the_step_that_follows(ask):
+    assert declare_table(ask) == (200, {})
+    assert ask("POST", "/v1/tables/words/push?dtype=csv", b"7,1.0,2.0\n-3,0.5,0\n7,1.0,0.0\n") == (200, {})
+    assert ask("POST", "/v1/tables/words/pull?dtype=csv", b"7 8") == (200, b"0.0,0.0\n0.0,0.0\n")
+    ask("POST", "/v1/params/w?op=push_pull&n=4", np.ones(3, "<f4").tobytes())
+    assert ask("POST", "/v1/tables/words/pull?dtype=csv", b"7,8,-3")[1] == b"-2.0,-2.0\n0.0,0.0\n-0.5,0.0\n"
+
+
+def test_rows_of_a_table_come_and_go_as_bytes_too(ask):
+    declare_table(ask)
+    ids = np.array([5, 9], "<i8").tobytes()
+    ask("POST", "/v1/tables/words/push", ids + np.array([[1, 2], [3, 4]], "<f4").tobytes())
+    ask("POST", "/v1/params/w?op=push_pull&n=4", np.ones(3, "<f4").tobytes())
+    rows = ask("POST", "/v1/tables/words/pull", ids)[1]
+    assert np.frombuffer(rows, "<f4").tolist() == [-1, -2, -3, -4]
+
+
+WRONG_TABLES = [
+    ("", {"name": "more"}, "cannot be read: 'dim'"),
+    ("", {"name": "words", "dim": 2}, "no other table"),
+    ("", {"name": "more", "dim": 2, "init": {"name": "Magic"}}, "cannot be read"),
+    ("/letters/pull", b"", "There is no table 'letters'; there are words"),
+    ("/words/pull?dtype=csv", b"seven", "whole numbers"),
+    ("/words/pull", b"123", "whole numbers"),
+    ("/words/pull?dtype=f8", b"", "f4 or csv"),
+    ("/words/push?dtype=csv", b"7,1,2\n7,1\n", "Line 2 has 2 numbers; an id and 2 of a gradient are due"),
+    ("/words/push?dtype=csv", b"7,1,two\n", "rows cannot be read"),
+    ("/words/push", b"12345", "5 bytes are no ids"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "words"), WRONG_TABLES)
+def test_a_wrong_request_about_a_table_is_answered_with_a_sentence(ask, path, body, words):
+    declare_table(ask)
+    status, told = ask("POST", f"/v1/tables{path}", body)
+    assert status == 422
+    assert words in told["why"]
 
 
 WRONG = [

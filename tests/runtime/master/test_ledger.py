@@ -14,8 +14,8 @@ from runtime.master.queue import TaskQueue
 from runtime.master.runs import from_runs, to_runs
 from runtime.master.state import Plan
 from runtime.master.table import TaskTable
+from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_queue import Asker, table_of
-from tests.runtime.master.test_queue_machine import MemoryStore
 
 LIMIT = 100 * 1024
 TRAINERS = [Trainer(index, 1000 + index) for index in range(7)]

@@ -12,8 +12,8 @@ from runtime.master.messages import JobDone, Task, Trainer
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Bad, Plan, Status
 from runtime.master.table import TaskTable
+from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_queue import Asker, said
-from tests.runtime.master.test_queue_machine import MemoryStore
 
 PASSES = 3
 CHUNKS = (Chunk("/data/a.recordio", 0, 100, 40), Chunk("/data/a.recordio", 100, 100, 60))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.data.catalogue import Chunk
-from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan, Saved, Status, Verdict
 from runtime.master.table import TaskTable
@@ -51,6 +51,9 @@ class Asker:
 
     def fail(self, task: Task, now: float = 0.0) -> Verdict:
         return self.queue.fail(self.key(task), "it raised", now)
+
+    def cannot_read(self, task: Task, unread: Unread, now: float = 0.0) -> Verdict:
+        return self.queue.cannot_read(self.key(task), "a.recordio cannot be read (it is gone).", unread, now)
 
     def work(self) -> list[tuple[int, int]]:
         """Do all that is to be had; (pass, task) in order."""
@@ -233,6 +236,50 @@ class TestTransitions:
         queue = queue_of(0, X)
         assert Asker(queue, X).get() == JobDone()
         assert "has no records" in said(queue)
+
+
+class TestDataThatCannotBeRead:
+    """A file is gone or changed in mid-run."""
+
+    def test_two_trainers_that_cannot_read_it_end_the_job_with_the_file_and_why(self):
+        queue = queue_of(2, X, Y, quarantine=True)
+        x, y = Asker(queue, X), Asker(queue, Y)
+        gone = x.get()
+        y.done(y.get())
+        x.cannot_read(gone, Unread.FAIL_JOB)
+        for asker in (x, y):
+            assert asker.cannot_read(asker.get(), Unread.FAIL_JOB) is Verdict.OK
+        assert queue.failed == (
+            "No trainer can read records 0-9 (train.recordio) of public/test: a.recordio cannot be read (it is gone). "
+            "Restore the file or upload the data set again, then run the job."
+        )
+        assert queue.quarantine == ()
+
+    def test_one_trainer_of_two_ends_nothing_for_the_fault_may_be_its_own(self):
+        queue = queue_of(2, X, Y, quarantine=True, passes=1)
+        x = Asker(queue, X)
+        while isinstance(task := x.get(), Task):
+            x.cannot_read(task, Unread.FAIL_JOB)
+        assert not queue.failed
+        assert sorted(Asker(queue, Y).work()) == [(0, 0), (0, 1)]
+
+    def test_the_only_trainer_is_asked_twice(self):
+        queue = queue_of(2, X, quarantine=True)
+        x = Asker(queue, X)
+        x.cannot_read(x.get(), Unread.FAIL_JOB)
+        assert not queue.failed
+        x.cannot_read(x.get(), Unread.FAIL_JOB)
+        assert "cannot be read" in queue.failed
+
+    def test_it_is_left_out_of_the_pass_where_the_script_wishes_it(self):
+        queue = queue_of(2, X, quarantine=True, passes=1)
+        x = Asker(queue, X)
+        for _ in range(2):
+            x.cannot_read(x.get(), Unread.LEAVE_OUT)
+        assert x.work() == [(0, 1)]
+        told = "Task 0 is left out of this pass, for no trainer can read records 0-9 (train.recordio) of public/test."
+        assert told in said(queue)
+        assert queue.finished
 
 
 class TestHoles:

@@ -5,8 +5,8 @@ from runtime.master.ledger import Ledger
 from runtime.master.messages import PassEnd, Trainer, answer_from_json, answer_to_json
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan
+from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_ledger import table_of
-from tests.runtime.master.test_queue_machine import MemoryStore
 
 A, B = Trainer(0, 5), Trainer(1, 6)
 

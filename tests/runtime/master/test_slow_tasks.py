@@ -8,8 +8,8 @@ from runtime.master.ledger import Ledger
 from runtime.master.messages import Task, Trainer, Wait
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Status, Verdict
+from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_queue import Asker, X, Y, Z, queue_of, said
-from tests.runtime.master.test_queue_machine import MemoryStore
 
 USUAL = 20.0
 

@@ -5,13 +5,13 @@ import time
 import numpy as np
 import pytest
 
+from bench.proxy import DOWN, UP, Proxy
 from runtime.errors import Leaving, Lost, Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Connection, Message
 from runtime.protocol.frames import DType, Flag, Header, Op
 from runtime.protocol.server import JsonSession, Server, reply_head
-from tests.faults.proxy import DOWN, UP, Proxy
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime.pserver.comeback import NOTHING, OFFER_SECONDS, Choice, Comeback, Offer, Standing
+from runtime.pserver.comeback import NOTHING, OFFER_SECONDS, Choice, Comeback, Offer, Recovered, Standing
 from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import SGD, Momentum
+from runtime.pserver.optimisers import SGD, Adam, Momentum
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
 
@@ -243,3 +243,41 @@ def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_d
                 attempt.pull(who)
             assert lost <= (not answered)
     assert attempt.shard.version == len(steps)
+
+
+# --- What is told of it ----------------------------------------------------------------------------------------------
+ANEW = "Its optimiser begins anew: there was no checkpoint yet."
+GOES_ON = "Its optimiser goes on from the checkpoint of version 5."
+ROWS = "The rows of its tables are those of the checkpoint of version 5."
+LARGER = "Until its means have settled, Adam makes larger steps than usual."
+
+
+@pytest.mark.parametrize(
+    ("recovered", "optimiser", "tables", "words"),
+    [
+        (Recovered(7, None, 7), Adam(0.1), False, "at version 7, from its checkpoint."),
+        (Recovered(7, 1, NOTHING), SGD(0.1), False, "at version 7, with trainer-1's values."),
+        (Recovered(7, 1, NOTHING), Momentum(0.1), False, f"at version 7, with trainer-1's values. {ANEW}"),
+        (Recovered(7, 1, NOTHING), Adam(0.1), False, f"at version 7, with trainer-1's values. {ANEW} {LARGER}"),
+        (
+            Recovered(7, 1, 5),
+            Adam(0.1),
+            True,
+            f"at version 7, with trainer-1's values. {GOES_ON} {ROWS}",
+        ),
+    ],
+)
+def test_what_came_back_and_what_did_not_is_told(recovered, optimiser, tables, words):
+    assert recovered.told(0, 1.23, optimiser, tables) == f"Parameter server 0 is back after 1.2 s {words}"
+
+
+def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():
+    """The figure that the sentence stands for: far from version 0, with a gradient that stays the same."""
+    rule, value, gradient = Adam(1.0), np.zeros(1, "f4"), np.ones(1, "f4")
+    state, steps = rule.states([value])[0], []
+    for version in range(100_000, 100_500):
+        before = float(value[0])
+        rule.apply(value, gradient, state, version, 1.0)
+        steps.append(before - float(value[0]))
+    assert 3.0 < steps[0] < 3.5
+    assert 6.0 < max(steps) < 7.0

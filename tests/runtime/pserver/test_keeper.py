@@ -278,7 +278,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):
     last = place.files().directory / place.book().generation()[0].current.file
     last.write_bytes(last.read_bytes()[:-100])
     assert Servers(place, 1).versions == {1}
-    assert "version 2 of parameter server 0 cannot be used: it is cut off" in place.told[0]
+    assert "(version 2 of parameter server 0) cannot be used: it is cut off" in place.told[0]
     assert place.told[1] == "Parameter server 0 goes on from version 1."
 
 

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from runtime.pserver import compiled, kernels, loops
+from runtime.pserver import compiled, fused, kernels, loops
+from runtime.pserver.journal import KEPT, Journal
 from runtime.pserver.kernels import PIECE_ELEMENTS
+from runtime.pserver.means import Means, Weights
 from runtime.pserver.optimisers import KINDS, SGD, Adagrad, Adam, Momentum, Nesterov
 
 RULES = [SGD(0.1), Momentum(0.1, 0.9), Nesterov(0.1, 0.9), Adagrad(0.1), Adam(0.01)]
@@ -146,6 +148,32 @@ def test_the_accelerator_gives_the_bits_of_the_pieces(rule, dtype, accelerator):
     assert same_bits(ours, theirs)
 
 
+TRIPS = [(SGD(0.1), 2, "<f4"), (Momentum(0.1), 3, "<f4"), (Nesterov(0.1), 1, "<f4"), (Adagrad(0.1), 5, "<f4")]
+
+
+@pytest.mark.accelerator
+@pytest.mark.parametrize(("rule", "count", "dtype"), [*TRIPS, (Adam(0.01), 4, "<f8")])
+def test_an_update_in_one_trip_has_the_bits_of_mean_and_pieces(rule, count, dtype, accelerator):
+    size, name = 10_007, type(rule).__name__
+    rng = np.random.default_rng(count)
+    compiled._ready[name, dtype, count] = fused.load(name, np.dtype(dtype), rule.slots, count)
+    values = (rng.normal(size=size) * 10.0 ** rng.integers(-20, 10, size)).astype(dtype)
+    ours, theirs = operands(rule, values), operands(rule, values)
+    journal = Journal(blocks=[np.zeros(7, dtype), np.zeros(size, dtype)])
+    for shares in ([1 / count] * count, [(number + 1) / (count * (count + 1) / 2) for number in range(count)]):
+        gradients = [rng.normal(size=size).astype(dtype) for _ in range(count)]
+        weights, before = Weights(shares), ours[0].copy()
+        assert fused.run(
+            name, ours[0], gradients, weights, ours[2:], constants(rule), journal.blocks[1], journal.marks, 7
+        )
+        theirs[1] = Means().weighted(gradients, weights)
+        kernels.run(name, theirs, constants(rule))
+        assert same_bits([ours[0], *ours[2:]], [theirs[0], *theirs[2:]])
+        assert journal.blocks[1].tobytes() == before.tobytes()
+        assert journal.marks[KEPT] == 7 + size
+    assert set(journal.blocks[0].tolist()) == {0.0}
+
+
 @pytest.mark.accelerator
 def test_the_accelerator_takes_over_large_arrays_by_itself(accelerator):
     rule = SGD(0.5)
@@ -173,6 +201,17 @@ def test_arrays_that_are_laid_out_oddly_are_left_to_numpy(monkeypatch):
     for gradient in (spread, shifted):
         SGD(1.0).apply(parameter, gradient, (), 1)
     assert parameter.tolist() == [-2.0] * 3
+
+
+def test_of_many_gradients_numpy_makes_the_mean(accelerator, monkeypatch):
+    monkeypatch.setattr(compiled, "available", lambda: True)
+    monkeypatch.setattr(fused, "load", lambda *_: pytest.fail("it was compiled"))
+    parameter = np.zeros(compiled.WORTH_ELEMENTS, "f4")
+    many = fused.MOST_GRADIENTS + 1
+    weights, marks = Weights([1 / many] * many), Journal().marks
+    assert not fused.run("SGD", parameter, [parameter] * many, weights, (), (0.1,), None, marks, 0)
+    wait_for_it()
+    assert not compiled._asked
 
 
 def test_small_arrays_are_not_worth_a_compiler(accelerator, monkeypatch):

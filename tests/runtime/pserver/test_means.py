@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.pserver.means import Means
+from runtime.pserver.means import Means, Weights
 
 
 def arrays(count, size=1000, dtype="f4"):
@@ -22,13 +22,13 @@ def by_definition(gradients, weights):
 def test_every_mean_has_the_bits_of_its_definition(dtype, samples):
     gradients = arrays(len(samples), 50, dtype)
     weights = [number / sum(samples) for number in samples]
-    (mean,) = Means().weighted([gradients], weights)
+    mean = Means().weighted(gradients, Weights(weights))
     assert mean.tobytes() == by_definition(gradients, weights).tobytes()
 
 
 def test_the_memory_of_a_mean_is_used_for_the_next_one():
     means = Means()
-    large, small = arrays(2, 100), arrays(2, 10)
-    places = [mean.ctypes.data for mean in means.weighted([large, small, large], [0.25, 0.75])]
-    assert len(set(places)) == 1
-    assert [mean.size for mean in means.weighted([small, large], [0.25, 0.75])] == [10, 100]
+    large, small, weights = arrays(2, 100), arrays(2, 10), Weights([0.25, 0.75])
+    made = [means.weighted(gradients, weights) for gradients in (large, small, large)]
+    assert len({mean.ctypes.data for mean in made}) == 1
+    assert [mean.size for mean in made] == [100, 10, 100]

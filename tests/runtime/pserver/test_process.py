@@ -17,7 +17,7 @@ from runtime import dist
 
 job = dist.init()
 names = {{f"layer-{{number}}": np.zeros((64, 4), "f4") for number in range(6)}}
-p = job.params(names, opt=dist.{optimiser})
+p = job.params(names, opt=dist.{optimiser}, mapped={mapped})
 for x, y in job.steps(job.reader("public/digits", batch=16, shuffle=64)):
     aim = np.stack([y % 10, y % 7, y % 5, y % 3], axis=1).astype("f4")
     error = x @ sum(p.values()) - aim
@@ -31,11 +31,11 @@ job.save_model("model.npz")
 class Run:
     """Attempts of a job with two trainers in sync mode."""
 
-    def __init__(self, directory, optimiser, **variables):
+    def __init__(self, directory, optimiser, mapped, **variables):
         directory.mkdir()
         self.directory = directory
         self.script = directory / "train.py"
-        self.script.write_text(SCRIPT.format(optimiser=optimiser))
+        self.script.write_text(SCRIPT.format(optimiser=optimiser, mapped=mapped))
         self.variables = {
             "REGATTA_PASSES": "2",
             "REGATTA_TRAINERS": "2",
@@ -79,8 +79,8 @@ class Run:
 def run(tmp_path):
     made = []
 
-    def start(optimiser, servers=2, **variables):
-        made.append(Run(tmp_path / f"run-{len(made)}", optimiser, **variables))
+    def start(optimiser, servers=2, mapped=False, **variables):
+        made.append(Run(tmp_path / f"run-{len(made)}", optimiser, mapped, **variables))
         made[-1].start(servers)
         return made[-1]
 
@@ -92,7 +92,7 @@ def run(tmp_path):
 def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_bits(run):
     # The rule keeps nothing of its own, so that the trainers have all there is.
     undisturbed = run("SGD(1e-5)").model()
-    disturbed = run("SGD(1e-5)")
+    disturbed = run("SGD(1e-5)", mapped=True)
     disturbed.train_to(15)
     disturbed.replace("pserver-1", signal.SIGKILL)
     disturbed.train_to(40)

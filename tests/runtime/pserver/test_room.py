@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime.pserver.declaration import BlockPlace, Declaration, Tensor
-from runtime.pserver.optimisers import SGD, Adam, Optimiser
+from runtime.pserver.optimisers import SGD, Adam, Momentum, Optimiser
 from runtime.pserver.room import Room
 from runtime.pserver.slots import even_table
 
@@ -43,3 +43,21 @@ def test_what_fits_is_taken(room: Room, rule: Optimiser, servers: int) -> None:
 def test_only_the_servers_own_blocks_count() -> None:
     declaration = Declaration((Tensor("w", (10**9,), "<f4"),), SGD(0.1))
     assert Room("pserver-0", 65 * MEBIBYTE).refusal(declaration, [BlockPlace(0, 0, 0, 1000, 0)]) == ""
+
+
+def test_a_journal_needs_room_for_the_values_once_more() -> None:
+    declaration = Declaration((Tensor("w", (100 * MEBIBYTE // 4,), "<f4"),), SGD(0.1))
+    room = Room("pserver-0", 300 * MEBIBYTE)
+    places = declaration.blocks(even_table(1))
+    assert room.refusal(declaration, places) == ""
+    assert "would need 364 MiB" in room.refusal(declaration, places, journalled=True)
+
+
+def test_a_version_beside_the_present_one_needs_values_and_state_again_and_a_rounded_one_more() -> None:
+    wanted = Declaration((Tensor("w", (64 * MEBIBYTE // 4,), "<f4"),), Momentum(0.1))
+    places = wanted.blocks(even_table(1))
+    itself, values = 64, 64
+    for limit, plain, rounded in ((5, True, False), (8, True, True), (4, False, False)):
+        room = Room("pserver-0", (itself + limit * values) << 20)
+        assert room.has_room_for_drafts(wanted, places) is plain
+        assert room.has_room_for_drafts(wanted, places, rounded=True) is rounded

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runtime import contract, coordination, dist
-from runtime.errors import UsageError
+from runtime.errors import RegattaError, UsageError
+from runtime.trainer.tasks import JobFailed
+from tests.faults import datasets
 from tests.runtime.trainer.attempt import Attempt
 
 BAD = 100
@@ -101,6 +105,46 @@ def test_a_record_that_cannot_be_decoded_is_skipped_where_the_script_says_so(job
 def test_a_record_that_cannot_be_decoded_raises_where_the_script_says_so(job):
     with pytest.raises(ValueError, match="too much"):
         list(job.steps(job.reader("public/diabetes", decode=Picky(job), on_bad_record="raise"), passes=1))
+
+
+@pytest.fixture
+def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dist.Job, Path]]:
+    """A job alone, on a data set whose file may go away: ten tasks of one record."""
+    file = datasets.make(tmp_path / "data", 10)
+    monkeypatch.setattr(dist, "_job", None)
+    monkeypatch.setattr("sys.excepthook", lambda *error: None)
+    monkeypatch.setenv(contract.DATA_PATH, str(tmp_path / "data"))
+    yield dist.init(), file
+
+
+def test_a_file_that_goes_away_in_mid_run_ends_the_job_with_its_name(changing):
+    job, file = changing
+    seen = []
+    with pytest.raises(
+        JobFailed, match=rf"{file.name} cannot be read \(No such file or directory\)\. Restore the file"
+    ):
+        for features, _label in job.steps(job.reader(datasets.NAME), passes=1):
+            seen.append(features[0])
+            if len(seen) == 4:
+                file.unlink()
+    assert len(seen) == 4
+
+
+def test_a_file_that_is_cut_short_in_mid_run_is_left_out_where_the_script_says_so(changing):
+    job, file = changing
+    seen = []
+    for features, _label in job.steps(job.reader(datasets.NAME, on_bad_record="skip"), passes=1):
+        seen.append(features[0])
+        if len(seen) == 4:
+            os.truncate(file, file.stat().st_size * 6 // 10)
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_file_that_goes_away_raises_where_the_script_says_so(changing):
+    job, file = changing
+    file.unlink()
+    with pytest.raises(RegattaError, match=f"{file.name} cannot be read"):
+        list(job.steps(job.reader(datasets.NAME, on_bad_record="raise"), passes=1))
 
 
 def test_an_unknown_way_with_bad_records_is_refused(job):

@@ -1,10 +1,15 @@
+import time
+
 import numpy as np
 import pytest
 
 from runtime import contract
 from runtime.errors import UsageError
+from runtime.protocol.client import Client
+from runtime.protocol.frames import Op
 from runtime.pserver.optimisers import SGD, Adam
 from runtime.trainer.job import Job
+from runtime.trainer.params import ServerStore
 from runtime.trainer.surroundings import Alone
 
 torch = pytest.importorskip("torch", reason="group torch: torch is not installed (pip install torch==2.13.0)")
@@ -52,6 +57,74 @@ def test_steps_are_those_of_the_library_s_own_optimiser(job):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-7)
 
 
+class Beside(Alone):
+    """A trainer whose parameters live on servers in this process."""
+
+    def __init__(self, attempt, trainer=0, clients=()):
+        super().__init__(contract.read({}))
+        self._attempt, self._trainer, self._clients = attempt, trainer, clients
+
+    def store(self, wire):
+        return ServerStore(self._clients, share=False) if self._clients else self._attempt.store(self._trainer)
+
+
+class NotesOps(Client):
+    """Knows what was sent, in order."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(message.head.op)
+        super().send(message)
+
+
+def test_layers_are_sent_while_the_backward_pass_goes_on(servers):
+    """The first layer's gradient comes last: before it is there, that of the last layer has left."""
+    client = NotesOps(servers(1).running[0].address, incarnation=100)
+    model = network()
+    shared = dist_torch.attach(Job(contract.read({}), Beside(None, clients=[client])), model, SGD(0.1), overlap=True)
+    left = []
+    model[0].weight.register_hook(lambda gradient: left.append(wait_until(lambda: Op.STAGE in client.sent)))
+    for x, y in batches():
+        client.sent.clear()
+        loss_of(model, x, y).backward()
+        shared.step(n=len(y))
+    assert left == [True] * 5
+    assert client.sent.count(Op.STAGE) == 4
+
+
+def wait_until(holds):
+    until = time.monotonic() + 10
+    while not holds() and time.monotonic() < until:
+        time.sleep(0.001)
+    return holds()
+
+
+def clipped(model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+
+
+def doubled(model):
+    loss_of(model, *next(batches())).backward()
+
+
+@pytest.mark.parametrize("between", [lambda model: None, clipped, doubled])
+def test_overlap_changes_no_bit_whatever_torch_does_to_gradients_before_the_step(servers, between):
+    def train(overlap):
+        model = network()
+        job = Job(contract.read({}), Beside(servers(2)))
+        shared = dist_torch.attach(job, model, opt=SGD(0.1), overlap=overlap)
+        for x, y in batches():
+            loss_of(model, x, y).backward()
+            between(model)
+            shared.step(n=len(y))
+        return b"".join(value.tobytes() for value in values(model))
+
+    assert train(overlap=True) == train(overlap=False)
+
+
 def test_gradients_are_gone_after_a_step(job):
     model = network()
     shared = dist_torch.attach(job, model, opt=SGD(0.1))
@@ -76,17 +149,9 @@ def test_a_model_learns_the_digits(job):
 def test_two_trainers_have_the_same_model_after_each_step(servers, together):
     attempt = servers(2, trainers=2)
 
-    class Beside(Alone):
-        def __init__(self, trainer):
-            super().__init__(contract.read({}))
-            self._trainer = trainer
-
-        def store(self, wire):
-            return attempt.store(self._trainer)
-
     def run(trainer):
         model = torch.nn.Linear(64, 10)  # each with first values of its own
-        shared = dist_torch.attach(Job(contract.read({}), Beside(trainer)), model, opt=SGD(0.1))
+        shared = dist_torch.attach(Job(contract.read({}), Beside(attempt, trainer)), model, opt=SGD(0.1))
         for x, y in batches():
             loss_of(model, x + trainer, y).backward()
             shared.step(n=len(y))

@@ -1,4 +1,4 @@
-"""RecordIO, byte for byte, and what damaged files do."""
+"""Chunks, byte for byte, and what damaged ones do."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.data import recordio
-from runtime.data.recordio import GZIP, NONE, Header, RecordIOError, Span, Writer
+from runtime.data.recordio import GZIP, NONE, Header, RecordIOError, Span, Writer, compression
+from runtime.errors import UsageError
 
 
 def written(records, **options) -> bytes:
@@ -53,11 +54,11 @@ VECTORS = {
 
 def test_a_limit_of_ten_bytes_makes_two_chunks_of_the_known_bytes(saved):
     file = io.BytesIO()
-    writer = Writer(file, chunk_bytes=10)
+    writer = Writer(file, max_chunk_bytes=10)
     assert [writer.write(record) for record in (b"12345", b"1234", b"12")] == [5, 4, 2]
     writer.close()
     assert file.getvalue() == PLAIN
-    assert recordio.scan(saved(PLAIN)) == (Span(0, 37, 2), Span(37, 26, 1))
+    assert recordio.scan(saved(PLAIN)) == (Span(0, 37, 2, 0x95673A87), Span(37, 26, 1, 0xF280569A))
 
 
 def test_writing_after_close_is_refused_and_writes_nothing():
@@ -84,7 +85,7 @@ def test_the_header_of_the_vectors_round_trips():
 
 
 def test_gzip_chunks_hold_what_gzip_unpacks():
-    content = written([b"Hello", b"World!"], compressor=GZIP)
+    content = written([b"Hello", b"World!"], compressor="gzip")
     header = Header.unpack(content[:20])
     assert (header.compressor, header.records, header.crc) == (2, 2, zlib.crc32(content[20:]))
     assert gzip.decompress(content[20:]).hex() == "0500000048656c6c6f06000000576f726c6421"
@@ -97,12 +98,12 @@ def test_a_gzip_chunk_of_another_writer_is_read(saved):
 
 
 def test_the_same_records_give_the_same_gzip_bytes():
-    assert written([b"a" * 100], compressor=GZIP) == written([b"a" * 100], compressor=GZIP)
+    assert written([b"a" * 100], compressor="gzip") == written([b"a" * 100], compressor="gzip")
 
 
 def test_a_limit_of_zero_makes_one_chunk_a_record(saved):
     records = [bytes(length) for length in range(200)]
-    path = saved(written(records, chunk_bytes=0))
+    path = saved(written(records, max_chunk_bytes=0))
     spans = recordio.scan(path)
     assert [span.records for span in spans] == [1] * 200
     assert read_all(path) == records
@@ -113,20 +114,32 @@ SNAPPY = bytes.fromhex(
 )
 
 
-def test_snappy_is_refused_with_what_to_do(saved):
-    with pytest.raises(RecordIOError, match=r"snappy.*plain or with gzip"):
-        recordio.scan(saved(SNAPPY))
-    with pytest.raises(RecordIOError, match="snappy"):
-        recordio.decode_chunk(SNAPPY)
-    with pytest.raises(RecordIOError):
-        Writer(io.BytesIO(), compressor=1)
+SNAPPY_OF_TWO = bytes.fromhex(
+    "04030201 5c2b1953 01000000 25000000 02000000 ff060000734e61507059 01170000 b2db730a"
+    "0500000048656c6c6f06000000576f726c6421"
+)
 
 
-def test_the_order_of_fields_of_the_other_implementation_is_refused(saved):
-    payload = struct.pack("<I", 5) + b"Hello"
-    other = struct.pack("<5I", recordio.MAGIC, 1, zlib.crc32(payload), NONE, len(payload)) + payload
-    with pytest.raises(RecordIOError, match="another order"):
-        recordio.scan(saved(other))
+@pytest.mark.parametrize(("records", "expected"), [([b"Hello"], SNAPPY), ([b"Hello", b"World!"], SNAPPY_OF_TWO)])
+def test_known_chunks_of_snappy(records, expected, saved):
+    assert written(records, compressor="snappy") == expected
+    assert read_all(saved(expected)) == records
+
+
+def test_an_unknown_compressor_is_told_the_known_ones(saved):
+    with pytest.raises(UsageError, match="none, snappy, gzip"):
+        Writer(io.BytesIO(), compressor="zstd")
+    chunk = Header(zlib.crc32(bytes(4)), 7, 4, 1).pack() + bytes(4)
+    with pytest.raises(RecordIOError, match=r"compressor 7; known are 0 \(none\), 1 \(snappy\), 2 \(gzip\)"):
+        recordio.scan(saved(chunk))
+
+
+@pytest.mark.parametrize("compressor", ["none", "snappy", "gzip"])
+def test_the_order_of_fields_of_the_other_implementation_is_read(saved, compressor):
+    ours = written([b"Hello", b"World!"], compressor=compressor)
+    header = Header.unpack(ours[:20])
+    other = struct.pack("<5I", recordio.MAGIC, header.records, header.crc, header.compressor, header.size) + ours[20:]
+    assert read_all(saved(other + other)) == [b"Hello", b"World!"] * 2
 
 
 @pytest.mark.parametrize("length", range(1, len(PLAIN)))
@@ -147,9 +160,10 @@ def test_a_file_that_shrank_since_it_was_listed_is_told(saved):
         recordio.read(path, last.offset, last.length)
 
 
-def test_a_chunk_that_unpacks_to_too_much_is_refused(monkeypatch):
-    content = written([bytes(100_000)], compressor=GZIP)
-    monkeypatch.setattr(recordio, "MAX_PAYLOAD_BYTES", 50_000)
+@pytest.mark.parametrize("compressor", ["snappy", "gzip"])
+def test_a_chunk_that_unpacks_to_too_much_is_refused(monkeypatch, compressor):
+    content = written([bytes(100_000)], compressor=compressor)
+    monkeypatch.setattr(compression, "MAX_PAYLOAD_BYTES", 50_000)
     with pytest.raises(RecordIOError, match="smaller chunks"):
         recordio.decode_chunk(content)
 
@@ -166,16 +180,16 @@ def test_a_payload_that_does_not_add_up_is_refused(payload, count):
 
 @given(
     records=st.lists(st.binary(max_size=40), max_size=20),
-    compressor=st.sampled_from([NONE, GZIP]),
+    compressor=st.sampled_from(["none", "snappy", "gzip"]),
     limit=st.integers(0, 60),
 )
 def test_what_is_written_is_read(records, compressor, limit, tmp_path_factory):
     path = tmp_path_factory.mktemp("recordio") / "file"
-    path.write_bytes(written(records, compressor=compressor, chunk_bytes=limit))
+    path.write_bytes(written(records, compressor=compressor, max_chunk_bytes=limit))
     assert read_all(path) == records
 
 
-@given(data=st.data(), compressor=st.sampled_from([NONE, GZIP]))
+@given(data=st.data(), compressor=st.sampled_from(["none", "snappy", "gzip"]))
 def test_one_wrong_byte_gives_the_records_or_a_typed_error(data, compressor):
     records = [b"12345", b"", b"1234"]
     content = bytearray(written(records, compressor=compressor))

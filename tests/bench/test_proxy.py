@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.proxy import DOWN, UP, Proxy
+from bench.proxy import DOWN, UP, Proxy
 
 SECONDS = 10.0
 

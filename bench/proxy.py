@@ -2,7 +2,7 @@
 
 An edge is from one replica to one server. Its weather can delay, slow down, hold back (in one direction or both: what
 is held comes when the edge heals, as TCP would send it again), reset, flip a bit, refuse and double connections.
-Everything happens in threads of the test's process; the product knows nothing of it.
+Everything happens in threads of the process that asks for it; the product knows nothing of it.
 """
 
 from __future__ import annotations

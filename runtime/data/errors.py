@@ -1,0 +1,18 @@
+"""What can be wrong with data.
+
+FormatError        a file is not what its format says, is damaged, or is refused
+├── RecordIOError  (recordio) of RecordIO
+└── RecordError    the file is as it should be, and one record in it makes no sense
+"""
+
+from __future__ import annotations
+
+from runtime.errors import RegattaError
+
+
+class FormatError(RegattaError):
+    """A file is not what its format says, is damaged, or holds what is not read here. The sentence names the place."""
+
+
+class RecordError(FormatError):
+    """One record makes no sense, or cannot be written. Others may."""

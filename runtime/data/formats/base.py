@@ -1,0 +1,64 @@
+"""The one interface of all formats: a file's chunks, and a chunk's records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runtime.data.checksums import crc32
+from runtime.data.errors import FormatError
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+
+# The chunks of a file, each of about so many bytes where the format leaves the choice. Reads as little as it can.
+Index = Callable[[Path, int], Iterable[Span]]
+# The records of one of these chunks, in order; exactly as many as the index said. All is checked before it is given.
+Read = Callable[[Path, Span], Iterator[Any]]
+# Whether the first bytes of a file are this format's.
+Recognise = Callable[[bytes], bool]
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format that is read in place. ``record`` says what one record is in Python.
+
+    ``index`` and ``read`` raise FormatError for a file that is not as it should be, OSError for one that cannot be
+    read, and UsageError where the format needs a package that is not installed.
+    """
+
+    name: str
+    title: str
+    record: str
+    suffixes: tuple[str, ...]
+    index: Index
+    read: Read
+    recognise: Recognise = lambda head: False
+
+
+def read_bytes(path: Path, span: Span) -> bytes:
+    """The bytes of a chunk. Raises FormatError where the file has changed since it was listed."""
+    if not 0 <= span.length <= MAX_CHUNK_BYTES:
+        raise too_large(path, span.offset, span.length)
+    with path.open("rb", buffering=0) as file:
+        file.seek(span.offset)
+        data = _read_all(file.read, span.length)
+    if len(data) != span.length:
+        raise FormatError(f"{path} ends inside the chunk at {span.offset}; it has been cut short since it was listed.")
+    if span.digest is not None and crc32(data) != span.digest:
+        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+    return data
+
+
+def too_large(path: Path, offset: int, length: int) -> FormatError:
+    """A piece of a file that cannot be divided and is too long to be read."""
+    return FormatError(
+        f"{path}, offset {offset}: {length} bytes cannot be read at once; at most {MAX_CHUNK_BYTES} are taken."
+    )
+
+
+def _read_all(read: Callable[[int], bytes], length: int) -> bytes:
+    data = read(length)
+    while 0 < len(data) < length and (more := read(length - len(data))):
+        data += more
+    return data

@@ -1,0 +1,62 @@
+"""A folder of images (or other files) and a ``.list`` file in it: in each line a relative path, a TAB, a label.
+
+A record is the bytes of the file and its label, a number where the list has digits. Paths that lead out of the folder
+of the list are refused, by their name or by a link on their way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from runtime.data.errors import FormatError
+from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.lines import cut, filled, not_utf8, without_mark
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.formats.webdataset import is_safe
+
+Label = int | str
+# Lines of a list are short and files are not: a chunk of the list is this much shorter than one of data.
+_SHARE = 256
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    return cut(path, max(1, chunk_bytes // _SHARE), lambda path, offset, data: len(_entries(path, offset, data)))
+
+
+def read(path: Path, span: Span) -> Iterator[tuple[bytes, Label]]:
+    folder = path.parent.resolve()
+    for name, label in _entries(path, span.offset, without_mark(span.offset, read_bytes(path, span))):
+        yield _content(path, folder, name), label
+
+
+def _entries(path: Path, offset: int, data: bytes) -> list[tuple[str, Label]]:
+    try:
+        return [_entry(path, offset, line) for line in filled(data)]
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, offset, error) from None
+
+
+def _entry(path: Path, offset: int, line: bytes) -> tuple[str, Label]:
+    name, tab, label = line.decode().rstrip("\r").partition("\t")
+    if not tab or not is_safe(name):
+        where = f"{path}, chunk at {offset}"
+        raise FormatError(
+            f"{where}: {name[:200]!r} is no relative path with a TAB and a label after it. Correct the line."
+        )
+    return name, int(label) if _NUMBER.fullmatch(label) else label
+
+
+def _content(path: Path, folder: Path, name: str) -> bytes:
+    try:
+        file = (folder / name).resolve(strict=True)
+        if not file.is_relative_to(folder) or not file.is_file():
+            raise FormatError(f"{path}: {name!r} is no file in the folder of the list. Put the file itself there.")
+        if (size := file.stat().st_size) > MAX_CHUNK_BYTES:
+            raise too_large(file, 0, size)
+        return file.read_bytes()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        why = getattr(error, "strerror", None) or str(error)
+        raise FormatError(f"{path} names {name!r}, which cannot be read ({why}). Upload the data set again.") from None

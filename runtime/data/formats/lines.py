@@ -1,0 +1,101 @@
+"""Lines of text, JSON lines, and the cutting of a file at its lines, which other formats share.
+
+The index reads the whole file once, a chunk at a time, for there is no other way to count lines; so every chunk has a
+digest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from runtime.data.checksums import crc32
+from runtime.data.errors import FormatError, RecordError
+from runtime.data.formats.base import read_bytes
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+
+_MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put before the first line
+
+Count = Callable[[Path, int, bytes], int]
+Complete = Callable[[bytes], bool]
+
+
+# --- Text ------------------------------------------------------------------------------------------------------------
+def index_text(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    return cut(path, chunk_bytes, lambda _path, _offset, data: len(_lines(data)))
+
+
+def read_text(path: Path, span: Span) -> Iterator[str]:
+    """Every line without its end, empty ones too."""
+    return iter(
+        [_decoded(path, span.offset, line) for line in _lines(without_mark(span.offset, read_bytes(path, span)))]
+    )
+
+
+def _lines(data: bytes) -> list[bytes]:
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix(b"\r") for line in lines]
+
+
+# --- JSON lines ------------------------------------------------------------------------------------------------------
+def index_json(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    return cut(path, chunk_bytes, lambda _path, _offset, data: len(filled(data)))
+
+
+def read_json(path: Path, span: Span) -> Iterator[Any]:
+    """The value of every line; empty lines are passed over."""
+    for number, line in enumerate(filled(without_mark(span.offset, read_bytes(path, span)))):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError) as error:
+            where = f"{path}, chunk at {span.offset}, record {number}"
+            raise RecordError(f"{where}: this line is no JSON ({error}). Correct it, or leave it out.") from None
+
+
+def filled(data: bytes) -> list[bytes]:
+    """The lines that hold anything."""
+    return [line for line in data.split(b"\n") if line.strip()]
+
+
+# --- Cutting ---------------------------------------------------------------------------------------------------------
+def cut(path: Path, chunk_bytes: int, count: Count, complete: Complete = lambda data: True) -> Iterator[Span]:
+    """Chunks of whole lines, and of lines after which what was read is ``complete``. ``count`` says how many records
+    are in a chunk; one without any joins no other and is left out."""
+    offset = 0
+    with path.open("rb") as file:
+        while data := _piece(path, file, offset, chunk_bytes, complete):
+            if records := count(path, offset, without_mark(offset, data)):
+                yield Span(offset, len(data), records, crc32(data))
+            offset += len(data)
+
+
+def _piece(path: Path, file: IO[bytes], offset: int, chunk_bytes: int, complete: Complete) -> bytes:
+    parts = [file.read(chunk_bytes)]
+    length = len(parts[0])
+    ended = complete(parts[0]) and parts[0].endswith(b"\n")
+    while not ended and (line := file.readline(MAX_CHUNK_BYTES)):
+        parts.append(line)
+        length += len(line)
+        if length > MAX_CHUNK_BYTES:
+            raise FormatError(f"{path}, offset {offset}: no line ends here for {MAX_CHUNK_BYTES} bytes; is this text?")
+        ended = complete(line) and line.endswith(b"\n")
+    return b"".join(parts)
+
+
+def without_mark(offset: int, data: bytes) -> bytes:
+    return data if offset else data.removeprefix(_MARK)
+
+
+def _decoded(path: Path, offset: int, line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, offset, error) from None
+
+
+def not_utf8(path: Path, offset: int, error: UnicodeDecodeError) -> FormatError:
+    return FormatError(f"{path}, chunk at {offset}: the text is not UTF-8 ({error.reason}). Save it as UTF-8.")

@@ -1,0 +1,68 @@
+"""Parquet, where the package ``pyarrow`` is installed: row groups are chunks, rows are dicts.
+
+Rows are unpacked a few at a time, as a row group of a few bytes may stand for millions of equal rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from runtime.data.errors import FormatError
+from runtime.data.formats.base import too_large
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.optional import need
+
+_MAGIC = b"PAR1"
+_ROWS_AT_ONCE = 1024
+
+
+def recognise(head: bytes) -> bool:
+    return head.startswith(_MAGIC)
+
+
+def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    """A row group is a chunk, whatever its size: ``chunk_bytes`` decides nothing."""
+    del chunk_bytes
+    metadata = _opened(path).metadata
+    return (_span(path, metadata.row_group(number)) for number in range(metadata.num_row_groups))
+
+
+def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
+    file = _opened(path)
+    groups = range(file.metadata.num_row_groups)
+    number = next((number for number in groups if _span(path, file.metadata.row_group(number)) == span), None)
+    if number is None:
+        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+    return _rows(path, span, file, number)
+
+
+def _rows(path: Path, span: Span, file: Any, number: int) -> Iterator[dict[str, Any]]:
+    try:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[number]):
+            yield from batch.to_pylist()
+    except Exception as error:  # noqa: BLE001  pyarrow's are several, an OSError of the disk among them
+        raise FormatError(
+            f"{path}, chunk at {span.offset}: this row group cannot be read ({error}). Restore the file."
+        ) from None
+
+
+def _opened(path: Path) -> Any:
+    parquet = need("pyarrow.parquet", "pyarrow", "Reading Parquet")
+    path.stat()  # whose OSError is clearer
+    try:
+        return parquet.ParquetFile(path)
+    except Exception as error:  # noqa: BLE001  pyarrow's are several
+        raise FormatError(f"{path}: this is no Parquet file, or a damaged one ({error}). Restore the file.") from None
+
+
+def _span(path: Path, group: Any) -> Span:
+    columns = [group.column(number) for number in range(group.num_columns)]
+    begins = [
+        place for column in columns for place in (column.dictionary_page_offset, column.data_page_offset) if place
+    ]
+    span = Span(min(begins, default=0), sum(column.total_compressed_size for column in columns), group.num_rows)
+    if max(span.length, group.total_byte_size) > MAX_CHUNK_BYTES:
+        raise too_large(path, span.offset, max(span.length, group.total_byte_size))
+    return span

@@ -1,0 +1,55 @@
+"""RecordIO as a format: its records as bytes, or as what the bytes say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runtime.data import records, values
+from runtime.data.errors import RecordError
+from runtime.data.formats.span import Span
+from runtime.data.recordio import RecordIOError, chunks, files, index, reader
+from runtime.data.recordio.header import HEADER_BYTES, MAGIC_BYTES, Header
+
+Decode = Callable[[memoryview], Any]
+
+
+def recognise(head: bytes) -> bool:
+    return head.startswith(MAGIC_BYTES)
+
+
+def list_chunks(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    """Chunks are as long as they were written: ``chunk_bytes`` decides nothing."""
+    del chunk_bytes
+    return iter(index.scan(path))
+
+
+def read(path: Path, span: Span) -> Iterator[memoryview]:
+    """Views of the chunk, without a copy; they keep it in memory."""
+    with files.Source(path) as source:
+        return iter(reader.read_span(source, span, partial(_views, span)))
+
+
+def _views(span: Span, data: bytes) -> list[memoryview]:
+    found = chunks.views(data)
+    if span.digest not in (None, Header.unpack(data[:HEADER_BYTES]).crc) or len(found) != span.records:
+        raise RecordIOError("The chunk is not the one that was listed: the file has changed since. List it again.")
+    return found
+
+
+def _read_as(decode: Decode, path: Path, span: Span) -> Iterator[Any]:
+    for number, record in enumerate(read(path, span)):
+        try:
+            yield decode(record)
+        except RecordError as error:
+            raise RecordError(f"{path}, chunk at {span.offset}, record {number}: {error}") from error
+
+
+def read_features(path: Path, span: Span) -> Iterator[records.Record]:
+    return records.decode_all(list(read(path, span)))
+
+
+read_bytes = partial(_read_as, bytes)
+read_values = partial(_read_as, values.decode)

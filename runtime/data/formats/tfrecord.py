@@ -1,0 +1,100 @@
+"""TFRecord: u64 length, masked CRC-32C of it, the bytes, masked CRC-32C of them, again and again.
+
+The index hops from length to length and checks each; the bytes are checked when they are read.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from runtime.data.checksums import crc32c, crc32c_of_each, masked
+from runtime.data.errors import FormatError
+from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+
+_HEAD = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_AROUND = _HEAD.size + _CHECKSUM.size
+_BUFFER_BYTES = 1 << 20
+
+
+def recognise(head: bytes) -> bool:
+    return len(head) >= _HEAD.size and _length(head) is not None
+
+
+def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    size = path.stat().st_size
+    begin = offset = records = 0
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+        while offset < size:
+            length = _hop(path, file, offset, size)
+            if records and offset + length - begin > chunk_bytes:
+                yield Span(begin, offset - begin, records)
+                begin, records = offset, 0
+            offset += length
+            records += 1
+    if records:
+        yield Span(begin, offset - begin, records)
+
+
+def read(path: Path, span: Span) -> Iterator[bytes]:
+    data = read_bytes(path, span)
+    begins, ends = _places(path, span, data)
+    for begin, end, crc in zip(begins, ends, crc32c_of_each(data, begins, ends), strict=True):
+        if masked(crc) != _CHECKSUM.unpack_from(data, end)[0]:
+            where = f"{path}, offset {span.offset + begin}"
+            raise FormatError(f"{where}: the record is damaged: its checksum does not fit. Restore the file.")
+    return (data[begin:end] for begin, end in zip(begins, ends, strict=True))
+
+
+def write(file: IO[bytes], record: bytes) -> None:
+    """Add one record to a file."""
+    length = struct.pack("<Q", len(record))
+    file.write(length + _CHECKSUM.pack(masked(crc32c(length))))
+    file.write(record)
+    file.write(_CHECKSUM.pack(masked(crc32c(record))))
+
+
+def _hop(path: Path, file: IO[bytes], offset: int, size: int) -> int:
+    """The length of the record at ``offset`` with what is around it; the file then stands behind it."""
+    head = file.read(_HEAD.size)
+    length = _length(head) if len(head) == _HEAD.size else None
+    if length is None:
+        raise _no_record(path, offset)
+    if offset + length + _AROUND > size:
+        raise FormatError(
+            f"{path}, offset {offset}: the file ends inside this record. It was cut short; copy it again."
+        )
+    if length + _AROUND > MAX_CHUNK_BYTES:
+        raise too_large(path, offset, length)
+    file.seek(length + _CHECKSUM.size, os.SEEK_CUR)
+    return length + _AROUND
+
+
+def _places(path: Path, span: Span, data: bytes) -> tuple[list[int], list[int]]:
+    begins, ends = [], []
+    at = 0
+    while at < len(data):
+        length = _length(data[at : at + _HEAD.size]) if at + _AROUND <= len(data) else None
+        if length is None or at + length + _AROUND > len(data):
+            raise _no_record(path, span.offset + at)
+        begins.append(at + _HEAD.size)
+        ends.append(at + _HEAD.size + length)
+        at += length + _AROUND
+    if len(begins) != span.records:
+        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+    return begins, ends
+
+
+def _length(head: bytes) -> int | None:
+    """The length that a record's head announces, if its checksum fits."""
+    length, checksum = _HEAD.unpack_from(head)
+    return int(length) if masked(crc32c(head[:8])) == checksum else None
+
+
+def _no_record(path: Path, offset: int) -> FormatError:
+    return FormatError(f"{path}, offset {offset}: no TFRecord begins here. The file is damaged, or of another format.")

@@ -1,0 +1,217 @@
+"""WebDataset: a tar file whose members of the same name up to the first dot of its last part make one sample.
+
+A sample is a dict of ``__key__`` and, by the rest of the name, the bytes of each member. Members are read in the tar
+file, and nothing is ever unpacked onto the disk; all the same, names that would lead out of a folder are refused, as
+somebody will unpack the file some day. So are links, devices and sparse members: their bytes are not in the file.
+A member without a dot belongs to no sample and is passed over, as WebDataset does.
+
+The layout is that of POSIX.1-2001 (pax) and of GNU tar for long names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from runtime.data.errors import FormatError
+from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+
+KEY = "__key__"
+BLOCK_BYTES = 512
+
+_BUFFER_BYTES = 1 << 20
+# A name, or what pax says about a member.
+_MOST_ABOUT_A_MEMBER = 1 << 20
+_REGULAR, _FOLDER = b"0\0" + b"7", b"5"
+_PAX, _PAX_FOR_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
+_ABOUT = _PAX + _PAX_FOR_ALL + _LONG_NAME + _LONG_LINK
+_NOT_READ = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe", b"S": "a sparse file"}
+
+# ``read(offset, length)``: bytes of the file.
+_Read = Callable[[int, int], bytes]
+
+
+class _Member(NamedTuple):
+    """A member with the headers about it from ``begin``, its bytes from ``data``, the next one from ``end``."""
+
+    begin: int
+    name: str
+    data: int
+    size: int
+    end: int
+
+
+class _Head(NamedTuple):
+    kind: bytes
+    name: str
+    size: int
+
+
+def recognise(head: bytes) -> bool:
+    if len(head) < BLOCK_BYTES or not any(head[:BLOCK_BYTES]):
+        return False
+    return _checksum_fits(head[:BLOCK_BYTES])
+
+
+def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    size = path.stat().st_size
+    begin, end, records = 0, 0, 0
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+
+        def read_at(offset: int, length: int) -> bytes:
+            file.seek(offset)
+            return file.read(length)
+
+        for first, last in _samples(path, read_at, size):
+            if last - first > MAX_CHUNK_BYTES:
+                raise too_large(path, first, last - first)
+            if records and last - begin > chunk_bytes:
+                yield Span(begin, end - begin, records)
+                records = 0
+            begin, end, records = begin if records else first, last, records + 1
+    if records:
+        yield Span(begin, end - begin, records)
+
+
+def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
+    data = read_bytes(path, span)
+    samples: list[dict[str, Any]] = []
+    for member in _members(path, lambda offset, length: data[offset : offset + length], len(data), span.offset):
+        key, extension = _split(member.name)
+        if not extension:
+            continue
+        if not samples or samples[-1][KEY] != key:
+            samples.append({KEY: key})
+        if extension in samples[-1]:
+            raise FormatError(f"{path}: the sample {key} has two members {extension}. Name its members apart.")
+        samples[-1][extension] = data[member.data : member.data + member.size]
+    if len(samples) != span.records:
+        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+    return iter(samples)
+
+
+def is_safe(name: str) -> bool:
+    """Whether a name stays in the folder into which it is unpacked."""
+    return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
+
+
+def _samples(path: Path, read_at: _Read, size: int) -> Iterator[tuple[int, int]]:
+    """Where each sample begins and ends."""
+    key, begin, end = None, 0, 0
+    for member in _members(path, read_at, size, 0):
+        ours, extension = _split(member.name)
+        if not extension:
+            continue
+        if ours != key:
+            if key is not None:
+                yield begin, end
+            key, begin = ours, member.begin
+        end = member.end
+    if key is not None:
+        yield begin, end
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The key of the sample and what the member is in it; nothing for a member of no sample."""
+    folder, slash, last = name.rpartition("/")
+    stem, _, extension = last.partition(".")
+    return (folder + slash + stem, extension.lower()) if stem else ("", "")
+
+
+# --- Members ---------------------------------------------------------------------------------------------------------
+def _members(path: Path, read_at: _Read, size: int, base: int) -> Iterator[_Member]:
+    """The regular members, up to the file's end or the two empty blocks there. ``base`` is where the file's bytes
+    that ``read_at`` gives begin."""
+    at = begin = 0
+    told: dict[str, str] = {}
+    while at < size:
+        block = read_at(at, BLOCK_BYTES)
+        if len(block) == BLOCK_BYTES and not any(block):
+            return
+        where = f"{path}, offset {base + at}"
+        head = _parse(where, block)
+        length = _length(where, told.pop("size", None)) if head.kind not in _ABOUT and "size" in told else head.size
+        data, at = at + BLOCK_BYTES, at + BLOCK_BYTES + -(-length // BLOCK_BYTES) * BLOCK_BYTES
+        if data + length > size:
+            raise FormatError(f"{where}: the file ends inside this member. It was cut short; copy it again.")
+        if head.kind in _ABOUT:
+            told |= _about(where, head.kind, read_at, data, length)
+            continue
+        name, told = told.get("path", head.name), {}
+        if head.kind in _NOT_READ:
+            raise FormatError(f"{where}: {name!r} is {_NOT_READ[head.kind]}. Put the file itself into the tar file.")
+        if not is_safe(name.removesuffix("/")):
+            raise FormatError(f"{where}: the name {name!r} leads out of its folder. Pack with relative names.")
+        if head.kind in _REGULAR:
+            yield _Member(begin, name, data, length, min(at, size))
+        elif head.kind != _FOLDER:
+            raise FormatError(f"{where}: {name!r} is of the unknown type {head.kind!r}. Pack it with tar --format=pax.")
+        begin = at
+
+
+def _parse(where: str, block: bytes) -> _Head:
+    if len(block) < BLOCK_BYTES or not _checksum_fits(block):
+        raise FormatError(f"{where}: no member of a tar file begins here. The file is damaged, or of another format.")
+    name = _text(block[:100])
+    # GNU tar keeps times where others keep the first part of a long name.
+    if block[257:263] == b"ustar\0" and (prefix := _text(block[345:500])):
+        name = f"{prefix}/{name}"
+    return _Head(block[156:157], name, _number(where, block[124:136]))
+
+
+def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> dict[str, str]:
+    """What a header says about the member after it: its path and size, as far as they matter."""
+    if length > _MOST_ABOUT_A_MEMBER:
+        raise FormatError(f"{where}: {length} bytes about one member are too many; {_MOST_ABOUT_A_MEMBER} are taken.")
+    content = read_at(data, length)
+    if kind == _LONG_NAME:
+        return {"path": _text(content)}
+    if kind != _PAX:
+        return {}
+    told = dict(_pax(where, content))
+    if any(word.startswith("GNU.sparse") for word in told):
+        raise FormatError(f"{where}: the next member is {_NOT_READ[b'S']}. Put the file itself into the tar file.")
+    return {word: told[word] for word in ("path", "size") if word in told}
+
+
+def _pax(where: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """Lines of ``length word=value``; the length counts all of the line."""
+    while content:
+        length = content.partition(b" ")[0]
+        size = int(length) if length.isdigit() and len(length) < 8 else 0
+        word, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
+        if not equals or content[size - 1 : size] != b"\n":
+            raise FormatError(f"{where}: the header about the next member is damaged. Restore the file.")
+        yield _text(word), _text(value)
+        content = content[size:]
+
+
+def _text(field: bytes) -> str:
+    return os.fsdecode(field.partition(b"\0")[0])
+
+
+def _number(where: str, field: bytes) -> int:
+    """Octal digits; or, where the first bit is set, a big-endian number (GNU)."""
+    if field[0] & 0x80:
+        return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
+    digits = field.strip(b" \0")
+    if not all(digit in b"01234567" for digit in digits):
+        raise FormatError(f"{where}: the size of this member is no number. Restore the file.")
+    return int(digits or b"0", 8)
+
+
+def _length(where: str, digits: str | None) -> int:
+    if digits is None or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+        raise FormatError(f"{where}: the size of this member is no number. Restore the file.")
+    return int(digits)
+
+
+def _checksum_fits(block: bytes) -> bool:
+    """The sum of all bytes of the header, its own field taken for blanks."""
+    digits = block[148:156].strip(b" \0")
+    if not digits or not all(digit in b"01234567" for digit in digits):
+        return False
+    return int(digits, 8) == sum(block) - sum(block[148:156]) + 8 * ord(" ")

@@ -1,0 +1,26 @@
+"""Packages that make formats faster or possible, and that nothing needs (``requirements-formats.txt``)."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from runtime.errors import UsageError
+
+
+def find(name: str) -> ModuleType | None:
+    """The module, or None where its package is not installed."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def need(name: str, package: str, purpose: str) -> ModuleType:
+    """The module. Raises UsageError with the package to install."""
+    found = find(name)
+    if found is None:
+        raise UsageError(
+            f"{purpose} needs the package {package}: put it among the requirements of the job, or install it."
+        )
+    return found

@@ -1,0 +1,63 @@
+"""One chunk: a header and a payload that is, decompressed, a u32 length and the bytes of each record."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+
+from runtime.data.checksums import crc32
+from runtime.data.recordio.compression import Payload, compress, decompress
+from runtime.data.recordio.header import HEADER_BYTES, LENGTH_BYTES, NONE, Header, RecordIOError
+
+_LENGTH = struct.Struct("<I")
+
+
+def encode_chunk(records: Sequence[bytes], compressor: int = NONE) -> bytes:
+    """One whole chunk. The same records give the same bytes."""
+    pieces = [piece for record in records for piece in (_LENGTH.pack(len(record)), record)]
+    stored = compress(compressor, b"".join(pieces))
+    return Header(crc32(stored), compressor, len(stored), len(records)).pack() + stored
+
+
+def decode_chunk(data: bytes | memoryview) -> Iterator[bytes]:
+    """The records of one whole chunk; all of it is checked before the first is given."""
+    return map(bytes, views(data))
+
+
+def views(data: bytes | memoryview) -> list[memoryview]:
+    """The same, without a copy: the views keep the chunk in memory for as long as one of them lives."""
+    payload, records = unpack(data)
+    return split(memoryview(payload), records)
+
+
+def unpack(data: bytes | memoryview) -> tuple[Payload, int]:
+    """The payload of one whole chunk and how many records it announces. Raises RecordIOError."""
+    view = memoryview(data)
+    header = Header.unpack(view[:HEADER_BYTES])
+    stored = view[HEADER_BYTES:]
+    if header.size != len(stored):
+        raise RecordIOError(f"The chunk announces {header.size} bytes and has {len(stored)}.")
+    if crc32(stored) != header.crc:
+        raise RecordIOError("The chunk is damaged: its checksum does not fit. Restore the file from its source.")
+    return decompress(header.compressor, stored), header.records
+
+
+def split(payload: memoryview, count: int) -> list[memoryview]:
+    """The records of a payload. Raises RecordIOError if they are not ``count``, or do not end where it does."""
+    size = len(payload)
+    if count * LENGTH_BYTES > size:
+        raise RecordIOError(f"The chunk announces {count} records and has room for {size // LENGTH_BYTES}.")
+    unpack_length = _LENGTH.unpack_from
+    records: list[memoryview] = []
+    end = 0
+    try:
+        # A record that is too long leads beyond the payload: there is no next length, or the last end is not its end.
+        for _number in range(count):
+            begin = end + LENGTH_BYTES
+            end = begin + unpack_length(payload, end)[0]
+            records.append(payload[begin:end])
+    except struct.error:
+        raise RecordIOError("The chunk is damaged: a record is longer than what is left of the chunk.") from None
+    if end != size:
+        raise RecordIOError(f"The chunk is damaged: its {count} records end at {end} of its {size} bytes.")
+    return records

@@ -1,0 +1,145 @@
+"""``python -m runtime recordio ls|cat|verify|repair FILE``: look at RecordIO files by hand, and save what can be."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runtime.data.recordio.files import Source
+from runtime.data.recordio.header import COMPRESSORS, HEADER_BYTES, Header, RecordIOError
+from runtime.data.recordio.index import Damage, hop, survey
+from runtime.data.recordio.reader import Reader
+
+_NAMES = {number: name for name, number in COMPRESSORS.items()}
+
+
+def add(rooms: Any) -> None:
+    """Add this room to the command."""
+    room = rooms.add_parser("recordio", help="look at RecordIO files, check and repair them")
+    actions = room.add_subparsers(dest="action", required=True)
+    listing = actions.add_parser("ls", help="list the chunks, without reading them")
+    listing.add_argument("files", nargs="+", metavar="FILE")
+    listing.set_defaults(run=_on_each(_list))
+    cat = actions.add_parser("cat", help="write the records, one a line")
+    cat.add_argument("file", metavar="FILE")
+    cat.add_argument("--first", type=int, default=0, help="the number of the first record, from 0")
+    cat.add_argument("--count", type=int, default=-1, help="how many records; all by default")
+    cat.add_argument("--raw", action="store_true", help="write their bytes as they are, with nothing between them")
+    cat.set_defaults(run=_cat)
+    verify = actions.add_parser("verify", help="read every byte, and say where the file is damaged")
+    verify.add_argument("files", nargs="+", metavar="FILE")
+    verify.set_defaults(run=_on_each(_verify))
+    repair = actions.add_parser("repair", help="copy every whole chunk to a new file")
+    repair.add_argument("file", metavar="FILE")
+    repair.add_argument("target", metavar="NEW_FILE", type=Path)
+    repair.set_defaults(run=_repair)
+
+
+def _on_each(look: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
+    """0 if ``look`` finds all of the files well. What is wrong with one does not keep it from the next."""
+
+    def run(asked: argparse.Namespace) -> int:
+        return 0 if all([_tried(look, name) for name in asked.files]) else 1  # noqa: C419  every file has its turn
+
+    return run
+
+
+def _tried(look: Callable[[Source], bool], name: str) -> bool:
+    try:
+        with Source(name) as source:
+            return look(source)
+    except RecordIOError as error:
+        sys.stderr.write(f"{error}\n")
+    except OSError as error:
+        sys.stderr.write(f"{name} cannot be read: {error.strerror}.\n")
+    return False
+
+
+def _list(source: Source) -> bool:
+    chunks = records = 0
+    for span in hop(source):
+        header = Header.unpack(source.read(span.offset, HEADER_BYTES))
+        packing = _NAMES[header.compressor]
+        sys.stdout.write(
+            f"{source.name}  offset {span.offset}  {span.length} bytes  {span.records} records  {packing}\n"
+        )
+        chunks, records = chunks + 1, records + span.records
+    sys.stdout.write(f"{source.name}  {_counted(records, chunks)}\n")
+    return True
+
+
+def _verify(source: Source) -> bool:
+    chunks = records = damaged = 0
+    for found in survey(source):
+        if isinstance(found, Damage):
+            damaged += 1
+            sys.stdout.write(f"{source.name}  {_described(found)}\n")
+        else:
+            chunks, records = chunks + 1, records + found.records
+    advice = (
+        f"; damaged in {damaged} places, save the rest with: repair {source.name} NEW_FILE" if damaged else "; whole"
+    )
+    sys.stdout.write(f"{source.name}  {_counted(records, chunks)}{advice}\n")
+    return not damaged
+
+
+def _cat(asked: argparse.Namespace) -> int:
+    with Reader(asked.file) as reader:
+        for record in reader.range(asked.first, asked.count):
+            if asked.raw:
+                sys.stdout.buffer.write(record)
+            else:
+                sys.stdout.write(f"{_shown(record)}\n")
+        sys.stdout.flush()
+    return 0
+
+
+def _repair(asked: argparse.Namespace) -> int:
+    """0: the new file has all of the old one. 1: something was lost, and is named; the rest is in the new file."""
+    target: Path = asked.target
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    if target.exists():
+        raise RecordIOError(f"{target} exists already. Name a file that does not, so that nothing is overwritten.")
+    lost = chunks = records = 0
+    try:
+        with Source(asked.file) as source, draft.open("xb") as file:
+            for found in survey(source):
+                if isinstance(found, Damage):
+                    lost += found.end - found.offset
+                    sys.stdout.write(f"{source.name}  {_described(found)}\n")
+                else:
+                    file.write(_in_our_order(source.read(found.offset, found.length)))
+                    chunks, records = chunks + 1, records + found.records
+            file.flush()
+            os.fsync(file.fileno())
+        draft.rename(target)
+    finally:
+        draft.unlink(missing_ok=True)
+    sys.stdout.write(f"{target}  {_counted(records, chunks)}; {lost} bytes of {asked.file} were left out\n")
+    return 1 if lost else 0
+
+
+def _in_our_order(chunk: bytes) -> bytes:
+    """A chunk whose header has its fields in the order that everybody reads."""
+    return Header.unpack(chunk[:HEADER_BYTES]).pack() + chunk[HEADER_BYTES:]
+
+
+def _described(damage: Damage) -> str:
+    return f"offset {damage.offset}  {damage.end - damage.offset} bytes cannot be used: {damage.why}"
+
+
+def _counted(records: int, chunks: int) -> str:
+    return f"{records} records in {chunks} chunks"
+
+
+def _shown(record: bytes) -> str:
+    """Text as it is, other bytes and line ends escaped; what is no text at all as ``b'...'``."""
+    try:
+        text = record.decode()
+    except UnicodeDecodeError:
+        return repr(record)
+    return text if text.isprintable() else repr(record)

@@ -1,0 +1,65 @@
+"""What a chunk's payload may be packed with, by the number in its header."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+
+from runtime.data.recordio import snappy
+from runtime.data.recordio.header import COMPRESSORS, GZIP, NONE, SNAPPY, RecordIOError
+
+Stored = bytes | memoryview
+Payload = bytes | bytearray | memoryview
+
+# More than any writer makes; a damaged or hostile file must not fill the memory.
+MAX_PAYLOAD_BYTES = 512 << 20
+_GZIP_WINDOW = 31
+
+
+def compress(compressor: int, payload: bytes) -> bytes:
+    """The same payload gives the same bytes."""
+    return _COMPRESS[compressor](payload)
+
+
+def decompress(compressor: int, stored: Stored) -> Payload:
+    """The payload; of no compressor, ``stored`` itself. Raises RecordIOError for damaged data, for more than
+    MAX_PAYLOAD_BYTES, and for a compressor that there is none of."""
+    if compressor not in _DECOMPRESS:
+        raise unknown(compressor)
+    return _DECOMPRESS[compressor](stored)
+
+
+def unknown(compressor: int) -> RecordIOError:
+    known = ", ".join(f"{number} ({name})" for name, number in COMPRESSORS.items())
+    return RecordIOError(f"The chunk names compressor {compressor}; known are {known}.")
+
+
+def _gzip(payload: bytes) -> bytes:
+    # Not gzip.compress: no time of writing may enter, so that the same records give the same bytes.
+    packer = zlib.compressobj(9, zlib.DEFLATED, _GZIP_WINDOW)
+    return packer.compress(payload) + packer.flush()
+
+
+def _gunzip(stored: Stored) -> bytes:
+    unpacker = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        payload = unpacker.decompress(stored, MAX_PAYLOAD_BYTES)
+    except zlib.error as error:
+        raise RecordIOError(f"The chunk's gzip data is damaged ({error}).") from error
+    if unpacker.unconsumed_tail:
+        raise RecordIOError(f"The chunk unpacks to more than {MAX_PAYLOAD_BYTES} bytes; write smaller chunks.")
+    if not unpacker.eof or unpacker.unused_data:
+        raise RecordIOError("The chunk's gzip data does not end where the chunk does.")
+    return payload
+
+
+def _plain(payload: bytes) -> bytes:
+    return payload
+
+
+_COMPRESS: Mapping[int, Callable[[bytes], bytes]] = {NONE: _plain, SNAPPY: snappy.compress, GZIP: _gzip}
+_DECOMPRESS: Mapping[int, Callable[[Stored], Payload]] = {
+    NONE: lambda stored: stored,
+    SNAPPY: lambda stored: snappy.decompress(stored, MAX_PAYLOAD_BYTES),
+    GZIP: _gunzip,
+}

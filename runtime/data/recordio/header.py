@@ -1,0 +1,59 @@
+"""The 20 bytes before each chunk: five little-endian u32.
+
+The Go implementation of 2017 writes magic, CRC-32 of the payload as stored, compressor, bytes of the payload as stored,
+number of records. The later C++ one (Fluid) has the same magic and writes magic, number of records, CRC-32, compressor,
+bytes. No field says which it is, but only one of the two makes sense: a compressor is 0, 1 or 2, and where one order
+has it, the other has a checksum. We read both and write the first.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from runtime.data.errors import FormatError
+
+MAGIC = 0x01020304
+MAGIC_BYTES = struct.pack("<I", MAGIC)
+NONE, SNAPPY, GZIP = 0, 1, 2
+COMPRESSORS: Mapping[str, int] = {"none": NONE, "snappy": SNAPPY, "gzip": GZIP}
+HEADER_BYTES = 20
+LENGTH_BYTES = 4
+
+_WORDS = struct.Struct("<5I")
+
+
+class RecordIOError(FormatError):
+    """The bytes are no RecordIO, are damaged, or use something that this reader does not have."""
+
+
+class Header(NamedTuple):
+    """What stands before a payload of ``size`` bytes as stored."""
+
+    crc: int
+    compressor: int
+    size: int
+    records: int
+
+    def pack(self) -> bytes:
+        return _WORDS.pack(MAGIC, *self)
+
+    @classmethod
+    def unpack(cls, data: bytes | memoryview) -> Header:
+        """Read a header in either order of its fields. What no order makes sense of is taken as the first."""
+        if len(data) != HEADER_BYTES:
+            raise RecordIOError(f"A chunk is at least {HEADER_BYTES} bytes long, this one has {len(data)}.")
+        magic, *words = _WORDS.unpack(data)
+        if magic != MAGIC:
+            raise RecordIOError(f"No chunk begins here: found {magic:08x} where {MAGIC:08x} is due.")
+        ours, other = cls(*words), cls(words[1], words[2], words[3], words[0])
+        return other if not ours.makes_sense and other.makes_sense else ours
+
+    @property
+    def makes_sense(self) -> bool:
+        """Whether this can be the header of a chunk that somebody wrote."""
+        if self.compressor not in COMPRESSORS.values():
+            return False
+        # Compressed, even empty records cost something; but how little is the compressor's business.
+        return self.compressor != NONE or self.records * LENGTH_BYTES <= self.size

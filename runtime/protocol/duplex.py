@@ -1,0 +1,130 @@
+"""Several requests at once, each on a connection of its own: what is asked leaves while answers come in.
+
+Both directions of every connection move as they can, so that no peer waits for numbers that another one holds up, and
+a peer may answer before it has heard all.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from runtime.errors import RegattaError
+from runtime.protocol.connection import (
+    LOOK_SECONDS,
+    Allocate,
+    Arrived,
+    Began,
+    Closed,
+    Connection,
+    Message,
+    Reading,
+    parcels,
+    views_of,
+)
+from runtime.protocol.frames import Buffer
+
+# Tells whether a message is the reply; others may come before it. Raises where it is a refusal or makes no sense.
+IsReply = Callable[[Message], bool]
+
+
+class Talk:
+    """One request and what comes back. ``patience``: seconds without a byte in either direction."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        message: Message,
+        is_reply: IsReply,
+        patience: float,
+        allocate: Allocate,
+        began: Began = lambda head, body: None,
+        arrived: Arrived = lambda header: None,
+    ) -> None:
+        self.connection = connection
+        self._is_reply = is_reply
+        self._patience = patience
+        self._parcels: Iterator[list[Buffer]] = parcels(message)
+        self._sending = views_of(next(self._parcels))
+        self.sent = False
+        self._begin: Callable[[], Reading] = lambda: connection.reading(allocate, began, arrived)
+        self._reading = self._begin()
+        self._memory = next(self._reading)
+        self._begun = self._moved = time.monotonic()
+        self._reply: Message | None = None
+        self._error: RegattaError | None = None
+
+    @property
+    def over(self) -> bool:
+        return self._reply is not None or self._error is not None
+
+    @property
+    def seconds(self) -> float:
+        """From its beginning to the last byte."""
+        return self._moved - self._begun
+
+    def has_brought(self, reply: Message) -> bool:
+        """Whether this is the reply that came of it."""
+        return reply is self._reply
+
+    def result(self) -> Message:
+        """The reply. Raises what came in its place: Closed, DeadlinePassed, WireError, Refused, Leaving."""
+        if self._reply is not None:
+            return self._reply
+        raise self._error or Closed("The conversation has not come to its end.")
+
+    def advance(self, events: int) -> None:
+        """Go on in the directions that ``poll`` has named; no ``events``: nothing moves."""
+        try:
+            if not events:
+                self.connection.look(self._moved + self._patience)
+                return
+            self._moved = time.monotonic()
+            if events & ~select.POLLOUT:
+                self._receive()
+            if events & select.POLLOUT and not self.sent:
+                self._send()
+        except RegattaError as error:
+            self._error = error
+
+    def _send(self) -> None:
+        self._sending = self.connection.send_some(self._sending)
+        while not self._sending and not self.sent:
+            parts = next(self._parcels, None)
+            self.sent = parts is None
+            self._sending = views_of(parts or ())
+
+    def _receive(self) -> None:
+        got = self.connection.fill_some(self._memory)
+        self._memory = self._memory[got:]
+        while not self._memory.nbytes and self._reply is None:
+            try:
+                self._memory = next(self._reading)
+            except StopIteration as end:
+                self._take(end.value)
+
+    def _take(self, message: Message) -> None:
+        if self._is_reply(message):
+            self._reply = message
+        else:
+            self._reading = self._begin()
+            self._memory = next(self._reading)
+
+
+def converse(talks: Sequence[Talk]) -> None:
+    """Go on until each talk has its reply or has failed, which ``result`` tells then."""
+    poll = select.poll()
+    going = {talk.connection.fileno(): talk for talk in talks}
+    for number in going:
+        poll.register(number, select.POLLIN | select.POLLOUT)
+    while going:
+        ready = dict(poll.poll(LOOK_SECONDS * 1000))
+        for number, talk in list(going.items()):
+            sending = not talk.sent
+            talk.advance(ready.get(number, 0))
+            if talk.over:
+                poll.unregister(number)
+                del going[number]
+            elif sending and talk.sent:
+                poll.modify(number, select.POLLIN)

@@ -1,0 +1,135 @@
+"""Small files of every format, and the records that are in them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tarfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runtime.data import records, values
+from runtime.data.formats import table, tfrecord
+from runtime.data.formats.span import CHUNK_BYTES, Span
+from runtime.data.recordio import Writer
+
+
+def chunks(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) -> list[Span]:
+    format_ = table.named(name) if name else table.detect(path)
+    return list(format_.index(path, chunk_bytes))
+
+
+def read(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) -> list[Any]:
+    """All records, chunk by chunk; each chunk has as many as its index says."""
+    format_ = table.named(name) if name else table.detect(path)
+    found = []
+    for span in format_.index(path, chunk_bytes):
+        of_chunk = list(format_.read(path, span))
+        assert len(of_chunk) == span.records
+        found += of_chunk
+    return found
+
+
+def recordio(path: Path, rows: list[bytes]) -> None:
+    with path.open("wb") as file, Writer(file, max_chunk_bytes=64) as writer:
+        for row in rows:
+            writer.write(row)
+
+
+def tar(path: Path, samples: list[Mapping[str, Any]], format_: int = tarfile.PAX_FORMAT) -> None:
+    with tarfile.open(path, "w", format=format_) as archive:
+        for sample in samples:
+            for extension, content in sample.items():
+                if extension != "__key__":
+                    info = tarfile.TarInfo(f"{sample['__key__']}.{extension}")
+                    info.size = len(content)
+                    archive.addfile(info, io.BytesIO(content))
+
+
+def of_tensorflow(path: Path, rows: list[bytes]) -> None:
+    with path.open("wb") as file:
+        for row in rows:
+            tfrecord.write(file, row)
+
+
+def json_lines(path: Path, rows: list[Any]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def comma_separated(path: Path, rows: list[Mapping[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["a"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def listed(path: Path, rows: list[tuple[bytes, Any]]) -> None:
+    lines = []
+    for number, (content, label) in enumerate(rows):
+        (path.parent / f"{number}.png").write_bytes(content)
+        lines.append(f"{number}.png\t{label}\n")
+    path.write_text("".join(lines))
+
+
+def parquet(path: Path, rows: list[Any]) -> None:
+    import pyarrow
+    from pyarrow import parquet as files
+
+    files.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
+
+
+SAMPLES = [
+    {"__key__": "train/数字 1", "png": b"\x89PNG" * 3, "cls": b"7"},
+    {"__key__": "train/b", "png": b"", "cls": b"1"},
+]
+ROWS = [{"a": "1", "b": 'x "y"\r\nz, w'}, {"a": "数字", "b": ""}, {"a": " ", "b": "\n"}]
+# By format: the ending of a name, records, and how they get into a file.
+FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
+    "recordio": (".recordio", [b"one", b"", b"three" * 30], recordio),
+    "values": (
+        ".recordio",
+        [1, ("x", [2.5, None]), {"数": b"\0\1"}],
+        lambda path, rows: recordio(path, list(map(values.encode, rows))),
+    ),
+    "features": (
+        ".features",
+        [([1.0, 2.0, 3.0] * 5, 3), ([4.0], 6)],
+        lambda path, rows: recordio(path, [records.encode(*row) for row in rows]),
+    ),
+    "webdataset": (".tar", SAMPLES, tar),
+    "tfrecord": (".tfrecord-00000-of-00002", [b"hello", b"", bytes(300)], of_tensorflow),
+    "jsonl": (".jsonl", [{"a": [1, "数字"]}, 2, "x\ny", None], json_lines),
+    "csv": (".csv", ROWS, comma_separated),
+    "text": (".txt", ["one", "", "数字 three"], lambda path, rows: path.write_text("\n".join([*rows, ""]))),
+    "npy": (".npy", [[1, 2, 3], [4, 5, 6]], lambda path, rows: np.save(path, np.array(rows))),
+    "npz": (
+        ".npz",
+        [{"x": [1.5, 2.5], "y": 1}, {"x": [3.5, 4.5], "y": 2}],
+        lambda path, rows: np.savez(
+            path, x=np.array([row["x"] for row in rows]), y=np.array([row["y"] for row in rows])
+        ),
+    ),
+    "list": (".list", [(b"one", 7), (b"", -1), (b"\xff", "cat")], listed),
+    "parquet": (".parquet", [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "数"}], parquet),
+}
+
+
+def make(name: str, folder: Path, rows: list[Any] | None = None) -> tuple[Path, list[Any]]:
+    suffix, own, write = FILES[name]
+    rows = own if rows is None else rows
+    path = folder / f"data{suffix}"
+    write(path, rows)
+    return path, rows
+
+
+def plain(record: Any) -> Any:
+    """A record with lists in place of arrays, so that it can be compared."""
+    if isinstance(record, dict):
+        return {key: plain(value) for key, value in record.items()}
+    if isinstance(record, tuple):
+        return tuple(map(plain, record))
+    return record.tolist() if hasattr(record, "tolist") and not isinstance(record, memoryview) else record

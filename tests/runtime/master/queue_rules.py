@@ -1,0 +1,83 @@
+"""What holds of the task queue whatever happens, for all who drive it, and a store for its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
+from runtime.master.messages import Task, Trainer
+from runtime.master.queue import TaskQueue
+from runtime.master.state import Key, Status
+
+
+class MemoryStore:
+    """As much of a coordination store as the ledger asks for, in a dict."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Versioned] = {}
+        self.revision = 0
+
+    def list(self, prefix: str) -> Listing:
+        found = tuple(entry for key, entry in sorted(self.entries.items()) if key.startswith(prefix))
+        return Listing(found, self.revision)
+
+    def txn(self, compares: Sequence[Compare], operations: Sequence[Put]) -> Committed | Conflict:
+        for compare in compares:
+            if not compare.holds(self.entries.get(compare.key)):
+                return Conflict(compare.key, self.entries.get(compare.key))
+        self.revision += 1
+        for put in operations:
+            self.entries[put.key] = Versioned(put.key, put.value, self.revision, self.revision)
+        return Committed(self.revision)
+
+
+class QueueRules:
+    """I3 to I5: told of what the queue gives and acknowledges, and shown the queue after every change."""
+
+    def __init__(self) -> None:
+        self._holders: dict[tuple[int, int, int], Trainer] = {}
+        self._epochs: dict[int, int] = {}
+        self._acknowledged: set[tuple[int, int]] = set()
+
+    def given(self, trainer: Trainer, task: Task) -> None:
+        """A trainer is given a task, or the same again for the same request."""
+        name = (task.pass_id, task.task_id, task.epoch)
+        if name in self._holders:
+            assert self._holders[name] == trainer, "I3: two have one dispatch"
+            return
+        assert task.epoch > self._epochs.get(task.task_id, 0), "I3: epochs of a task rise"
+        assert name[:2] not in self._acknowledged, "I5: what was finished is given again"
+        self._holders[name], self._epochs[task.task_id] = trainer, task.epoch
+
+    def acknowledged(self, key: Key) -> None:
+        """A finish was answered with OK."""
+        self._acknowledged.add((key.pass_id, key.task_id))
+
+    def check(self, queue: TaskQueue) -> None:
+        """What the queue says of itself."""
+        if queue.open:
+            _every_task_is_in_exactly_one_place(queue)
+            _pieces_and_tasks_cover_every_record_once(queue)
+            done = {(queue.pass_id, i) for i, entry in enumerate(queue.entries) if entry.status is Status.DONE}
+            assert {name for name in self._acknowledged if name[0] == queue.pass_id} == done, "I5: what is done"
+
+
+def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
+    """I4: a pass is over when nothing is todo or pending, and not before."""
+    queued = [*queue.free, *(task for hand in queue.hands.values() for task in hand)]
+    todo = [i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO]
+    pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
+    assert sorted(queued) == todo
+    assert queue.pending == pending
+    assert todo or pending, "the pass should have ended"
+    assert all(set(queue.entries[i].holders) <= set(queue.live) for i in pending)
+    assert all(entry.rival is None for entry in queue.entries if entry.status is not Status.PENDING)
+    assert not (queue.plan.sync and any(entry.rival for entry in queue.entries))
+
+
+def _pieces_and_tasks_cover_every_record_once(queue: TaskQueue) -> None:
+    whole = [i for i, entry in enumerate(queue.entries) if entry.status is not Status.SPLIT]
+    records = [(span.task_id, record) for i in whole for span in [queue.board.span(i)] for record in range(*span[1:])]
+    every = {(i, record) for i in range(len(queue.table.tasks)) for record in range(queue.table.records_of(i))}
+    assert len(records) == len(set(records))
+    assert every - set(records) <= set(queue.quarantine)
