@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client.api import Client
-from client.errors import Missing, NotFinished, Unreachable
+from regatta.api import Client
+from regatta.errors import Missing, NotFinished, Unreachable
 from tests.client.portal import SERVER, Answer, Clock, PaperPortal, job, lines, ok, problem
 
 JOB, LOGS, ARTIFACTS = "GET /api/v1/jobs/j1", "GET /api/v1/jobs/j1/logs", "GET /api/v1/jobs/j1/artifacts"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from client.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
-from client.http import LONGEST_WAIT, TRIES, Http
+from regatta.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
+from regatta.http import LONGEST_WAIT, TRIES, Http
 from tests.client.portal import SERVER, Answer, Clock, PaperPortal, ok, problem
 
 

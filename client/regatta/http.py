@@ -10,12 +10,14 @@ from typing import Any
 
 import httpx
 
-from client.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
+from regatta import version
+from regatta.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
 
 TRIES = 6  # of one request, the first included
 BACKOFF_SECONDS = 0.25  # before the second try; doubles
 LONGEST_WAIT = 30.0  # whatever Retry-After says
 
+_BULK_SECONDS = 300.0  # for a request that carries megabytes over a slow line
 _RETRIED = frozenset({429, 500, 502, 503, 504})
 # The portal's own code decides first, then the status.
 _BY_CODE: Mapping[str, type[PortalError]] = {"quota_exceeded": QuotaExceeded}
@@ -35,7 +37,7 @@ class Http:
     ) -> None:
         self.server = server.rstrip("/")
         self._sleep = sleep
-        headers = {"Accept": "application/json", "User-Agent": "regatta-client"}
+        headers = {"Accept": "application/json", "User-Agent": f"regatta/{version.VERSION}"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         try:
@@ -50,15 +52,43 @@ class Http:
         """The body of the answer. A query that is None is left out."""
         return self._json("GET", path, params={key: value for key, value in query.items() if value is not None})
 
+    def pages(self, path: str, **query: Any) -> Iterator[Any]:
+        """The entries of a list, whose pages are fetched as they are needed."""
+        cursor: str | None = None
+        while True:
+            page = self.get(path, cursor=cursor, **query)
+            yield from page["results"]
+            cursor = page["next"]
+            if not cursor:
+                return
+
     def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
         """The body of the answer. Sent again only as often as that is safe: the portal takes every such call twice."""
         return self._json("POST", path, json=body, headers=headers, params=query)
 
+    def put(self, path: str, body: Any) -> Any:
+        return self._json("PUT", path, json=body)
+
+    def patch(self, path: str, body: Any) -> Any:
+        return self._json("PATCH", path, json=body)
+
+    def delete(self, path: str) -> None:
+        response = self._answered("DELETE", path)
+        if response.is_error:
+            raise error_of(response)
+
+    def put_bytes(self, path: str, content: bytes | memoryview, headers: Mapping[str, str]) -> Any:
+        """Send raw bytes. Safe to repeat, and repeated: the path names what they are."""
+        return self._json("PUT", path, content=bytes(content), headers=headers, timeout=_BULK_SECONDS)
+
     @contextmanager
-    def stream(self, path: str) -> Iterator[httpx.Response]:
-        """An answer whose body is read piece by piece."""
+    def stream(self, path: str, *, start: int = 0, **query: Any) -> Iterator[httpx.Response]:
+        """An answer whose body is read piece by piece; with ``start``, from that byte on (the status is then 206)."""
+        headers = {"Range": f"bytes={start}-"} if start else {}
+        asked = {key: value for key, value in query.items() if value is not None}
         try:
-            with self._client.stream("GET", path) as response:
+            with self._client.stream("GET", path, headers=headers, params=asked) as response:
+                version.check(response.headers)
                 if response.is_error:
                     response.read()
                     raise error_of(response)
@@ -68,6 +98,7 @@ class Http:
 
     def _json(self, method: str, path: str, **arguments: Any) -> Any:
         response = self._answered(method, path, **arguments)
+        version.check(response.headers)
         if response.is_error:
             raise error_of(response)
         try:

@@ -7,7 +7,10 @@ PortalError                 1
 ├── Unreachable             6  no answer, or one that is not the portal's
 │   └── ServerFailed        6  the portal answered that it could not, and went on saying so
 ├── Refused                 1  the portal understood and said no (validation, state, role)
+│   └── TooOld              6  this release and the portal's do not speak with each other
 ├── BadFile                 2  a file of the caller's that cannot be used
+├── NoSuchContext           2  a context of the configuration that was named and is not there
+├── NotInstalled            1  an optional package that is wanted for this
 └── NotFinished           101  the job was still going when the time was up
 """
 
@@ -65,12 +68,24 @@ class ServerFailed(Unreachable):
     pass
 
 
+class TooOld(Unreachable):
+    pass
+
+
 class Refused(PortalError):
     pass
 
 
 class BadFile(PortalError):
     exit_code = EXIT_USAGE
+
+
+class NoSuchContext(PortalError):
+    exit_code = EXIT_USAGE
+
+
+class NotInstalled(PortalError):
+    pass
 
 
 class NotFinished(PortalError):

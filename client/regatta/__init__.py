@@ -1,0 +1,35 @@
+"""A Regatta portal from outside: a Python client and the ``regatta`` command. Talks HTTP only.
+
+from regatta import Client
+
+with Client() as portal:                       # as `regatta login` has kept it, or Client(server, token)
+    job = portal.submit({"name": "digits", ...})
+    job.on("cost", lambda point: print(point.step, point.value))
+    for line in job.logs(follow=True):
+        print(line.replica, line.text)
+    job.wait().download("model.npz", "model.npz")
+"""
+
+from regatta.api import Client
+from regatta.errors import PortalError
+from regatta.job import Job
+from regatta.models import Artifact, DataSet, Line, Page, Point, Replica, Version
+from regatta.series import Series
+from regatta.version import VERSION as __version__
+from regatta.watch import Watch
+
+__all__ = [
+    "Artifact",
+    "Client",
+    "DataSet",
+    "Job",
+    "Line",
+    "Page",
+    "Point",
+    "PortalError",
+    "Replica",
+    "Series",
+    "Version",
+    "Watch",
+    "__version__",
+]

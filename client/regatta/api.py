@@ -1,0 +1,349 @@
+"""The portal's calls as methods."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import httpx
+
+from regatta import config
+from regatta.data import DataSets
+from regatta.errors import Missing, NotFinished, PortalError, Unreachable
+from regatta.http import Http
+from regatta.job import Job
+from regatta.models import Artifact, Line, Page, Point, PointPage, Version
+from regatta.series import Series
+from regatta.transfer import SILENT, Fetcher, Progress, Sender
+
+POLL_SECONDS = 0.5
+PAGE = 1000
+
+AnyPage = TypeVar("AnyPage", Page, PointPage)
+
+
+class Client:
+    """A signed-in view of one portal. Without ``server`` and ``token`` it is that of the environment or of the user's
+    file, as `regatta login` wrote it (``regatta.config``). May be used by several threads at once.
+
+    ``clock`` and ``sleep`` are monotonic seconds and what waits; tests pass their own.
+    """
+
+    def __init__(
+        self,
+        server: str = "",
+        token: str = "",
+        *,
+        namespace: str = "",
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not server:
+            kept = config.in_use()
+            server, token, namespace = kept.server, token or kept.token, namespace or kept.namespace
+        self.server = server.rstrip("/")
+        self._http = Http(server, token, transport=transport, sleep=sleep)
+        self._namespace = namespace
+        self.data = DataSets(self._http)
+        self._sleep = sleep
+        self._clock = clock
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._http.close()
+
+    def pause(self, seconds: float) -> None:
+        """Let time pass: between two looks at something that goes on."""
+        self._sleep(seconds)
+
+    # --- who ---------------------------------------------------------------------------------------------------------
+    def token(self, username: str, password: str, name: str, *, code: str | None = None) -> str:
+        """A new token of that account. ``code`` is that of its second factor. Raises NotSignedIn."""
+        body = {"username": username, "password": password, "name": name, **({"code": code} if code else {})}
+        return str(self._http.post("/api/v1/auth/token", body)["token"])
+
+    def me(self) -> dict[str, Any]:
+        """``{"username", "is_admin", "namespaces": [{"name", "role"}]}``."""
+        return dict(self._http.get("/api/v1/me"))
+
+    def own_namespace(self) -> str:
+        """The namespace that is meant when none is named: the client's, the one called like the account, the first."""
+        if self._namespace:
+            return self._namespace
+        me = self.me()
+        names = [str(namespace["name"]) for namespace in me["namespaces"]]
+        if not names:
+            raise Missing("You are in no namespace. Ask an admin of the portal to add you to one.")
+        return me["username"] if me["username"] in names else names[0]
+
+    def namespaces(self) -> Iterator[dict[str, Any]]:
+        """The namespaces that the account may see."""
+        yield from self._http.pages("/api/v1/namespaces")
+
+    # --- tokens ------------------------------------------------------------------------------------------------------
+    def exchange(self, code: str, verifier: str) -> str:
+        """The token that a person has just granted in the browser. Raises Refused where the code is used or too old."""
+        return str(self._http.post("/api/v1/auth/exchange", {"code": code, "verifier": verifier})["token"])
+
+    def revoke_own_token(self) -> None:
+        """Make the token that this client signs with worthless at once."""
+        self._http.delete("/api/v1/tokens/current")
+
+    def tokens(self) -> Iterator[dict[str, Any]]:
+        """One's own tokens, without their secrets."""
+        yield from self._http.pages("/api/v1/tokens")
+
+    def create_token(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
+        """A token of one's own; its secret is in ``token``, told this once."""
+        return dict(self._http.post("/api/v1/tokens", {"name": name, "scopes": list(scopes), "days": days}))
+
+    def revoke_token(self, token_id: str) -> None:
+        """Make one of one's own tokens worthless at once."""
+        self._http.delete(f"/api/v1/tokens/{_part(token_id)}")
+
+    def quota(self, namespace: str) -> dict[str, Any]:
+        """``{"limits", "reserved", "used", "headroom"}``, each by resource."""
+        return dict(self._http.get(f"/api/v1/namespaces/{_part(namespace)}/quota"))
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+    def submit(self, spec: Mapping[str, Any], *, namespace: str = "", key: str = "") -> Job:
+        """Submit a job. ``key`` makes the call safe to repeat: the same key gives the same job.
+
+        Raises QuotaExceeded where it can never fit, Refused (with ``fields``) where the specification is wrong.
+        """
+        path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
+        return self._job(self._http.post(path, spec, headers={"Idempotency-Key": key or str(uuid.uuid4())}))
+
+    def examples(self) -> list[dict[str, Any]]:
+        """The example jobs that the portal ships: ``{"name", "title", "spec"}``."""
+        return list(self._http.get("/api/v1/examples")["results"])
+
+    def example(self, name: str) -> dict[str, Any]:
+        """The specification of an example, by its name or its job's. Raises Missing with the names that there are."""
+        found = {key: each["spec"] for each in self.examples() for key in (each["spec"].get("name"), each["name"])}
+        if name not in found:
+            raise Missing(f"There is no example {name!r}. There are: {', '.join(sorted(filter(None, found)))}.")
+        return dict(found[name])
+
+    def job(self, job_id: str) -> Job:
+        return self._job(self._http.get(f"/api/v1/jobs/{_part(job_id)}"))
+
+    def _job(self, body: Mapping[str, Any]) -> Job:
+        return Job.from_json(body, self)
+
+    def jobs(
+        self, namespace: str = "", *, state: str | None = None, owner: str | None = None, query: str | None = None
+    ) -> Iterator[Job]:
+        """The jobs of a namespace, newest first; pages are fetched as they are needed."""
+        path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
+        yield from map(self._job, self._http.pages(path, state=state, owner=owner, q=query))
+
+    def cancel(self, job_id: str) -> Job:
+        """Ask for the end of a job. It has ended when its state says so."""
+        self._http.post(f"/api/v1/jobs/{_part(job_id)}/cancel")
+        return self.job(job_id)
+
+    def retry(self, job_id: str) -> Job:
+        """Let a job that has ended run again, as its next attempt."""
+        return self._job(self._http.post(f"/api/v1/jobs/{_part(job_id)}/retry"))
+
+    def scale(self, job_id: str, **replicas: int) -> Job:
+        """``scale(id, trainer=4)``: so many from now on, between the role's min and max."""
+        return self._job(self._http.post(f"/api/v1/jobs/{_part(job_id)}/scale", replicas))
+
+    def specification(self, job_id: str) -> dict[str, Any]:
+        """What the job was submitted with, its files included, to be changed and submitted as another job."""
+        return dict(self._http.post(f"/api/v1/jobs/{_part(job_id)}/clone")["spec"])
+
+    def preview(self, spec: Mapping[str, Any], *, namespace: str = "") -> dict[str, Any]:
+        """What would come of a submission: ``{"verdict", "reason", "numbers", "plan"}``. Nothing is submitted."""
+        path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
+        return dict(self._http.post(path, spec, dry_run="true"))
+
+    def page_of(self, job: Job) -> str:
+        """The address of the job's page, for a browser."""
+        return f"{self.server}/n/{_part(job.namespace)}/jobs/{_part(job.id)}"
+
+    def wait(self, job_id: str, timeout: float | None = None) -> Job:
+        """The job when it has ended. Raises NotFinished after ``timeout`` seconds."""
+        deadline = None if timeout is None else self._clock() + timeout
+        while not (job := self.job(job_id)).ended:
+            if deadline is not None and self._clock() >= deadline:
+                raise NotFinished(f"The job is still {job.state} after {timeout:g} s. {job.why}".strip())
+            self._sleep(POLL_SECONDS)
+        return job
+
+    # --- streams -----------------------------------------------------------------------------------------------------
+    def page(
+        self,
+        job_id: str,
+        after: int = 0,
+        *,
+        replica: str | None = None,
+        since: datetime | None = None,
+        limit: int = PAGE,
+    ) -> Page:
+        """Lines strictly after the cursor; -1 means the last ones."""
+        path = f"/api/v1/jobs/{_part(job_id)}/logs"
+        moment = since.isoformat() if since else None
+        return Page.from_json(self._http.get(path, after=after, limit=limit, replica=replica, since=moment))
+
+    def pages(
+        self, job_id: str, after: int = 0, *, replica: str | None = None, since: datetime | None = None
+    ) -> Iterator[Page]:
+        """The pages that are there now, at least one."""
+        while True:
+            page = self.page(job_id, after, replica=replica, since=since)
+            yield page
+            if not page.more or page.last <= after:
+                return
+            after = page.last
+
+    def logs(
+        self, job_id: str, after: int = 0, *, replica: str | None = None, since: datetime | None = None
+    ) -> Iterator[Line]:
+        """The lines that are there now."""
+        for page in self.pages(job_id, after, replica=replica, since=since):
+            yield from page.lines
+
+    def tail(self, job_id: str, count: int, *, replica: str | None = None) -> list[Line]:
+        """The last ``count`` lines that are there now."""
+        found: list[Line] = []
+        before: int | None = None
+        while len(found) < count:
+            path = f"/api/v1/jobs/{_part(job_id)}/logs"
+            limit = min(PAGE, count - len(found))
+            body = self._http.get(path, after=-1, before=before, limit=limit, replica=replica)
+            found = [*Page.from_json(body).lines, *found]
+            before = int(body["first"])
+            if not body["more"] or before <= 1:
+                break
+        return found
+
+    def last_line(self, job_id: str) -> int:
+        """The cursor after all lines that are there now."""
+        return self.page(job_id, -1, limit=1).last
+
+    def follow(
+        self,
+        job_id: str,
+        after: int = 0,
+        *,
+        replica: str | None = None,
+        since: datetime | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Line]:
+        """The lines as they come, until the job has ended and all are read, or it is ``enough``.
+
+        The cursor makes every line come once, whatever happens to the connection; what cannot be mended raises.
+        """
+        read = partial(self.pages, job_id, replica=replica, since=since)
+        for page in self._until_the_end(job_id, read, after, enough):
+            yield from page.lines
+
+    def points(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[Point]:
+        """Every value that is there now, as it was reported. ``keys``: names of metrics, separated by commas."""
+        for page in self._point_pages(job_id, after, keys=keys):
+            yield from page.points
+
+    def follow_points(
+        self,
+        job_id: str,
+        after: int = 0,
+        *,
+        keys: str | None = None,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Point]:
+        """The values as they are reported, each once, until the job has ended or it is ``enough``."""
+        for page in self._until_the_end(job_id, partial(self._point_pages, job_id, keys=keys), after, enough):
+            yield from page.points
+
+    def _point_pages(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[PointPage]:
+        while True:
+            body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/metrics/points", after=after, limit=PAGE, keys=keys)
+            page = PointPage.from_json(body)
+            yield page
+            if not page.more or page.last <= after:
+                return
+            after = page.last
+
+    def _until_the_end(
+        self, job_id: str, read: Callable[[int], Iterator[AnyPage]], after: int, enough: Callable[[], bool]
+    ) -> Iterator[AnyPage]:
+        """The pages of a stream as they come."""
+        while not enough():
+            # Asked for before the pages: what an ended job told is all there by the time it says so.
+            ended = self.job(job_id).ended
+            for page in read(after):
+                after = max(after, page.last)
+                yield page
+            if ended:
+                return
+            self._sleep(POLL_SECONDS)
+
+    def metrics(self, job_id: str, keys: str | None = None, *, buckets: int = 1000) -> dict[str, Series]:
+        """The metrics by name, reduced to at most ``buckets`` each."""
+        body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/metrics", keys=keys, buckets=buckets)
+        return {name: Series.from_json(series) for name, series in body["series"].items()}
+
+    def events(self, job_id: str) -> list[dict[str, Any]]:
+        """The job's timeline, oldest first."""
+        body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/events")
+        return list(body.get("events", body.get("results", ())))
+
+    # --- data sets ---------------------------------------------------------------------------------------------------
+    def upload(self, full_name: str, *sources: Path | str, fresh: bool = False, progress: Progress = SILENT) -> Version:
+        """Put files and folders into a new version of ``namespace/name`` and seal it; goes on with one that is open."""
+        sender = Sender(self.data, self._sleep, progress)
+        return sender.upload(full_name, [Path(source) for source in sources], fresh=fresh)
+
+    def fetch(
+        self, full_name: str, target: Path | str, *, version: int | None = None, progress: Progress = SILENT
+    ) -> list[Path]:
+        """Copy a version of a data set, the newest if none is named, to a folder; goes on where it was broken off."""
+        return Fetcher(self.data, self._http, self._sleep, progress).download(full_name, Path(target), version)
+
+    # --- artifacts ---------------------------------------------------------------------------------------------------
+    def artifacts(self, job_id: str) -> list[Artifact]:
+        body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/artifacts")
+        return [Artifact.from_json(artifact) for artifact in body["artifacts"]]
+
+    def download(self, job_id: str, name: str, target: Path) -> Artifact:
+        """Fetch an artifact to ``target``: whole and with the right hash, or not at all."""
+        found = next((artifact for artifact in self.artifacts(job_id) if artifact.name == name), None)
+        if found is None:
+            raise Missing(f"The job has left no artifact {name!r}.")
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            digest = self._fetch(f"/api/v1/jobs/{_part(job_id)}/artifacts/{quote(name)}", part)
+            if digest != found.sha256:
+                raise Unreachable(f"{name!r} arrived damaged. Try again.")
+            part.replace(target)
+        except OSError as error:
+            raise PortalError(f"{target} cannot be written: {error.strerror or error}.") from error
+        finally:
+            part.unlink(missing_ok=True)
+        return found
+
+    def _fetch(self, path: str, part: Path) -> str:
+        digest = hashlib.sha256()
+        with self._http.stream(path) as response, part.open("wb") as file:
+            for chunk in response.iter_bytes():
+                digest.update(chunk)
+                file.write(chunk)
+        return digest.hexdigest()
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

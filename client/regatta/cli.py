@@ -1,0 +1,54 @@
+"""The ``regatta`` command.
+
+Exit codes: 0 ok, 1 error, 2 usage, 3 sign-in, 4 not found, 5 quota, 6 network or server, 100 the job failed, 101 it has
+not finished, 103 it was cancelled, 130 interrupted. A log stream that is lost is never 0.
+"""
+
+from __future__ import annotations
+
+import click
+
+from regatta.commands import account, data, job, settings, stream
+from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
+from regatta.output import say
+from regatta.session import Outside, Session
+from regatta.version import VERSION
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog="Every command: regatta COMMAND --help")
+@click.option("--context", "asked", default="", help="A context of the configuration; the one in use if left out.")
+@click.version_option(VERSION, prog_name="regatta")
+@click.pass_context
+def regatta(context: click.Context, asked: str) -> None:
+    """Submit training jobs, watch them, and move data sets."""
+    context.obj = Session(context.obj or Outside(), asked)
+
+
+for command in (*account.COMMANDS, *job.COMMANDS, *stream.COMMANDS, *data.COMMANDS, *settings.COMMANDS):
+    regatta.add_command(command)
+
+
+def main(arguments: list[str] | None = None, outside: Outside | None = None) -> int:
+    """Run the command and return its exit code. Never a traceback for what the portal, the network or a file does."""
+    try:
+        regatta.main(arguments, prog_name="regatta", standalone_mode=False, obj=outside)
+    except PortalError as error:
+        _explain(error)
+        return error.exit_code
+    except click.exceptions.Abort:
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        say("Interrupted; a job that was submitted goes on.")
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else EXIT_OK
+    return EXIT_OK
+
+
+def _explain(error: PortalError) -> None:
+    say(f"regatta: {error.detail}")
+    for name, sentences in error.fields.items():
+        say(f"  {name}: {' '.join(sentences)}")

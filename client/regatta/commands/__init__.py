@@ -1,0 +1,1 @@
+"""The commands of ``regatta``, a file a subject."""

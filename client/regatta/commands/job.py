@@ -1,0 +1,296 @@
+"""Jobs: submit, list, look at, change, end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from regatta import jobfile, output, tree
+from regatta.api import Client
+from regatta.commands import stream
+from regatta.errors import QuotaExceeded
+from regatta.job import Job
+from regatta.output import Listing, say
+from regatta.session import Session, take
+
+namespace_option = click.option("-n", "--namespace", default="", help="Namespace; the one in use if left out.")
+
+
+class Pair(click.ParamType[tuple[str, str]]):
+    """``name=value``."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        name, equals, rest = value.partition("=")
+        if not (name and equals):
+            self.fail(f"{value!r} is not of the form name=value.", param, context)
+        return name, rest
+
+
+PAIR = Pair()
+
+# What stands in the place of the file's, by the key of the specification. A dot leads into a mapping.
+_OVERRIDES = (
+    click.option("--name", default=None, help="Name of the job."),
+    click.option("--framework", default=None, help="native, paddle, torch or command."),
+    click.option("--dataset", default=None, help="Data set, such as public/digits."),
+    click.option("--passes", type=click.IntRange(min=1), default=None, help="Passes through the data set."),
+    click.option("--mode", default=None, help="sync, async, m_of_n(2), ssp(3) or outer(100)."),
+    click.option("--trainers", type=click.IntRange(min=1), default=None, help="Number of trainers."),
+    click.option("--pservers", type=click.IntRange(min=1), default=None, help="Number of parameter servers."),
+    click.option("--priority", type=click.Choice(["low", "normal", "high"]), default=None),
+    click.option("--timeout", default=None, help="Longest time that it may run, such as 2h."),
+    click.option("--retries", type=click.IntRange(min=0), default=None, help="How often it is tried again by itself."),
+)
+_PLACES: Mapping[str, Sequence[str]] = {
+    "trainers": ("roles", "trainer", "replicas"),
+    "pservers": ("roles", "pserver", "replicas"),
+}
+
+
+def overrides(command: Any) -> Any:
+    for decorate in reversed(_OVERRIDES):
+        command = decorate(command)
+    return command
+
+
+def _changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The specification with what the flags say."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        *way, last = _PLACES.get(name, (name,))
+        room = spec
+        for step in way:
+            room = room.setdefault(step, {})
+        room[last] = value
+    return spec
+
+
+AFTER_DASHES = "regatta.after_dashes"
+
+
+class WithProgram(click.Command):
+    """A command that leaves what stands after the first ``--`` as it is: it belongs to the program."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        if "--" in arguments:
+            dashes = arguments.index("--")
+            context.meta[AFTER_DASHES] = tuple(arguments[dashes + 1 :])
+            arguments = arguments[:dashes]
+        return super().parse_args(context, arguments)
+
+    def collect_usage_pieces(self, context: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(context), "[-- PROGRAM ARGUMENTS...]"]
+
+
+@click.command(cls=WithProgram)
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.option("--example", default=None, metavar="NAME", help="Submit one of the portal's examples, such as digits.")
+@click.option("--code", multiple=True, type=click.Path(path_type=Path), help="File or folder of code; again for more.")
+@click.option("-r", "--requirement", "requirements", multiple=True, help="A package of pip's; again for more.")
+@click.option("-e", "--env", multiple=True, type=PAIR, help="A variable of the program's environment, NAME=VALUE.")
+@overrides
+@click.option("--dry-run", is_flag=True, help="Only tell what would come of it.")
+@click.option("-d", "--detach", is_flag=True, help="Do not follow the log; print the id alone.")
+@namespace_option
+@output.option
+@click.pass_context
+def submit(
+    context: click.Context,
+    /,
+    file: Path | None,
+    example: str | None,
+    code: tuple[Path, ...],
+    requirements: tuple[str, ...],
+    env: tuple[tuple[str, str], ...],
+    dry_run: bool,
+    detach: bool,
+    namespace: str,
+    form: str,
+    **given: Any,
+) -> None:
+    """Submit a job and follow its log; the exit code is its outcome.
+
+    The job is that of FILE (YAML), of --example, or of the flags. What stands after -- is the program that runs; the
+    files that it names are sent along.
+    """
+    session: Session = context.obj
+    with session.portal() as portal:
+        spec = _wanted(portal, file, context.meta.get(AFTER_DASHES, ()), example)
+        spec = _changed(spec, given)
+        jobfile.add(spec, code=code, requirements=requirements, env=dict(env))
+        if dry_run:
+            _tell_preview(portal.preview(spec, namespace=namespace), form)
+            return
+        job = portal.submit(spec, namespace=namespace)
+        _tell_submitted(portal, job, form, detach=detach)
+        if not detach:
+            stream.follow(portal, job.id)
+
+
+def _wanted(portal: Client, file: Path | None, program: Sequence[str], example: str | None) -> dict[str, Any]:
+    if (file is not None) + (example is not None) > 1 or not (file or example or program):
+        raise click.UsageError("Give a FILE, or --example NAME, or a program after --, such as: -- python train.py")
+    spec = jobfile.load(file) if file else portal.example(example) if example else {}
+    return jobfile.with_program(spec, program) if program else spec
+
+
+def _tell_preview(preview: Mapping[str, Any], form: str) -> None:
+    """What would come of it; a job that can never fit is an error."""
+    replicas = preview["plan"].get("replicas") or []
+    rows = [[str(value) for value in (preview["verdict"], len(replicas), preview["reason"])]]
+    output.show(form, Listing(("VERDICT", "REPLICAS", "REASON"), rows, preview, [preview["verdict"]]))
+    if preview["verdict"] == "refused":
+        raise QuotaExceeded(preview["reason"])
+
+
+def _tell_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> None:
+    if form == "table":
+        click.echo(job.id)
+    else:
+        output.show(form, output.one((), (), job.raw, job.id))
+    say(f"{job.name} is {job.state}. {job.why}".strip())
+    say(f"Page: {portal.page_of(job)}")
+    if detach:
+        say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nEnd it: regatta cancel {job.id}")
+
+
+@click.command()
+@namespace_option
+@click.option("--state", default=None, help="Only these states, such as RUNNING,QUEUED or ACTIVE or ENDED.")
+@click.option("--owner", default=None, help="Only jobs of this account.")
+@click.option("-q", "--query", default=None, help="Only jobs whose name holds this.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@output.option
+@take
+def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: str | None) -> None:
+    """List jobs, newest first."""
+    with session.portal() as portal:
+        found = [job for job, _ in zip(portal.jobs(namespace, **filters), range(limit), strict=False)]
+    rows = [(job.id, job.name, job.state, job.created or "", job.why) for job in found]
+    heads = ("ID", "NAME", "STATE", "CREATED", "WHY")
+    raw = [job.raw for job in found]
+    output.show(form, Listing(heads, rows, raw, [job.id for job in found], "There is no such job."))
+
+
+@click.command()
+@click.argument("job_id")
+@output.option
+@take
+def get(session: Session, job_id: str, form: str) -> None:
+    """Show one job and its replicas."""
+    with session.portal() as portal:
+        job = portal.job(job_id)
+    if form == "table":
+        click.echo(f"{job.name} ({job.id}) in {job.namespace}, attempt {job.attempt}: {job.state}")
+        if job.why:
+            click.echo(job.why)
+    rows = [(replica.name, replica.state, replica.why) for replica in job.replicas]
+    output.show(form, Listing(("REPLICA", "STATE", "WHY"), rows, job.raw, [job.id]))
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--timeout", type=click.FloatRange(min=0), default=None, help="Seconds to wait at most.")
+@take
+def wait(session: Session, job_id: str, timeout: float | None) -> None:
+    """Wait until a job ends; the exit code is its outcome."""
+    with session.portal() as portal:
+        stream.exit_with(portal.wait(job_id, timeout))
+
+
+@click.command()
+@click.argument("job_id")
+@take
+def cancel(session: Session, job_id: str) -> None:
+    """Ask for the end of a job."""
+    with session.portal() as portal:
+        _tell(portal.cancel(job_id))
+
+
+@click.command()
+@click.argument("job_id")
+@take
+def retry(session: Session, job_id: str) -> None:
+    """Let a job that has ended run again, as its next attempt."""
+    with session.portal() as portal:
+        _tell(portal.retry(job_id))
+
+
+@click.command()
+@click.argument("job_id")
+@click.argument("wishes", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
+@take
+def scale(session: Session, job_id: str, wishes: tuple[tuple[str, str], ...]) -> None:
+    """Have another number of replicas, such as trainer=4, while the job runs on."""
+    if odd := next((f"{role}={number}" for role, number in wishes if not number.isdigit()), None):
+        raise click.UsageError(f"{odd} names no number.")
+    with session.portal() as portal:
+        _tell(portal.scale(job_id, **{role: int(number) for role, number in wishes}))
+
+
+def _tell(job: Job) -> None:
+    say(f"{job.name} is {job.state}. {job.why}".strip())
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("--submit", "again", is_flag=True, help="Submit it, with what the flags say, instead of printing it.")
+@overrides
+@namespace_option
+@take
+def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given: Any) -> None:
+    """Print a job's file, its code included, to be changed and submitted; or submit it as another job at once."""
+    with session.portal() as portal:
+        spec = _changed(portal.specification(job_id), given)
+        if not again:
+            click.echo(output.to_yaml(spec), nl=False)
+            return
+        job = portal.submit(spec, namespace=namespace or portal.job(job_id).namespace)
+        _tell_submitted(portal, job, "table", detach=True)
+
+
+@click.command("open")
+@click.argument("job_id")
+@take
+def browse(session: Session, job_id: str) -> None:
+    """Open the job's page in the browser, and print its address."""
+    with session.portal() as portal:
+        page = portal.page_of(portal.job(job_id))
+    click.echo(page)
+    if not session.outside.browse(page):
+        say("No browser could be opened; the address is above.")
+
+
+@click.command()
+@click.argument("job_id")
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Fetch all of them.")
+@click.option("--to", type=click.Path(path_type=Path), default=Path(), help="Folder to put them in; it is made.")
+@output.option
+@take
+def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything: bool, to: Path, form: str) -> None:
+    """List what a job has left, or fetch the artifacts NAMES."""
+    with session.portal() as portal:
+        found = portal.artifacts(job_id)
+        if not names and not everything:
+            rows = [(file.name, output.size(file.size), file.sha256) for file in found]
+            raw = [vars(file) for file in found]
+            kept = [file.name for file in found]
+            output.show(form, Listing(("NAME", "SIZE", "SHA-256"), rows, raw, kept, "The job has left nothing yet."))
+            return
+        for name in [file.name for file in found] if everything else names:
+            place = tree.place_of(to, name)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            portal.download(job_id, name, place)
+            click.echo(place)
+
+
+COMMANDS = (submit, jobs, get, wait, cancel, retry, scale, clone, browse, artifacts)

@@ -1,0 +1,186 @@
+"""What a job tells: its log, its metrics, its timeline."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from regatta import output
+from regatta.api import Client
+from regatta.job import Job
+from regatta.models import Line, Point
+from regatta.output import Listing, say
+from regatta.series import Series
+from regatta.session import Session, take
+
+# Lines that are printed of a log that is not followed, unless others are asked for.
+TAIL = 1000
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SECONDS: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Moment(click.ParamType[datetime]):
+    """A length of time before now (10m, 2h), or a moment of ISO 8601."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        if span := _SPAN.fullmatch(value):
+            return datetime.now(UTC) - timedelta(seconds=float(span[1]) * _SECONDS[span[2]])
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a length of time (10m) nor a moment (2026-01-31T12:00:00Z).")
+        return moment if moment.tzinfo else moment.astimezone()
+
+
+@click.command()
+@click.argument("job_id")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Go on until the job ends; the exit code is its outcome.")
+@click.option("--since", type=Moment(), default=None, help="Lines of the last 10m, or since 2026-01-31T12:00:00Z.")
+@click.option("--tail", type=click.IntRange(min=0), default=None, help=f"The last so many lines; {TAIL} if left out.")
+@click.option("--after", type=click.IntRange(min=0), default=None, help="Lines after this number, all of them.")
+@click.option("--replica", default=None, help="Only this replica, for example trainer-0.")
+@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="json: one a line.")
+@take
+def logs(
+    session: Session,
+    job_id: str,
+    follows: bool,
+    since: datetime | None,
+    tail: int | None,
+    after: int | None,
+    replica: str | None,
+    timestamps: bool,
+    form: str,
+) -> None:
+    """Print a job's log. Ctrl-C leaves the job running."""
+    show = _as_json if form == "json" else _with_time if timestamps else _plain
+    with session.portal() as portal:
+        begin = _begin(portal, job_id, follows=follows, since=since, tail=tail, after=after, replica=replica)
+        if follows:
+            for line in portal.follow(job_id, begin, replica=replica, since=since):
+                show(line)
+            exit_with(portal.job(job_id))
+        for line in portal.logs(job_id, begin, replica=replica, since=since):
+            show(line)
+
+
+def _begin(
+    portal: Client,
+    job_id: str,
+    *,
+    follows: bool,
+    since: datetime | None,
+    tail: int | None,
+    after: int | None,
+    replica: str | None,
+) -> int:
+    """The cursor to read from. A log that is not followed begins near its end, as a person wants it, and says so."""
+    if after is not None or (tail is None and (follows or since is not None)):
+        return after or 0
+    wanted = TAIL if tail is None else tail
+    if wanted == 0:
+        return portal.last_line(job_id)
+    lines = portal.tail(job_id, wanted, replica=replica)
+    begin = lines[0].seq - 1 if lines else 0
+    if tail is None and len(lines) == wanted and begin:
+        say(f"The last {wanted} lines; all of them: regatta logs --after 0 {job_id}")
+    return begin
+
+
+def follow(portal: Client, job_id: str) -> None:
+    """Print the log to its end, then exit with the job's outcome."""
+    for line in portal.follow(job_id):
+        _plain(line)
+    exit_with(portal.job(job_id))
+
+
+def exit_with(job: Job) -> None:
+    say(f"{job.name} is {job.state}. {job.why}".strip())
+    sys.exit(job.exit_code)
+
+
+def _plain(line: Line) -> None:
+    click.echo(f"{line.replica:<10} {line.text}")
+
+
+def _with_time(line: Line) -> None:
+    moment = datetime.fromtimestamp(float(line.time), UTC).isoformat(timespec="milliseconds")
+    click.echo(f"{moment} {line.replica:<10} {line.text}")
+
+
+def _as_json(line: Line) -> None:
+    click.echo(json.dumps(vars(line), ensure_ascii=False))
+
+
+@click.command()
+@click.argument("job_id")
+@click.argument("keys", nargs=-1)
+@click.option("-f", "--follow", "follows", is_flag=True, help="Print each value as it comes, until the job ends.")
+@click.option("--csv", "as_csv", is_flag=True, help="Every value, as comma-separated lines.")
+@click.option("--buckets", type=click.IntRange(min=1), default=1000, show_default=True, help="Resolution of json.")
+@output.option
+@take
+def metrics(
+    session: Session, job_id: str, keys: tuple[str, ...], follows: bool, as_csv: bool, buckets: int, form: str
+) -> None:
+    """Show the metrics KEYS of a job, such as cost; all of them if none is named."""
+    wanted = ",".join(keys) or None
+    with session.portal() as portal:
+        if as_csv:
+            _print_csv(portal, job_id, wanted, follows=follows)
+        elif follows:
+            for point in portal.follow_points(job_id, keys=wanted):
+                click.echo(_point(point))
+        else:
+            _show_series(portal.metrics(job_id, wanted, buckets=buckets), form)
+            return
+        if follows:
+            exit_with(portal.job(job_id))
+
+
+def _print_csv(portal: Client, job_id: str, keys: str | None, *, follows: bool) -> None:
+    click.echo("seq,time,attempt,replica,step,key,value")
+    read = portal.follow_points if follows else portal.points
+    for point in read(job_id, keys=keys):
+        click.echo(",".join(map(str, vars(point).values())))
+
+
+def _point(point: Point) -> str:
+    return f"{point.replica:<10} step {output.number(point.step):<8} {point.key} {output.number(point.value)}"
+
+
+def _show_series(found: Mapping[str, Series], form: str) -> None:
+    rows = [(name, *map(output.number, _summary(series)), str(sum(series.count))) for name, series in found.items()]
+    raw = {name: vars(series) for name, series in found.items()}
+    heads = ("METRIC", "STEP", "LAST", "MIN", "MAX", "VALUES")
+    output.show(form, Listing(heads, rows, raw, list(found), "The job has reported no metric yet."))
+
+
+def _summary(series: Series) -> tuple[float, float, float, float]:
+    return series.x[-1], series.last[-1], min(series.min), max(series.max)
+
+
+@click.command()
+@click.argument("job_id")
+@output.option
+@take
+def events(session: Session, job_id: str, form: str) -> None:
+    """Show a job's timeline: its changes of state, and what happened to its replicas."""
+    with session.portal() as portal:
+        found = portal.events(job_id)
+    rows = [(str(event.get("time") or ""), str(event.get("replica") or ""), str(event["text"])) for event in found]
+    output.show(form, Listing(("TIME", "REPLICA", "WHAT"), rows, found, [row[0] for row in rows]))
+
+
+COMMANDS = (logs, metrics, events)

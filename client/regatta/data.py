@@ -1,0 +1,151 @@
+"""Data sets of the portal as methods: ``client.data``. Moving whole trees is in ``regatta.transfer``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from regatta.errors import PortalError
+from regatta.http import Http
+from regatta.models import DataSet, Version
+
+CHECKSUM = "X-Content-SHA256"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A file that is being taken in. ``parts`` are the numbers of those that the portal has; part ``k`` begins at byte
+    ``k * part_size``."""
+
+    id: str
+    path: str
+    size: int
+    part_size: int
+    parts: frozenset[int]
+    complete: bool
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Upload:
+        sizes = int(body["size"]), int(body["part_size"])
+        return cls(str(body["id"]), body["path"], *sizes, frozenset(body["parts"]), bool(body["complete"]))
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Parts that are still to be sent."""
+        return tuple(part for part in range(-(-self.size // self.part_size)) if part not in self.parts)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a sealed version. ``records`` is None where it was not counted."""
+
+    path: str
+    size: int
+    sha256: str
+    records: int | None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> StoredFile:
+        return cls(body["path"], int(body["size"]), body["sha256"], body.get("records"))
+
+
+class DataSets:
+    """The data sets that the account may see. A full name is ``namespace/name``."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    def all(self, query: str | None = None) -> Iterator[DataSet]:
+        """One's namespaces' own, those shared with them, and the public ones."""
+        yield from map(DataSet.from_json, self._http.pages("/api/v1/datasets", q=query))
+
+    def of(self, namespace: str, query: str | None = None) -> Iterator[DataSet]:
+        yield from map(DataSet.from_json, self._http.pages(f"/api/v1/namespaces/{quote(namespace)}/datasets", q=query))
+
+    def get(self, full_name: str) -> DataSet:
+        """Raises Missing."""
+        return DataSet.from_json(self._http.get(_path(full_name)))
+
+    def create(self, full_name: str, *, description: str = "") -> DataSet:
+        namespace, name = split(full_name)
+        body = {"name": name, "description": description}
+        return DataSet.from_json(self._http.post(f"/api/v1/namespaces/{quote(namespace)}/datasets", body))
+
+    def change(self, full_name: str, **changed: Any) -> DataSet:
+        """``description=`` and ``visibility=`` ("private" or "public")."""
+        return DataSet.from_json(self._http.patch(_path(full_name), changed))
+
+    def share(self, full_name: str, namespaces: Sequence[str]) -> DataSet:
+        """Let exactly these namespaces read it."""
+        return DataSet.from_json(self._http.put(f"{_path(full_name)}/shares", {"namespaces": list(namespaces)}))
+
+    def remove(self, full_name: str) -> None:
+        """It is gone after a time of grace, until which ``restore`` takes it back."""
+        self._http.delete(_path(full_name))
+
+    def restore(self, full_name: str) -> DataSet:
+        return DataSet.from_json(self._http.post(f"{_path(full_name)}/restore"))
+
+    def preview(self, full_name: str, version: int, *, limit: int = 20) -> dict[str, Any]:
+        """``{"format", "columns": [{"name", "type"}], "records", "pictures"}`` of the first records."""
+        return dict(self._http.get(f"{_path(full_name, version)}/preview", limit=limit))
+
+    # --- Versions ----------------------------------------------------------------------------------------------------
+    def version(self, full_name: str, number: int) -> Version:
+        return Version.from_json(self._http.get(_path(full_name, number)))
+
+    def open_version(self, full_name: str, expected_bytes: int) -> Version:
+        """A new version to be filled. Raises QuotaExceeded before a byte is sent."""
+        body = {"expected_bytes": expected_bytes}
+        return Version.from_json(self._http.post(f"{_path(full_name)}/versions", body))
+
+    def seal(self, full_name: str, number: int) -> Version:
+        """No file is added any more; the portal counts the records, and then everybody sees it."""
+        return Version.from_json(self._http.post(f"{_path(full_name, number)}/seal"))
+
+    def files(self, full_name: str, number: int) -> Iterator[StoredFile]:
+        yield from map(StoredFile.from_json, self._http.pages(f"{_path(full_name, number)}/files"))
+
+    # --- Files that are taken in -------------------------------------------------------------------------------------
+    def begin(self, full_name: str, number: int, path: str, size: int, sha256: str) -> Upload:
+        """Announce a file; what the portal has of it already need not be sent again.
+
+        Raises Refused, with the code ``exists`` and the other's ``id`` where another file has the name.
+        """
+        body = {"path": path, "size": size, "sha256": sha256}
+        return Upload.from_json(self._http.post(f"{_path(full_name, number)}/files", body))
+
+    def take_out(self, full_name: str, number: int, file_id: str) -> None:
+        """A file of a version that is not sealed goes."""
+        self._http.delete(f"{_path(full_name, number)}/files/{quote(file_id)}")
+
+    def send_part(self, full_name: str, number: int, file: Upload, part: int, content: bytes, sha256: str) -> None:
+        path = f"{_path(full_name, number)}/files/{quote(file.id)}/parts/{part}"
+        self._http.put_bytes(path, content, {CHECKSUM: sha256, "Content-Type": "application/octet-stream"})
+
+    def finish(self, full_name: str, number: int, file: Upload, sha256: str) -> Upload:
+        """All parts are there. Not ``complete`` yet where the portal is still reading a large file: ask again.
+
+        Raises Refused where parts are missing, or are not those of ``sha256``.
+        """
+        path = f"{_path(full_name, number)}/files/{quote(file.id)}/complete"
+        return Upload.from_json(self._http.post(path, {"sha256": sha256}))
+
+    def content_path(self, full_name: str, number: int, path: str) -> str:
+        return f"{_path(full_name, number)}/content/{quote(path)}"
+
+
+def split(full_name: str) -> tuple[str, str]:
+    """``namespace/name`` in two. Raises PortalError."""
+    namespace, slash, name = full_name.partition("/")
+    if not (namespace and slash and name) or "/" in name:
+        raise PortalError(f"A data set is named namespace/name, such as public/digits, and not {full_name!r}.")
+    return namespace, name
+
+
+def _path(full_name: str, version: int | None = None) -> str:
+    namespace, name = split(full_name)
+    whole = f"/api/v1/datasets/{quote(namespace, safe='')}/{quote(name, safe='')}"
+    return whole if version is None else f"{whole}/versions/{version}"

@@ -1,0 +1,155 @@
+"""What the portal tells, typed. Fields that a newer portal adds are passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One process of a job's present attempt."""
+
+    name: str
+    role: str
+    index: int
+    state: str
+    why: str
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Replica:
+        return cls(body["name"], body["role"], int(body["index"]), body["state"], body.get("why") or "")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of output. ``seq`` counts over the whole job: the cursor. ``stream`` is stdout, stderr or system."""
+
+    seq: int
+    time: str | float
+    replica: str
+    stream: str
+    text: str
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Line:
+        return cls(int(body["seq"]), body["time"], body["replica"], body["stream"], body["text"])
+
+
+@dataclass(frozen=True)
+class Page:
+    """Lines in order. Everything up to ``last`` was looked at: the cursor for the next page.
+
+    ``more`` tells whether the portal holds later ones already, even where a filter let no line of this page through.
+    """
+
+    lines: tuple[Line, ...]
+    last: int
+    more: bool
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Page:
+        return cls(tuple(Line.from_json(line) for line in body["lines"]), int(body["last"]), bool(body["more"]))
+
+
+@dataclass(frozen=True)
+class Point:
+    """One value of one metric as it was reported. ``seq`` counts over the whole job: the cursor."""
+
+    seq: int
+    time: float
+    attempt: int
+    replica: str
+    step: float
+    key: str
+    value: float
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Point:
+        numbers = int(body["seq"]), float(body["time"]), int(body["attempt"])
+        return cls(*numbers, body["replica"], float(body["step"]), body["key"], float(body["value"]))
+
+
+@dataclass(frozen=True)
+class PointPage:
+    """Points in order. Everything up to ``last`` was looked at; ``more`` tells whether the portal holds later ones."""
+
+    points: tuple[Point, ...]
+    last: int
+    more: bool
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> PointPage:
+        return cls(tuple(Point.from_json(point) for point in body["points"]), int(body["last"]), bool(body["more"]))
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file that a job left. ``size`` in bytes."""
+
+    name: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Artifact:
+        return cls(body["name"], int(body["size"]), body["sha256"])
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a data set: open while it is filled, then sealed for ever. ``size`` in bytes."""
+
+    number: int
+    state: str
+    why: str
+    files: int
+    size: int
+    records: int | None
+    created: str | None
+    sealed: str | None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Version:
+        counts = int(body.get("files") or 0), int(body.get("size") or 0), body.get("records")
+        return cls(
+            body["number"], body["state"], body.get("why") or "", *counts, body.get("created"), body.get("sealed")
+        )
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """A data set as it stood when it was asked for. ``latest`` is the newest sealed version, None without one."""
+
+    namespace: str
+    name: str
+    description: str
+    visibility: str
+    shared_with: tuple[str, ...]
+    format: str
+    size: int
+    records: int | None
+    latest: int | None
+    versions: tuple[Version, ...]
+    raw: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> DataSet:
+        return cls(
+            namespace=body["namespace"],
+            name=body["name"],
+            description=body.get("description") or "",
+            visibility=body.get("visibility") or "",
+            shared_with=tuple(body.get("shared_with") or ()),
+            format=body.get("format") or "",
+            size=int(body.get("size") or 0),
+            records=body.get("records"),
+            latest=body.get("latest"),
+            versions=tuple(Version.from_json(version) for version in body.get("versions") or ()),
+            raw=body,
+        )

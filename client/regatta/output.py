@@ -1,0 +1,111 @@
+"""What the command prints: a table for people, or JSON, YAML and bare names for programs.
+
+What a program may want goes to standard output, the rest to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+STYLES = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow", "RUNNING": "cyan"}
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+# A pipe gets whole columns; only a person's window has a width.
+WIDE = 240
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Things of one kind. ``raw`` is what the portal told of each, ``rows`` the same as cells, ``names`` what a command
+    takes for each."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    raw: Any
+    names: Sequence[str]
+    empty: str = ""  # what people are told where there is nothing
+
+
+def _table(listing: Listing) -> None:
+    if not listing.rows and listing.empty:
+        say(listing.empty)
+        return
+    table = Table(*listing.heads, box=None, pad_edge=False)
+    for row in listing.rows:
+        # Cells are shown as they are: what users wrote is no markup.
+        table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
+
+
+def _json(listing: Listing) -> None:
+    click.echo(json.dumps(listing.raw, indent=2, ensure_ascii=False))
+
+
+def _yaml(listing: Listing) -> None:
+    click.echo(to_yaml(listing.raw), nl=False)
+
+
+def _name(listing: Listing) -> None:
+    for name in listing.names:
+        click.echo(name)
+
+
+FORMATS: Mapping[str, Callable[[Listing], None]] = {"table": _table, "json": _json, "yaml": _yaml, "name": _name}
+option = click.option(
+    "-o", "--output", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="How to print."
+)
+
+
+def show(form: str, listing: Listing) -> None:
+    FORMATS[form](listing)
+
+
+def one(heads: Sequence[str], row: Sequence[str], raw: Any, name: str) -> Listing:
+    """A single thing."""
+    return Listing(heads, [row], raw, [name])
+
+
+def to_yaml(raw: Any) -> str:
+    """Texts of several lines stay readable: a job's code is one of them."""
+    return yaml.dump(raw, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=WIDE)
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in UNITS:
+        if count < 1024 or unit == UNITS[-1]:
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == UNITS[0] else f"{count:.1f} {unit}"
+
+
+def number(value: float) -> str:
+    return f"{value:g}"
+
+
+def joined(words: Iterable[object]) -> str:
+    return ", ".join(map(str, words))

@@ -1,0 +1,101 @@
+"""How far a transfer is: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
+
+from regatta.output import say, size
+
+LINE_SECONDS = 5.0
+
+
+class Shown(Protocol):
+    """Shows a transfer while it is entered."""
+
+    def __enter__(self) -> Shown: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+def shown() -> Shown:
+    """What fits to where standard error goes."""
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+class Bar:
+    """On a terminal. Each phase, hashing and sending, has a bar of its own."""
+
+    def __init__(self) -> None:
+        columns = (TextColumn("{task.description:<11}"), BarColumn(), DownloadColumn(binary_units=True))
+        rates = (TransferSpeedColumn(), TimeRemainingColumn())
+        self._bars = Bars(*columns, *rates, console=Console(stderr=True))
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Bar:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def begin(self, what: str, total: int) -> None:
+        self._task = self._bars.add_task(what, total=total)
+
+    def advance(self, count: int) -> None:
+        if self._task is not None:
+            self._bars.advance(self._task, count)
+
+
+class Lines:
+    """In a file or a pipe: at the beginning and the end of a phase, and every few seconds between."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._what, self._done, self._total = "", 0, 0
+        self._began = self._told = 0.0
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is left to be put right."""
+
+    def begin(self, what: str, total: int) -> None:
+        with self._lock:
+            self._what, self._done, self._total = what, 0, total
+            self._began = self._told = self._clock()
+            say(f"{what}: {size(total)}")
+
+    def advance(self, count: int) -> None:
+        with self._lock:
+            self._done += count
+            now = self._clock()
+            if count and (now - self._told >= LINE_SECONDS or self._done == self._total):
+                self._told = now
+                say(self._line(now))
+
+    def _line(self, now: float) -> str:
+        seconds = max(now - self._began, 1e-3)
+        rate = self._done / seconds
+        left = f", {(self._total - self._done) / rate:.0f} s left" if self._done < self._total and rate else ""
+        return f"{self._what}: {size(self._done)} of {size(self._total)}, {size(rate)}/s{left}"

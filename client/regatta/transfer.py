@@ -1,0 +1,239 @@
+"""Whole data sets, up and down: resumable, in parallel, checked by SHA-256 at each step, in constant memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from regatta import tree
+from regatta.data import DataSets, StoredFile, Upload
+from regatta.errors import BadFile, Missing, PortalError, Refused, Unreachable
+from regatta.http import BACKOFF_SECONDS, TRIES, Http
+from regatta.models import Version
+from regatta.tree import LocalFile
+
+STREAMS = 4  # requests that are under way at once
+LOOK_SECONDS = 0.5
+PARTIAL = 206  # the status of an answer that begins in the middle
+EXISTS = "exists"  # the code of an answer: there is another file of that name
+OPEN, SEALED, FAILED = "open", "sealed", "failed"
+
+
+class Progress(Protocol):
+    """Told how far a transfer is, in bytes. From several threads."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self, count: int) -> None: ...
+
+
+SILENT = Silent()
+
+
+@dataclass(frozen=True)
+class Sender:
+    """Puts files into a new version of a data set, or goes on with one that was left open."""
+
+    data: DataSets
+    pause: Callable[[float], None]
+    progress: Progress = SILENT
+    streams: int = STREAMS
+    # So many parts are in memory at once, of all files together.
+    _room: threading.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_room", threading.Semaphore(self.streams))
+
+    def upload(self, full_name: str, sources: Sequence[Path], *, fresh: bool = False) -> Version:
+        """Send files and seal the version. ``fresh`` begins a new version even where one is open.
+
+        What the portal has already, whole files by their digest and parts of those that were broken off, is not sent
+        again. Raises BadFile for what cannot be read or changes meanwhile, QuotaExceeded before anything is sent.
+        """
+        files = tree.files_of(sources)
+        total = sum(file.size for file in files)
+        digests = self._digests(files, total)
+        number = self._version(full_name, total, fresh)
+        self.progress.begin("Uploading", total)
+        pairs = zip(files, digests, strict=True)
+        _all_of(pairs, lambda pair: self._send(full_name, number, *pair), self.streams)
+        self.data.seal(full_name, number)
+        return self._sealed(full_name, number)
+
+    def _digests(self, files: Sequence[LocalFile], total: int) -> list[str]:
+        self.progress.begin("Hashing", total)
+        with ThreadPoolExecutor(self.streams) as pool:
+            return list(pool.map(lambda file: tree.sha256_of(file.file, self.progress.advance), files))
+
+    def _version(self, full_name: str, total: int, fresh: bool) -> int:
+        """The version to fill: one that was left open, else a new one of a data set that is made if need be."""
+        try:
+            found = self.data.get(full_name)
+        except Missing:
+            found = self.data.create(full_name)
+        left = [version.number for version in found.versions if version.state == OPEN]
+        return left[-1] if left and not fresh else self.data.open_version(full_name, total).number
+
+    def _send(self, full_name: str, number: int, file: LocalFile, digest: str) -> None:
+        upload = self._begin(full_name, number, file, digest)
+        missing = () if upload.complete else upload.missing
+        self.progress.advance(file.size - sum(_length(upload, part) for part in missing))
+        _all_of(missing, lambda part: self._send_part(full_name, number, file, upload, part), self.streams)
+        file.check_unchanged()
+        if not upload.complete:
+            self._finish(full_name, number, file, upload, digest)
+
+    def _begin(self, full_name: str, number: int, file: LocalFile, digest: str) -> Upload:
+        """Announce a file. One of that name that was sent before and is not the same goes first."""
+        try:
+            return self.data.begin(full_name, number, file.path, file.size, digest)
+        except Refused as refused:
+            if refused.code != EXISTS or "id" not in refused.body:
+                raise
+            self.data.take_out(full_name, number, str(refused.body["id"]))
+            return self.data.begin(full_name, number, file.path, file.size, digest)
+
+    def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int) -> None:
+        with self._room, file.file.open("rb") as stream:
+            stream.seek(part * upload.part_size)
+            content = stream.read(upload.part_size)
+            if len(content) != _length(upload, part):
+                file.check_unchanged()
+            self.data.send_part(full_name, number, upload, part, content, hashlib.sha256(content).hexdigest())
+        self.progress.advance(len(content))
+
+    def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
+        try:
+            while not self.data.finish(full_name, number, upload, digest).complete:
+                self.pause(LOOK_SECONDS)
+        except Refused as refused:
+            if refused.code != "checksum_mismatch":
+                raise
+            raise BadFile(f"{file.file} is not what it was when it was hashed. Run the upload again.") from refused
+
+    def _sealed(self, full_name: str, number: int) -> Version:
+        """The version when its records are counted. Raises Refused where they cannot be."""
+        while (version := self.data.version(full_name, number)).state not in (SEALED, FAILED):
+            self.pause(LOOK_SECONDS)
+        if version.state == FAILED:
+            raise Refused(f"Version {number} of {full_name} was uploaded, but cannot be used. {version.why}".strip())
+        return version
+
+
+def _length(upload: Upload, part: int) -> int:
+    return min(upload.part_size, upload.size - part * upload.part_size)
+
+
+@dataclass(frozen=True)
+class Fetcher:
+    """Copies a version of a data set to a folder. What is there already and right is not fetched again."""
+
+    data: DataSets
+    http: Http
+    pause: Callable[[float], None]
+    progress: Progress = SILENT
+    streams: int = STREAMS
+
+    def download(self, full_name: str, target: Path, number: int | None = None) -> list[Path]:
+        """The files below ``target``. Each is whole and with its digest, or not there (only a ``.part`` to go on
+        from). Raises Missing where no version is sealed."""
+        version = number or self.data.get(full_name).latest
+        if version is None:
+            raise Missing(f"{full_name} has no sealed version yet.")
+        files = list(self.data.files(full_name, version))
+        places = [tree.place_of(target, file.path) for file in files]
+        self.progress.begin("Downloading", sum(file.size for file in files))
+        pairs = list(zip(files, places, strict=True))
+        _all_of(pairs, lambda pair: self._fetch(full_name, version, *pair), self.streams)
+        return places
+
+    def _fetch(self, full_name: str, version: int, file: StoredFile, place: Path) -> None:
+        try:
+            if place.is_file() and place.stat().st_size == file.size and tree.sha256_of(place) == file.sha256:
+                self.progress.advance(file.size)
+                return
+            place.parent.mkdir(parents=True, exist_ok=True)
+            part = place.with_name(f"{place.name}.part")
+            self._complete(part, self.data.content_path(full_name, version, file.path), file)
+            part.replace(place)
+        except OSError as error:
+            raise BadFile(f"{place} cannot be written: {error.strerror or error}.") from error
+
+    def _complete(self, part: Path, path: str, file: StoredFile) -> None:
+        """Fill ``part`` from where it ends. It goes, and Unreachable is raised, where the whole has another digest."""
+        digest = hashlib.sha256()
+        have = min(part.stat().st_size, file.size) if part.is_file() else 0
+        with part.open("r+b" if have else "wb") as stream:
+            for piece in _pieces(stream.read, have):
+                digest.update(piece)
+            self.progress.advance(have)
+            for piece in self._rest(path, have, file):
+                stream.write(piece)
+                digest.update(piece)
+                self.progress.advance(len(piece))
+            os.fsync(stream.fileno())
+        if digest.hexdigest() != file.sha256:
+            part.unlink()
+            raise Unreachable(f"{file.path} arrived damaged. Run it again.")
+
+    def _rest(self, path: str, have: int, file: StoredFile) -> Iterator[bytes]:
+        """What is missing of a file, going on after each break as long as that brings something."""
+        idle = 0
+        while have < file.size:
+            before = have
+            try:
+                with self.http.stream(path, start=have) as response:
+                    if have and response.status_code != PARTIAL:
+                        raise Unreachable("The portal does not go on in the middle of a file. Remove the .part file.")
+                    for piece in response.iter_bytes():
+                        have += len(piece)
+                        yield piece
+            except Unreachable:
+                idle = 0 if have > before else idle + 1
+                if idle >= TRIES:
+                    raise
+                self.pause(BACKOFF_SECONDS * 2**idle)
+
+
+def _pieces(read: Callable[[int], bytes], count: int) -> Iterable[bytes]:
+    while count and (piece := read(min(count, tree.PIECE))):
+        count -= len(piece)
+        yield piece
+
+
+Item = object
+
+
+def _all_of(items: Iterable[Item], deed: Callable[..., None], streams: int) -> None:
+    """Do it with each, some at once. After the first failure nothing new is begun, and it is raised."""
+    enough = threading.Event()
+
+    def unless_enough(item: Item) -> None:
+        if not enough.is_set():
+            deed(item)
+
+    with ThreadPoolExecutor(streams) as pool:
+        waiting = {pool.submit(unless_enough, item) for item in items}
+        try:
+            done, _ = wait(waiting, return_when=FIRST_EXCEPTION)
+        finally:
+            enough.set()
+        failed = next((error for future in done if (error := future.exception())), None)
+    if isinstance(failed, OSError):
+        raise PortalError(f"A file could not be read: {failed}.") from failed
+    if failed is not None:
+        raise failed

@@ -1,0 +1,106 @@
+"""The files below a folder, as they will be called in a data set; and back, without leaving the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+
+from regatta.errors import BadFile
+
+PIECE = 1 << 20
+IGNORE_FILE = ".regattaignore"
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file to be sent: ``path`` is its name in the data set, ``state`` what tells whether it has changed since."""
+
+    file: Path
+    path: str
+    size: int
+    state: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, file: Path, path: str) -> LocalFile:
+        """Raises BadFile where it is none, or cannot be looked at."""
+        return cls(file, unicodedata.normalize("NFC", path), file.stat().st_size, _state(file))
+
+    def check_unchanged(self) -> None:
+        """Raises BadFile where the file is not what it was when it was listed."""
+        try:
+            same = _state(self.file) == self.state
+        except OSError as error:
+            raise BadFile(f"{self.file} is gone: {error.strerror}. Nothing was sealed; run the upload again.") from None
+        if not same:
+            raise BadFile(f"{self.file} changed while it was uploaded. Nothing was sealed; run the upload again.")
+
+
+def files_of(sources: Sequence[Path]) -> list[LocalFile]:
+    """The files of these files and folders, in order of their names. A folder's are called by their way below it.
+
+    Links are not followed: what a data set holds is what lies in the folder, without what is hidden there (a name that
+    begins with a dot). Patterns of ``.regattaignore`` in a folder
+    (one a line, as of ``PurePath.match``) leave files out. Raises BadFile: nothing there, or two of one name.
+    """
+    found = [each for source in sources for each in _below(source)]
+    if not found:
+        raise BadFile(f"There is no file in {', '.join(map(str, sources))}.")
+    found.sort(key=lambda each: each.path)
+    if double := next((one.path for one, other in pairwise(found) if one.path == other.path), None):
+        raise BadFile(f"Two files would both be called {double!r}. Upload their common folder instead.")
+    return found
+
+
+def _below(source: Path) -> Iterator[LocalFile]:
+    if source.is_symlink() or not source.exists():
+        raise BadFile(f"{source} is {'a link; name what it points to' if source.is_symlink() else 'not there'}.")
+    if source.is_file():
+        yield LocalFile.of(source, source.name)
+        return
+    patterns = _ignored(source)
+    for folder, folders, names in os.walk(source, followlinks=False):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(folder, name)
+            path = file.relative_to(source)
+            hidden = name.startswith(".") or any(path.match(pattern) for pattern in patterns)
+            if hidden or file.is_symlink() or not file.is_file():
+                continue
+            yield LocalFile.of(file, path.as_posix())
+
+
+def _ignored(folder: Path) -> Sequence[str]:
+    file = folder / IGNORE_FILE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    found = file.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def sha256_of(file: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
+    """The digest of a file, read a piece at a time. Raises BadFile."""
+    digest = hashlib.sha256()
+    try:
+        with file.open("rb") as stream:
+            while piece := stream.read(PIECE):
+                digest.update(piece)
+                on_bytes(len(piece))
+    except OSError as error:
+        raise BadFile(f"{file} cannot be read: {error.strerror}.") from None
+    return digest.hexdigest()
+
+
+def place_of(target: Path, path: str) -> Path:
+    """Where a file of a data set goes below ``target``. Raises BadFile for a name that would lead out of it."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or "\\" in path or "\0" in path or any(part in ("..", ".") for part in parts):
+        raise BadFile(f"The data set has a file called {path!r}, which would lead out of {target}; it is not fetched.")
+    return target.joinpath(*parts)

@@ -1,0 +1,33 @@
+"""This release, and whether the portal that answered still speaks with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from regatta.errors import TooOld
+
+VERSION = "0.1.0"
+# What the portal tells in the headers of its answers; a portal that tells nothing is taken as it is.
+THEIRS, OLDEST = "Regatta-Version", "Regatta-Oldest-Client"
+
+
+def check(headers: Mapping[str, str]) -> None:
+    """Raises TooOld where this release is older than the oldest that the portal understands, or newer by a whole
+    major number than the portal itself."""
+    oldest, theirs = headers.get(OLDEST, ""), headers.get(THEIRS, "")
+    if _numbers(VERSION) < _numbers(oldest):
+        raise TooOld(
+            f"This command is release {VERSION}, and the portal ({theirs}) needs {oldest} or newer. "
+            "Install it from the portal's own sources: pip install --upgrade ./client"
+        )
+    if theirs and _numbers(VERSION)[:1] > _numbers(theirs)[:1]:
+        raise TooOld(
+            f"This command is release {VERSION}, and the portal is {theirs}, which it no longer speaks with. "
+            f"Install the command of the portal's release: pip install ./client"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a release; none for what is no release."""
+    parts = version.split("+")[0].split(".")
+    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()

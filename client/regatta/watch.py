@@ -1,0 +1,47 @@
+"""A thread that hands over what comes until its source ends or somebody has had enough."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class Watch(Generic[Item]):
+    """Calls ``deed`` with each item of ``source``, which is given a way to ask whether it is enough. What either raises
+    ends the watch and is kept for ``wait``."""
+
+    def __init__(self, source: Callable[[Callable[[], bool]], Iterator[Item]], deed: Callable[[Item], object]) -> None:
+        self._source = source
+        self._deed = deed
+        self._error: BaseException | None = None
+        self._enough = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="regatta-watch", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def stop(self) -> None:
+        """No further item. Returns at once; safe to call twice, and from ``deed``."""
+        self._enough.set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when it has ended. Raises what it ended of, TimeoutError after ``timeout`` seconds."""
+        self._thread.join(timeout)
+        if self._thread.is_alive():
+            raise TimeoutError(f"The watch goes on after {timeout:g} s.")
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            for item in self._source(self._enough.is_set):
+                if self._enough.is_set():
+                    return
+                self._deed(item)
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the one who waits
+            self._error = error

@@ -1,0 +1,283 @@
+"""What the commands send and print."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from regatta import config
+from regatta.cli import main
+from regatta.config import Context, Settings
+from regatta.session import Outside
+from tests.client.portal import SERVER, Answer, PaperPortal, job, lines, ok, problem
+
+ME = {"username": "ada", "is_admin": False, "namespaces": [{"name": "ada", "role": "owner"}]}
+SUBMIT = "POST /api/v1/namespaces/ada/jobs"
+JOB, LOGS, EVENTS = "GET /api/v1/jobs/j1", "GET /api/v1/jobs/j1/logs", "GET /api/v1/jobs/j1/events"
+POINTS, METRICS = "GET /api/v1/jobs/j1/metrics/points", "GET /api/v1/jobs/j1/metrics"
+SERIES = {"cost": {"x": [0, 1], "min": [2.0, 0.5], "max": [4.0, "NaN"], "last": [3.0, 0.5], "count": [4, 4]}}
+
+
+@pytest.fixture(autouse=True)
+def signed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(config.SERVER, SERVER)
+    monkeypatch.setenv(config.TOKEN, "rgt_x")
+    monkeypatch.chdir(tmp_path)
+
+
+def regatta(arguments: str, answers: dict[str, list[Answer]] | None = None) -> tuple[int, PaperPortal]:
+    portal = PaperPortal({"GET /api/v1/me": [ok(ME)], **(answers or {})})
+    return main(arguments.split(), Outside(portal, sleep=lambda _seconds: None, browse=lambda _page: False)), portal
+
+
+def point(seq: int, value: float, key: str = "cost") -> dict[str, Any]:
+    return {"seq": seq, "time": 0.0, "attempt": 1, "replica": "trainer-0", "step": seq, "key": key, "value": value}
+
+
+# --- submit ----------------------------------------------------------------------------------------------------------
+def submitted(arguments: str) -> dict[str, Any]:
+    code, portal = regatta(f"submit -d {arguments}", {SUBMIT: [ok(job("QUEUED"), 201)]})
+    assert code == 0
+    [body] = portal.bodies()
+    return dict(body)
+
+
+def test_a_python_file_after_the_dashes_is_a_native_job(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    for program in ("train.py", "python train.py"):
+        wanted = submitted(f"--name digits --trainers 2 -- {program}")
+        assert wanted == {
+            "name": "digits",
+            "entrypoint": "train.py",
+            "files": {"train.py": "print()"},
+            "roles": {"trainer": {"replicas": 2}},
+        }
+
+
+def test_a_program_with_arguments_after_the_dashes_is_a_command(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    wanted = submitted("-- python train.py --name of-the-program -d")
+    assert (wanted["framework"], wanted["entrypoint"], list(wanted["files"])) == (
+        "command",
+        ["python", "train.py", "--name", "of-the-program", "-d"],
+        ["train.py"],
+    )
+
+
+def test_flags_stand_in_the_place_of_what_the_file_says(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    text = "name: a\nentrypoint: train.py\npasses: 1\nenv: {A: old}\nrequirements: [six]\n"
+    (tmp_path / "job.yaml").write_text(text)
+    wanted = submitted("job.yaml --passes 3 --dataset public/digits -e A=new -e B=c=d -r attrs --pservers 2")
+    assert (wanted["passes"], wanted["dataset"], wanted["env"]) == (3, "public/digits", {"A": "new", "B": "c=d"})
+    assert (wanted["requirements"], wanted["roles"]) == (["six", "attrs"], {"pserver": {"replicas": 2}})
+
+
+def test_a_folder_of_code_is_sent_by_its_paths(tmp_path: Path) -> None:
+    (tmp_path / "code" / "net").mkdir(parents=True)
+    (tmp_path / "code" / "net" / "model.py").write_text("M = 1")
+    (tmp_path / "train.py").write_text("print()")
+    assert set(submitted("--code code -- train.py")["files"]) == {"net/model.py", "train.py"}
+
+
+def test_submit_follows_the_log_and_ends_as_the_job_does(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    answers: dict[str, list[Answer]] = {SUBMIT: [ok(job(), 201)], JOB: [ok(job("FAILED"))], LOGS: [ok(lines(1))]}
+    code, _ = regatta("submit -- train.py", answers)
+    assert (code, capsys.readouterr().out) == (100, "j1\ntrainer-0  line 1\n")
+
+
+def test_a_dry_run_submits_nothing_and_tells_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    preview = {"verdict": "queued", "reason": "Needs 2 cpu.", "numbers": {}, "plan": {"replicas": [{}, {}]}}
+    code, portal = regatta("submit --dry-run -- train.py", {SUBMIT: [ok(preview)]})
+    assert (code, portal.asked[-1].url.params["dry_run"]) == (0, "true")
+    assert "Needs 2 cpu." in capsys.readouterr().out
+
+
+def test_a_dry_run_of_what_can_never_fit_is_5(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    preview = {"verdict": "refused", "reason": "It needs 99 cpu.", "numbers": {}, "plan": {}}
+    assert regatta("submit --dry-run -- train.py", {SUBMIT: [ok(preview)]})[0] == 5
+
+
+@pytest.mark.parametrize(
+    "arguments", ["submit", "submit a.yaml b.yaml", "submit a.yaml --example digits", "submit -e A -- x"]
+)
+def test_a_submit_that_says_too_little_or_too_much_is_2(arguments: str) -> None:
+    assert regatta(arguments)[0] == 2
+
+
+# --- Forms of output -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("form", "read"),
+    [("json", json.loads), ("yaml", yaml.safe_load), ("name", lambda text: [{"id": text.strip()}])],
+)
+def test_every_form_tells_which_jobs_there_are(form: str, read: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    regatta(f"jobs -o {form}", {"GET /api/v1/namespaces/ada/jobs": [ok({"results": [job()], "next": None})]})
+    assert [each["id"] for each in read(capsys.readouterr().out)] == ["j1"]
+
+
+def test_code_in_a_cloned_file_stays_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = {"name": "digits", "files": {"train.py": "import numpy\n\nprint(1)\n"}}
+    regatta("clone j1", {"POST /api/v1/jobs/j1/clone": [ok({"spec": spec})]})
+    text = capsys.readouterr().out
+    assert yaml.safe_load(text) == spec
+    assert "train.py: |" in text
+
+
+def test_a_clone_is_submitted_with_what_the_flags_say() -> None:
+    spec = {"name": "digits", "roles": {"trainer": {"replicas": 1, "cpu": 1}}}
+    answers: dict[str, list[Answer]] = {
+        "POST /api/v1/jobs/j1/clone": [ok({"spec": spec})],
+        JOB: [ok(job())],
+        SUBMIT: [ok(job(id="j2"), 201)],
+    }
+    code, portal = regatta("clone j1 --submit --trainers 4", answers)
+    assert (code, portal.bodies()) == (0, [{"name": "digits", "roles": {"trainer": {"replicas": 4, "cpu": 1}}}])
+
+
+# --- logs ------------------------------------------------------------------------------------------------------------
+def test_without_options_the_last_lines_are_printed_and_how_to_see_all(capsys: pytest.CaptureFixture[str]) -> None:
+    tail = {**lines(*range(5001, 6001)), "more": True}
+    code, portal = regatta("logs j1", {LOGS: [ok(tail), ok(lines(*range(5001, 6001)))]})
+    printed = capsys.readouterr()
+    assert (code, len(printed.out.splitlines())) == (0, 1000)
+    assert "regatta logs --after 0 j1" in printed.err
+    assert portal.asked[0].url.params["after"] == "-1"
+
+
+def test_tail_prints_as_many_lines_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    regatta("logs --tail 2 j1", {LOGS: [ok({**lines(8, 9), "more": True}), ok(lines(8, 9))]})
+    assert capsys.readouterr().out.splitlines() == ["trainer-0  line 8", "trainer-0  line 9"]
+
+
+def test_since_is_told_to_the_portal_as_a_moment() -> None:
+    _, portal = regatta("logs --since 2026-01-31T12:00:00+00:00 j1", {LOGS: [ok(lines(1))]})
+    assert portal.asked[0].url.params["since"] == "2026-01-31T12:00:00+00:00"
+
+
+def test_a_since_that_is_no_time_is_2() -> None:
+    assert regatta("logs --since yesterday j1")[0] == 2
+
+
+def test_lines_as_json_are_an_object_each(capsys: pytest.CaptureFixture[str]) -> None:
+    regatta("logs --after 0 -o json j1", {LOGS: [ok(lines(1, 2))]})
+    assert [json.loads(text)["seq"] for text in capsys.readouterr().out.splitlines()] == [1, 2]
+
+
+# --- metrics and events ----------------------------------------------------------------------------------------------
+def test_metrics_are_summed_up_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8})]})
+    assert "cost" in capsys.readouterr().out
+
+
+def test_every_value_comes_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    pages: list[Answer] = [
+        ok({"points": [point(1, 3.0)], "last": 1, "more": True}),
+        ok({"points": [point(2, 0.5)], "last": 2, "more": False}),
+    ]
+    regatta("metrics j1 cost --csv", {POINTS: pages})
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [float(row["value"]) for row in rows] == [3.0, 0.5]
+
+
+def test_values_are_followed_to_the_end_of_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    pages: list[Answer] = [
+        ok({"points": [point(1, 3.0)], "last": 1, "more": False}),
+        ok({"points": [point(2, 0.5)], "last": 2, "more": False}),
+    ]
+    code, _ = regatta("metrics -f j1", {POINTS: pages, JOB: [ok(job()), ok(job("SUCCEEDED"))]})
+    assert (code, [text.split()[-1] for text in capsys.readouterr().out.splitlines()]) == (0, ["3", "0.5"])
+
+
+def test_events_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    event = {"time": "2026-01-01T00:00:00Z", "kind": "replica", "replica": "trainer-0", "text": "trainer-0 joined."}
+    regatta("events j1", {EVENTS: [ok({"events": [event]})]})
+    assert "trainer-0 joined." in capsys.readouterr().out
+
+
+# --- The rest --------------------------------------------------------------------------------------------------------
+def test_scale_sends_each_role(capsys: pytest.CaptureFixture[str]) -> None:
+    _, portal = regatta("scale j1 trainer=4", {"POST /api/v1/jobs/j1/scale": [ok(job(), 202)]})
+    assert portal.bodies() == [{"trainer": 4}]
+
+
+@pytest.mark.parametrize("wish", ["trainer", "trainer=", "trainer=many"])
+def test_a_scale_that_names_no_number_is_2(wish: str) -> None:
+    assert regatta(f"scale j1 {wish}")[0] == 2
+
+
+def test_open_prints_the_page_where_no_browser_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regatta("open j1", {JOB: [ok(job())]})[0] == 0
+    assert capsys.readouterr().out.strip() == f"{SERVER}/n/ada/jobs/j1"
+
+
+def test_quota_shows_bytes_and_numbers_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    found = {"limits": {"cpu": 16, "memory": 2**34}, "used": {"cpu": 0.5, "memory": 0}, "reserved": {}, "headroom": {}}
+    regatta("quota", {"GET /api/v1/namespaces/ada/quota": [ok(found)]})
+    printed = capsys.readouterr().out
+    assert "16.0 GiB" in printed
+    assert "0.5" in printed
+
+
+def test_a_new_token_is_alone_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    made = {"id": "t1", "name": "ci", "token": "rgt_new"}
+    _, portal = regatta("token create ci --scope job:read --days 7", {"POST /api/v1/tokens": [ok(made, 201)]})
+    assert capsys.readouterr().out == "rgt_new\n"
+    assert portal.bodies() == [{"name": "ci", "scopes": ["job:read"], "days": 7}]
+
+
+def test_contexts_are_listed_used_and_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    config.save(Settings("home", {"home": Context("http://home"), "work": Context("http://work")}))
+    assert [regatta(f"config {deed}")[0] for deed in ("use work", "rm home", "use home")] == [0, 0, 2]
+    regatta("config ls -o json")
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["work"]
+
+
+def test_another_server_forgets_the_token_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    config.save(Settings("home", {"home": Context("http://home", "rgt_home")}))
+    regatta("config set server http://other")
+    assert config.load().contexts["home"] == Context("http://other")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert regatta(f"completion {shell}")[0] == 0
+    assert "_REGATTA_COMPLETE" in capsys.readouterr().out
+
+
+def test_artifacts_are_fetched_into_a_folder_and_never_out_of_it(tmp_path: Path) -> None:
+    listed = {"artifacts": [{"name": "../evil", "size": 1, "sha256": "x"}]}
+    code, _ = regatta("artifacts j1 --all --to out", {"GET /api/v1/jobs/j1/artifacts": [ok(listed)]})
+    assert (code, (tmp_path / "evil").exists()) == (2, False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (problem(429, "throttled", "Too many."), 6),
+        (problem(500, "", ""), 6),
+        (httpx.Response(200, content=b'{"results": ['), 6),
+        (httpx.Response(200, content=b""), 6),
+        (httpx.ReadError("nothing came"), 6),
+        (problem(403, "forbidden", "No."), 1),
+    ],
+    ids=["429", "500", "half a body", "nothing", "no answer", "403"],
+)
+@pytest.mark.parametrize("command", ["jobs -n ada", "get j1", "logs -f j1", "wait j1", "data ls", "token ls", "ns ls"])
+def test_no_answer_brings_a_command_down(
+    command: str, answer: Answer, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("regatta.http.TRIES", 2)
+    paths = ("namespaces/ada/jobs", "jobs/j1", "jobs/j1/logs", "datasets", "tokens", "namespaces")
+    assert regatta(command, {f"GET /api/v1/{path}": [answer] for path in paths})[0] == code
+    assert capsys.readouterr().err.startswith("regatta: ")

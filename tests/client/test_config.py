@@ -1,0 +1,72 @@
+"""Which portal is meant, as whom, and in which namespace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from regatta import config
+from regatta.config import Context, Settings
+from regatta.errors import BadFile, NoSuchContext
+
+HOME = Context("http://home", "rgt_home", "ada")
+WORK = Context("http://work", "rgt_work", "vision")
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    kept = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    config.save(Settings("home", {"home": HOME, "work": WORK}), kept)
+    return kept
+
+
+def test_what_was_kept_is_read_again(environ: dict[str, str]) -> None:
+    assert config.load(environ) == Settings("home", {"home": HOME, "work": WORK})
+
+
+def test_an_option_counts_before_the_environment_before_the_project_before_the_file(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    assert config.in_use("", environ, tmp_path) == HOME
+    (tmp_path / ".regatta.yaml").write_text("context: work\n")
+    assert config.in_use("", environ, tmp_path) == WORK
+    assert config.in_use("", {**environ, config.CONTEXT: "home"}, tmp_path) == HOME
+    assert config.in_use("work", {**environ, config.CONTEXT: "home"}, tmp_path) == WORK
+
+
+def test_the_file_of_a_project_is_found_from_a_folder_below(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".regatta.yaml").write_text("namespace: robots\n")
+    (tmp_path / "src" / "deep").mkdir(parents=True)
+    assert config.in_use("", environ, tmp_path / "src" / "deep").namespace == "robots"
+
+
+def test_a_project_names_no_server(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".regatta.yaml").write_text("server: http://evil\n")
+    with pytest.raises(BadFile, match="may say context and namespace only"):
+        config.in_use("", environ, tmp_path)
+
+
+def test_a_kept_token_goes_to_its_own_server_alone(environ: dict[str, str], tmp_path: Path) -> None:
+    assert config.in_use("", {**environ, config.SERVER: "http://elsewhere"}, tmp_path).token == ""
+    assert config.in_use("", {**environ, config.SERVER: "http://home/"}, tmp_path).token == "rgt_home"
+
+
+def test_a_context_that_is_not_there_is_told_with_those_that_are(environ: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(NoSuchContext, match="there are: home, work"):
+        config.in_use("wrok", environ, tmp_path)
+
+
+def test_without_a_file_it_is_the_portal_of_this_machine(tmp_path: Path) -> None:
+    assert config.in_use("", {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path) == Context("http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize("text", ["[", "- a list", "contexts: [home]", "contexts: {home: 1}"])
+def test_a_spoilt_file_is_told_with_what_to_do(environ: dict[str, str], tmp_path: Path, text: str) -> None:
+    config.path(environ).write_text(text)
+    with pytest.raises(BadFile, match="Sign in again with `regatta login`, or remove"):
+        config.load(environ)
+
+
+def test_no_token_shows_where_a_context_is_printed() -> None:
+    assert "rgt_home" not in repr(HOME)

@@ -1,0 +1,269 @@
+"""Whole data sets, up and down."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from pathlib import Path
+
+import httpx
+import pytest
+
+from regatta import Client, tree
+from regatta.errors import BadFile, Missing, PortalError, Unreachable
+from tests.client.data_portal import PART, DataPortal, at_random
+from tests.client.portal import SERVER, ok
+
+
+def client(portal: httpx.BaseTransport) -> Client:
+    return Client(SERVER, "rgt_x", transport=portal, sleep=lambda _seconds: None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of no parts, of less than one, of exactly some, of many; in folders; with names of other scripts."""
+    dice = random.Random(7)
+    for name, size in {"empty": 0, "a.bin": 10, "deep/b.bin": 3 * PART, "deep/数据.bin": 20 * PART + 1}.items():
+        file = tmp_path / "data" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(dice.randbytes(size))
+    return tmp_path / "data"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# --- Up --------------------------------------------------------------------------------------------------------------
+def test_a_folder_arrives_whole_and_is_sealed(folder: Path) -> None:
+    portal = DataPortal()
+    version = client(portal).upload("ada/mine", folder)
+    assert (version.state, portal.files) == ("sealed", contents(folder))
+
+
+def test_an_upload_that_is_killed_again_and_again_goes_on_where_it_was(folder: Path) -> None:
+    portal, api, kills = DataPortal(at_random(3, 0.7)), None, 0
+    while portal.state != "sealed" and kills < 200:
+        api = client(portal)
+        try:
+            api.upload("ada/mine", folder)
+        except PortalError:
+            kills += 1
+    assert (portal.files, portal.state) == (contents(folder), "sealed")
+    assert kills >= 5
+    # No part came twice but those whose answer was lost.
+    assert portal.sent == sum(map(len, contents(folder).values()))
+
+
+def test_what_the_portal_has_is_not_sent_again(folder: Path) -> None:
+    portal = DataPortal()
+    client(portal).upload("ada/mine", folder)
+    before, portal.state = portal.sent, "open"
+    client(portal).upload("ada/mine", folder)
+    assert portal.sent == before
+
+
+def test_progress_tells_hashing_and_sending_apart_and_comes_to_the_whole(folder: Path) -> None:
+    told: list[tuple[str, int]] = []
+    done: dict[str, int] = {}
+
+    class Told:
+        def begin(self, what: str, total: int) -> None:
+            told.append((what, total))
+
+        def advance(self, count: int) -> None:
+            done[told[-1][0]] = done.get(told[-1][0], 0) + count
+
+    client(DataPortal()).upload("ada/mine", folder, progress=Told())
+    total = sum(map(len, contents(folder).values()))
+    assert told == [("Hashing", total), ("Uploading", total)]
+    assert done == {"Hashing": total, "Uploading": total}
+
+
+class ReadsLargeFilesSlowly(DataPortal):
+    """Says of each file a few times that it is still being read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def _complete(self, request: httpx.Request, file: str) -> httpx.Response:
+        self.asked += 1
+        if self.asked % 3:
+            path = bytes.fromhex(file).decode()
+            return ok({**self._upload(path, 1), "complete": False}, 202)
+        return super()._complete(request, file)
+
+
+def test_a_file_that_the_portal_still_reads_is_asked_for_again(folder: Path) -> None:
+    portal = ReadsLargeFilesSlowly()
+    client(portal).upload("ada/mine", folder / "deep" / "b.bin")
+    assert (portal.state, set(portal.files)) == ("sealed", {"b.bin"})
+
+
+def test_a_file_that_was_sent_before_and_is_another_now_takes_its_place(folder: Path) -> None:
+    portal = DataPortal()
+    client(portal).upload("ada/mine", folder)
+    portal.state = "open"
+    (folder / "a.bin").write_bytes(b"another")
+    client(portal).upload("ada/mine", folder)
+    assert portal.files == contents(folder)
+
+
+def test_what_is_hidden_in_a_folder_is_left_out(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("x")
+    (folder / ".DS_Store").write_text("x")
+    portal = DataPortal()
+    client(portal).upload("ada/mine", folder)
+    assert not [path for path in portal.files if path.startswith(".")]
+
+
+class ChangesAFile(DataPortal):
+    """Somebody writes into a file while its parts are sent."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self._file = file
+
+    def _part(self, request: httpx.Request, file: str, part: str) -> httpx.Response:
+        self._file.write_bytes(b"other" * PART)
+        return super()._part(request, file, part)
+
+
+def test_a_file_that_changes_while_it_is_uploaded_is_named_and_nothing_is_sealed(folder: Path) -> None:
+    portal = ChangesAFile(folder / "deep" / "b.bin")
+    with pytest.raises(BadFile, match=r"b\.bin (changed while|is not what)"):
+        client(portal).upload("ada/mine", folder / "deep" / "b.bin")
+    assert portal.state == "open"
+
+
+def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    (folder / "link").symlink_to(secret)
+    (folder / "linked").symlink_to(tmp_path)
+    portal = DataPortal()
+    client(portal).upload("ada/mine", folder)
+    assert not {"link", "linked/secret"} & set(portal.files)
+    with pytest.raises(BadFile, match="is a link"):
+        client(portal).upload("ada/mine", folder / "link")
+
+
+def test_patterns_of_the_ignore_file_leave_files_out(folder: Path) -> None:
+    (folder / ".regattaignore").write_text("# not these\n*.bin\n")
+    portal = DataPortal()
+    client(portal).upload("ada/mine", folder)
+    assert set(portal.files) == {"empty"}
+
+
+def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for room in ("a", "b"):
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "same").write_text(room)
+    with pytest.raises(BadFile, match="both be called 'same'"):
+        client(DataPortal()).upload("ada/mine", tmp_path / "a", tmp_path / "b")
+
+
+def test_a_name_is_sent_in_one_form_of_unicode(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "cafe\u0301").write_text("x")
+    portal = DataPortal()
+    client(portal).upload("ada/mine", tmp_path / "data")
+    assert set(portal.files) == {"caf\u00e9"}
+
+
+@pytest.mark.parametrize("name", ["mine", "/mine", "ada/", "ada/mine/more"])
+def test_a_name_that_is_none_is_told(folder: Path, name: str) -> None:
+    with pytest.raises(PortalError, match="namespace/name"):
+        client(DataPortal()).upload(name, folder)
+
+
+def test_nothing_to_upload_is_told(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="There is no file in"):
+        client(DataPortal()).upload("ada/mine", tmp_path)
+
+
+# --- Down ------------------------------------------------------------------------------------------------------------
+def filled(folder: Path, portal: DataPortal | None = None) -> DataPortal:
+    portal = portal or DataPortal()
+    portal.files, portal.state = contents(folder), "sealed"
+    return portal
+
+
+def test_a_data_set_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+    client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
+
+
+def test_what_is_there_and_right_is_not_fetched_again(folder: Path, tmp_path: Path) -> None:
+    portal = filled(folder)
+    client(portal).fetch("ada/mine", tmp_path / "copy")
+    before = (tmp_path / "copy" / "a.bin").stat().st_ino
+    (tmp_path / "copy" / "empty").write_text("spoilt")
+    client(portal).fetch("ada/mine", tmp_path / "copy")
+    assert (tmp_path / "copy" / "a.bin").stat().st_ino == before
+    assert contents(tmp_path / "copy") == contents(folder)
+
+
+class HalfABody(DataPortal):
+    """Every answer with content ends in its middle."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        whole = super()._content(request, path)
+        size = len(whole.content)
+
+        def half() -> object:
+            yield whole.content[: -(-size // 2)]
+            if size > 1:
+                raise httpx.ReadError("cut")
+
+        return httpx.Response(whole.status_code, content=half())  # type: ignore[arg-type]
+
+
+def test_answers_that_end_in_the_middle_are_gone_on_with(folder: Path, tmp_path: Path) -> None:
+    client(filled(folder, HalfABody())).fetch("ada/mine", tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
+
+
+class NoBody(DataPortal):
+    """Content never comes."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        raise httpx.ReadError("cut")
+
+
+def test_content_that_never_comes_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable):
+        client(filled(folder, NoBody())).fetch("ada/mine", tmp_path / "copy")
+    assert "a.bin" not in contents(tmp_path / "copy")
+
+
+class Damages(DataPortal):
+    """Gives other bytes than it promised."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        content = self.files[path]
+        return httpx.Response(200, content=bytes(len(content)) if content else b"")
+
+
+def test_damaged_content_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="arrived damaged"):
+        client(filled(folder, Damages())).fetch("ada/mine", tmp_path / "copy")
+    assert not {"a.bin", "a.bin.part"} & set(contents(tmp_path / "copy"))
+
+
+@pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a/../../evil", "a\\b", "", "."])
+def test_a_file_whose_name_leads_out_of_the_folder_is_not_fetched(tmp_path: Path, path: str) -> None:
+    with pytest.raises(BadFile, match="would lead out"):
+        tree.place_of(tmp_path, path)
+
+
+def test_without_a_sealed_version_there_is_nothing_to_fetch(tmp_path: Path) -> None:
+    with pytest.raises(Missing, match="no sealed version"):
+        client(DataPortal()).fetch("ada/mine", tmp_path)
+
+
+def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"abc" * 10**6)
+    assert tree.sha256_of(tmp_path / "f") == hashlib.sha256(b"abc" * 10**6).hexdigest()
