@@ -2,9 +2,25 @@ from __future__ import annotations
 
 from django.urls import path
 
-from datasets import api
+from datasets import api, upload_api
+
+_DATASET = "datasets/<str:ns>/<str:name>"
+_VERSION = f"{_DATASET}/versions/<int:number>"
+_FILE = f"{_VERSION}/files/<int:file_id>"
 
 urlpatterns = [
     path("datasets", api.DatasetsView.as_view(), name="api-datasets"),
-    path("datasets/public/<str:name>", api.PublicDatasetView.as_view(), name="api-public-dataset"),
+    path("datasets/public/<str:name>", api.ShippedDatasetView.as_view(), name="api-shipped-dataset"),
+    path("namespaces/<str:ns>/datasets", api.NamespaceDatasetsView.as_view(), name="api-namespace-datasets"),
+    path(_DATASET, api.DatasetView.as_view(), name="api-dataset"),
+    path(f"{_DATASET}/restore", api.RestoreView.as_view(), name="api-dataset-restore"),
+    path(f"{_DATASET}/shares", api.SharesView.as_view(), name="api-dataset-shares"),
+    path(f"{_DATASET}/versions", api.VersionsView.as_view(), name="api-dataset-versions"),
+    path(_VERSION, api.VersionView.as_view(), name="api-dataset-version"),
+    path(f"{_VERSION}/seal", api.SealView.as_view(), name="api-dataset-seal"),
+    path(f"{_VERSION}/files", upload_api.FilesView.as_view(), name="api-dataset-files"),
+    path(_FILE, upload_api.FileView.as_view(), name="api-dataset-file"),
+    path(f"{_FILE}/parts/<int:part>", upload_api.PartView.as_view(), name="api-dataset-part"),
+    path(f"{_FILE}/complete", upload_api.CompleteView.as_view(), name="api-dataset-complete"),
+    path(f"{_VERSION}/content/<path:path>", api.ContentView.as_view(), name="api-dataset-content"),
 ]

@@ -1,38 +1,206 @@
-"""What data sets there are, for whom."""
+"""What data sets there are, for whom.
+
+Everything starts from ``readable`` or ``writable``: a data set, version or file of somebody else is not there. Versions
+that are not sealed are seen by those who may write alone.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from portal.common.errors import NotFound
-from rbac.access import Actor
+from django.db.models import Count, Q, QuerySet, Sum
+
+from datasets.models import Dataset, File, Version, Visibility
+from datasets.states import VersionState
+from portal.common.errors import Forbidden, NotFound
+from rbac.access import Actor, is_granted, may, require_grant, restrict
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
 from runtime.data import catalogue as shipped
 from runtime.data.catalogue import DatasetInfo, UnknownDataset
 
 PUBLIC = "public/"
 _ROOM = Path(__file__).resolve().parent
+_NOT_THERE = "There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."
 
 
+# --- Rows ------------------------------------------------------------------------------------------------------------
+def readable(actor: Actor) -> QuerySet[Dataset]:
+    """The data sets whose sealed versions the actor may read: own namespaces', shared with them, public. Also deleted
+    ones, of the own namespaces."""
+    rows = Dataset.objects.filter(namespace__closed=None).select_related("namespace", "owner")
+    if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.DATASET_READ):
+        return rows.none()
+    own = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ)
+    shared = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ, path="shares__namespace")
+    living = Q(deleted_at=None) & (Q(visibility=Visibility.PUBLIC) | Q(pk__in=shared.values("pk")))
+    return rows.filter(Q(pk__in=own.values("pk")) | living)
+
+
+def listed(actor: Actor, q: str = "", namespace: Namespace | None = None) -> QuerySet[Dataset]:
+    """Those of them that are not deleted; ``q`` is a part of the name or of the namespace's."""
+    rows = readable(actor).filter(deleted_at=None)
+    if namespace is not None:
+        rows = rows.filter(namespace=namespace)
+    owner, _, name = q.rpartition("/")
+    anywhere = Q(name__icontains=q) | Q(namespace__name__icontains=q) | Q(description__icontains=q)
+    return rows.filter(Q(namespace__name__icontains=owner, name__icontains=name) if owner else anywhere)
+
+
+def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_READ) -> Dataset:
+    """The data set, if the actor may do ``scope`` with it.
+
+    Raises NotFound, and Forbidden where the actor may read it and no more.
+    """
+    found = readable(actor).filter(namespace__name=ns, name=name).first()
+    if found is None:
+        raise NotFound(_NOT_THERE.format(name=f"{ns}/{name}"[:130]))
+    if scope != Scope.DATASET_READ and not may(actor, scope, found.namespace):
+        if isinstance(actor, User):
+            require_grant(actor, scope)
+        raise Forbidden(f"You may read {found.full_name} and not change it. Ask somebody of {found.namespace.name}.")
+    return found
+
+
+def may_write(actor: Actor, dataset: Dataset) -> bool:
+    """Whether the actor may change the data set."""
+    return may(actor, Scope.DATASET_WRITE, dataset.namespace)
+
+
+def is_member(actor: Actor, dataset: Dataset) -> bool:
+    """Whether the actor reads it as one of its namespace, and so may see with whom it is shared."""
+    return may(actor, Scope.DATASET_READ, dataset.namespace)
+
+
+def versions_of(actor: Actor, dataset: Dataset) -> QuerySet[Version]:
+    """Its versions that the actor may see, the newest first."""
+    rows = dataset.versions.exclude(state=VersionState.DELETED).order_by("-number")
+    return rows if may_write(actor, dataset) else rows.filter(state=VersionState.SEALED)
+
+
+def version_for(actor: Actor, ns: str, name: str, number: int, scope: Scope = Scope.DATASET_READ) -> Version:
+    """One version. Raises like ``dataset_for``."""
+    dataset = dataset_for(actor, ns, name, scope)
+    version = versions_of(actor, dataset).filter(number=min(number, 2**31 - 1)).first()
+    if version is None:
+        raise NotFound(f"{dataset.full_name} has no version {number} that you may see.")
+    version.dataset = dataset
+    return version
+
+
+def latest(dataset: Dataset) -> Version | None:
+    """The newest sealed version."""
+    return dataset.versions.filter(state=VersionState.SEALED).order_by("-number").first()
+
+
+def file_for(actor: Actor, version: Version, file_id: int) -> File:
+    """A file of a version that is being filled. Raises NotFound."""
+    found = version.files.filter(pk=min(file_id, 2**63 - 1)).first()
+    if found is None:
+        raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no such file. Announce it again.")
+    found.version = version
+    return found
+
+
+def content_of(version: Version, path: str) -> File:
+    """A whole file of a version, by path. Raises NotFound."""
+    found = version.files.filter(path=path, blob__isnull=False).select_related("blob").first()
+    if found is None:
+        raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no file {path[:200]!r}.")
+    return found
+
+
+# --- As the API shows them -------------------------------------------------------------------------------------------
+def version_json(version: Version) -> dict[str, Any]:
+    """A version as the API shows it; while it is being filled, the sums are those of what is announced."""
+    sealed = version.state == VersionState.SEALED
+    announced = {} if sealed else version.files.aggregate(count=Count("pk"), size=Sum("size"))
+    return {
+        "number": version.number,
+        "state": version.state,
+        "why": version.why,
+        "files": version.files_count if sealed else announced["count"],
+        "size": version.size if sealed else announced["size"] or 0,
+        "records": version.records,
+        "created": version.created,
+        "sealed": version.sealed,
+    }
+
+
+def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> dict[str, Any]:
+    """A data set as the API shows it to the actor."""
+    newest = latest(dataset)
+    member = is_member(actor, dataset)
+    shown = [version_json(version) for version in versions_of(actor, dataset)] if versions else []
+    return {
+        "name": dataset.name,
+        "namespace": dataset.namespace.name,
+        "full_name": dataset.full_name,
+        "description": dataset.description,
+        "visibility": dataset.visibility,
+        # With whom else it is shared is the business of those who share it.
+        "shared_with": sorted(dataset.shares.values_list("namespace__name", flat=True)) if member else [],
+        "format": (newest.format if newest else "") or dataset.format,
+        "size": newest.size if newest else 0,
+        "records": newest.records if newest else None,
+        "latest": newest.number if newest else None,
+        "created": dataset.created,
+        "owner": dataset.owner.username if member else None,
+        "deleted_at": dataset.deleted_at,
+        "versions": shown,
+    }
+
+
+def shipped_json(info: DatasetInfo) -> dict[str, Any]:
+    """A data set that is shipped with the portal, in the same shape."""
+    namespace, _, name = info.name.partition("/")
+    sizes = [path.stat().st_size for path in _files_of(info)]
+    records = sum(info.records.values())
+    return {
+        "name": name,
+        "namespace": namespace,
+        "full_name": info.name,
+        "description": info.title,
+        "visibility": Visibility.PUBLIC,
+        "shared_with": [],
+        "format": "recordio",
+        "size": sum(sizes),
+        "records": records,
+        "latest": 1,
+        "created": None,
+        "owner": None,
+        "deleted_at": None,
+        "versions": [],
+    }
+
+
+def _files_of(info: DatasetInfo) -> Iterator[Path]:
+    return (info.directory / file for files in info.splits.values() for file in files)
+
+
+# --- For jobs --------------------------------------------------------------------------------------------------------
 def data_path() -> tuple[Path, ...]:
     """The directories that hold data sets by name: ``<directory>/public/digits`` is the data set ``public/digits``."""
     return (_ROOM,)
 
 
 def catalogue(actor: Actor, namespace: str) -> list[DatasetInfo]:
-    """The data sets that the actor may train on in the namespace, by name. For now these are the public ones."""
+    """The data sets that the actor may train on in the namespace, by name. For now these are the shipped ones."""
     del namespace
     return public() if actor.is_active else []
 
 
+# --- The shipped ones ------------------------------------------------------------------------------------------------
 def public() -> list[DatasetInfo]:
-    """The data sets that everybody may read, by name."""
+    """The data sets that are shipped with the portal, by name."""
     return [find(name) for name in shipped.names(data_path()) if name.startswith(PUBLIC)]
 
 
 def find(name: str) -> DatasetInfo:
-    """The data set of that name. Raises NotFound with the nearest names."""
+    """The shipped data set of that name. Raises NotFound with the nearest names."""
     try:
         return shipped.find(name, data_path())
     except UnknownDataset as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from portal.common.errors import NotFound, RegattaError
@@ -72,6 +73,17 @@ class Storage(Protocol):
 
     def delete(self, key: str) -> None:
         """Forget the key. Nothing happens where it is not there."""
+
+    def staging(self) -> Path:
+        """A directory on this machine in which files may grow that ``adopt`` then takes over; made if need be."""
+
+    def adopt(self, key: str, path: Path, sha256: str) -> Stat:
+        """Take over a file of this machine, whose SHA-256 the caller has made sure of; afterwards it is gone from
+        ``path``. What is under the key already stays, and ``path`` then need not be there: a call that was cut off may
+        be made again. Raises KeyNotFound where neither is there, StorageFull, StorageError."""
+
+    def local_path(self, key: str) -> Path | None:
+        """Where the content lies on this machine, to be read only; None where it does not. Raises KeyNotFound."""
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         """An address from which anybody may read the key for a while, or None where the storage has no such thing."""

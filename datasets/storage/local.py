@@ -23,6 +23,7 @@ _CHUNK = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUMS = ".sums"
+_STAGING = ".staging"
 
 
 class LocalStorage:
@@ -67,6 +68,38 @@ class LocalStorage:
             (self.root / key).unlink()
         with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
             (self.root / _SUMS / key).unlink()
+
+    def staging(self) -> Path:
+        folder = self.root / _STAGING
+        with _in_words(_STAGING, "written"):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def adopt(self, key: str, path: Path, sha256: str) -> Stat:
+        key = normalise(key)
+        target = self.root / key
+        if target.is_file():
+            path.unlink(missing_ok=True)
+            return self.stat(key)
+        if not path.exists():
+            raise KeyNotFound(key)
+        with _in_words(key, "written"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                found = _move(path, target)
+            except FileNotFoundError:
+                if not target.is_file():
+                    raise
+                return self.stat(key)  # another caller was quicker
+            stat = Stat(key, found.st_size, sha256)
+            self._remember(stat, found.st_mtime_ns)
+        return stat
+
+    def local_path(self, key: str) -> Path | None:
+        path = self.root / normalise(key)
+        if not path.is_file():
+            raise KeyNotFound(key)
+        return path
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         normalise(key)
@@ -132,6 +165,16 @@ def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
         raise
     _sync_directory(path.parent)
     return size, digest, modified
+
+
+def _move(path: Path, target: Path) -> os.stat_result:
+    """Put a whole file in place: all of it is on the disk before its name is."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        found = os.fstat(file.fileno())
+    path.replace(target)
+    _sync_directory(target.parent)
+    return found
 
 
 def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:

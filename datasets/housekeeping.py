@@ -1,0 +1,138 @@
+"""What the sweep does for data sets: indexes what was forgotten, and takes away what nobody can want any more.
+
+Each step may be cut off: a row that knows of bytes is removed after them.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from datasets import indexing, room, staging, tasks
+from datasets.models import Blob, Dataset, File, Version
+from datasets.states import FILLABLE, VersionState
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError
+from rbac.models import Namespace
+
+_log = logging.getLogger(__name__)
+
+EVERY = timedelta(minutes=5)
+HINT_EVERY = timedelta(seconds=10)
+# What gathers without a row, or was to be handed over and was not, is left alone so long: it may be on its way.
+SETTLED = timedelta(hours=1)
+
+
+def grace() -> timedelta:
+    """How long what was deleted can be restored."""
+    return timedelta(days=settings.KEEP_DELETED_DATASETS_DAYS)
+
+
+class Stewardship:
+    """Does its round at most every few minutes, however often it is asked."""
+
+    def __init__(self) -> None:
+        self._hint: datetime | None = None
+        self._tidy: datetime | None = None
+
+    def when_due(self, now: datetime) -> None:
+        if self._hint is None or now >= self._hint:
+            self._hint = now + HINT_EVERY
+            for version_id in indexing.due():
+                tasks.hint(version_id)
+        if self._tidy is None or now >= self._tidy:
+            self._tidy = now + EVERY
+            tidy(now)
+
+
+def tidy(now: datetime) -> None:
+    """One round."""
+    give_up_uploads(now - timedelta(days=settings.KEEP_UPLOADS_DAYS))
+    purge(now - grace())
+    doom(now)
+    sweep_out()
+    discard_orphans(now)
+    find_homes()
+    room.repair(now)
+
+
+def give_up_uploads(before: datetime) -> int:
+    """Delete versions that nobody has filled since ``before``; how many."""
+    idle = Version.objects.filter(state__in=FILLABLE, touched__lt=before)
+    count = 0
+    for version in idle.select_related("dataset__namespace"):
+        with transaction.atomic():
+            count += _give_up(version, before)
+    return count
+
+
+def _give_up(version: Version, before: datetime) -> int:
+    rows = Version.objects.filter(pk=version.pk, state__in=FILLABLE, touched__lt=before)
+    if not rows.update(state=VersionState.DELETED, deleted_at=before, reserved=0):
+        return 0
+    version.files.filter(blob=None).delete()
+    room.settle(version.dataset)
+    return 1
+
+
+def purge(before: datetime) -> None:
+    """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces."""
+    Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).delete()
+    for dataset in Dataset.objects.filter(Q(deleted_at__lt=before) | Q(namespace__closed__lt=before)).select_related(
+        "namespace"
+    ):
+        with transaction.atomic():
+            room.forget(dataset)
+            dataset.delete()
+
+
+def doom(now: datetime) -> None:
+    """Mark content that no file has any more, and what was never handed over."""
+    unused = Blob.objects.filter(doomed=None, files=None)
+    stale = Q(kept__isnull=False) | Q(created__lt=now - SETTLED)
+    for namespace_id in unused.filter(stale).values_list("namespace_id", flat=True).distinct():
+        with transaction.atomic():
+            # A newcomer with the same content takes the same lock before it finds the row.
+            Namespace.objects.select_for_update().get(pk=namespace_id)
+            unused.filter(stale, namespace_id=namespace_id).update(doomed=now)
+
+
+def sweep_out() -> int:
+    """Delete the content that is marked, then its row; how many."""
+    count = 0
+    for blob in Blob.objects.filter(doomed__isnull=False).select_related("home__namespace"):
+        try:
+            default_storage().delete(blob.key)
+        except StorageError:
+            _log.warning("%s could not be deleted; the next round tries again.", blob.key, exc_info=True)
+            continue
+        with transaction.atomic():
+            blob.delete()
+            if blob.home is not None:
+                room.settle(blob.home)
+        count += 1
+    return count
+
+
+def find_homes() -> None:
+    """Count content whose data set is gone for another one that has it too."""
+    for blob in Blob.objects.filter(home=None, doomed=None, kept__isnull=False):
+        file = blob.files.select_related("version__dataset__namespace").order_by("pk").first()
+        if file is not None:
+            with transaction.atomic():
+                Blob.objects.filter(pk=blob.pk).update(home=file.version.dataset)
+                room.settle(file.version.dataset)
+
+
+def discard_orphans(now: datetime) -> int:
+    """Remove what gathers for files that are no more; how many."""
+    folder = default_storage().staging()
+    old = {name for name, written in staging.gathered(folder) if datetime.fromtimestamp(written, UTC) < now - SETTLED}
+    known = set(File.objects.filter(staging__in=old, blob=None).values_list("staging", flat=True)) if old else set()
+    for name in old - known:
+        staging.discard(folder, name)
+    return len(old - known)

@@ -1,0 +1,255 @@
+"""What a version of a data set is made of: paths, files, the parts in which a file comes, the chunks it is read in.
+
+Pure. A manifest is written once, when a version is sealed, and never changed. As JSON::
+
+    {"format": 1, "dataset": "team/mine", "version": 2, "files": [
+        {"path": "train/a.recordio", "size": 1048576, "sha256": "<hex>", "records": 500,
+         "chunks": [[<offset>, <length>, <records>, "<sha256 of these bytes>"], ...]}, ...]}
+
+Offsets and lengths are in bytes. Chunks lie one after the other without overlap and within their file; a file whose
+format has no chunks has none, and ``records`` is then null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = 1
+PATH_LIMIT = 500  # characters of a path
+SEGMENT_LIMIT = 200  # bytes of one name in it; file systems take 255
+DEPTH_LIMIT = 16  # names in a path
+
+MIB = 1024**2
+SMALLEST_PART = 8 * MIB
+MOST_PARTS = 10_000
+LARGEST_FILE = 2**43  # 8 TiB
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+class BadPath(ValueError):
+    """A path that no file of a data set may have. The text is a sentence that says why."""
+
+
+class BadManifest(ValueError):
+    """A manifest that contradicts itself. The text says where."""
+
+
+# --- Paths -----------------------------------------------------------------------------------------------------------
+def normalise(path: str) -> str:
+    """The one spelling of a file's path: names joined by ``/``, in Unicode's composed form (NFC).
+
+    Raises BadPath for what is absolute, leads out, hides, holds control characters or does not fit a file system.
+    """
+    composed = unicodedata.normalize("NFC", path)
+    names = [name for name in composed.split("/") if name not in ("", ".")]
+    refused = next((why for is_so, why in _REFUSED if is_so(composed, names)), None)
+    if refused:
+        raise BadPath(f"{_shown(path)} cannot be the path of a file: {refused}.")
+    return "/".join(names)
+
+
+def folded(path: str) -> str:
+    """What two paths share that some file system takes for one: without capital letters, in compatible form (NFKC)."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
+
+
+def ancestors(path: str) -> list[str]:
+    """The folders that the path needs, folded: ``a/b/c`` needs ``a`` and ``a/b``."""
+    names = folded(path).split("/")
+    return ["/".join(names[:count]) for count in range(1, len(names))]
+
+
+def _shown(path: str) -> str:
+    return repr(path[:80])
+
+
+_REFUSED = (
+    (lambda path, names: path.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", path), "it must be relative"),
+    (lambda path, names: not names or path.endswith("/"), "it names no file"),
+    (lambda path, names: ".." in names, "'..' leads out of the data set"),
+    (lambda path, names: "\\" in path, "it holds a backslash; write / between folders"),
+    (lambda path, names: not path.isprintable(), "it holds a character that cannot be seen"),
+    (lambda path, names: any(name.startswith(".") for name in names), "a name in it begins with a dot"),
+    (lambda path, names: any(name != name.strip() for name in names), "a name in it begins or ends with a space"),
+    (lambda path, names: len(path) > PATH_LIMIT, f"it is longer than {PATH_LIMIT} characters"),
+    (lambda path, names: len(names) > DEPTH_LIMIT, f"it lies more than {DEPTH_LIMIT} folders deep"),
+    (
+        lambda path, names: any(len(name.encode()) > SEGMENT_LIMIT for name in names),
+        f"a name in it has more than {SEGMENT_LIMIT} bytes",
+    ),
+)
+
+
+# --- Parts -----------------------------------------------------------------------------------------------------------
+def part_size_for(size: int) -> int:
+    """How long the parts of a file of that many bytes are: whole MiB, so many that there are at most MOST_PARTS."""
+    needed = -(-size // MOST_PARTS)
+    return max(SMALLEST_PART, -(-needed // MIB) * MIB)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How a file of ``size`` bytes is cut: parts of ``part_size``, counted from 0, the last one shorter. An empty file
+    has none."""
+
+    size: int
+    part_size: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.size // self.part_size)
+
+    def span(self, number: int) -> tuple[int, int]:
+        """Offset and length of a part. Raises LookupError for one that the file does not have."""
+        if not 0 <= number < self.count:
+            raise LookupError(number)
+        offset = number * self.part_size
+        return offset, min(self.part_size, self.size - offset)
+
+    def missing(self, there: Collection[int]) -> list[int]:
+        """The parts that are not there yet, in order."""
+        return [number for number in range(self.count) if number not in there]
+
+
+def is_digest(text: str) -> bool:
+    """Whether it is a SHA-256 in lower-case hexadecimal."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+# --- The document ----------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of a file that can be read on its own. ``sha256`` is that of its bytes as they lie in the file; empty
+    where the format keeps a checksum of its own."""
+
+    offset: int
+    length: int
+    records: int
+    sha256: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file. ``records`` is None where nobody can count them."""
+
+    path: str
+    size: int
+    sha256: str
+    records: int | None = None
+    chunks: tuple[Chunk, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All files of a version, by path."""
+
+    dataset: str
+    version: int
+    files: tuple[Entry, ...] = field(default=())
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(entry.size for entry in self.files)
+
+    @property
+    def records(self) -> int | None:
+        """Records of all files; None where no file has any that can be counted."""
+        counted = [entry.records for entry in self.files if entry.records is not None]
+        return sum(counted) if counted else None
+
+    def dump(self) -> bytes:
+        """The document; the same manifest gives the same bytes. Raises BadManifest."""
+        _check(self)
+        files = [_entry_json(entry) for entry in sorted(self.files, key=lambda entry: entry.path)]
+        body = {"format": FORMAT, "dataset": self.dataset, "version": self.version, "files": files}
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def load(document: bytes) -> Manifest:
+    """The manifest that a document holds. Raises BadManifest for every other document."""
+    try:
+        body = json.loads(document)
+        if body["format"] != FORMAT:
+            raise BadManifest(f"This manifest is of format {body['format']!r}; known is {FORMAT}.")
+        files = tuple(_entry(row) for row in body["files"])
+        manifest = Manifest(str(body["dataset"]), _whole(body["version"]), files)
+    except BadManifest:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadManifest(f"This is no manifest ({error!r}).") from error
+    _check(manifest)
+    return manifest
+
+
+def _entry_json(entry: Entry) -> dict[str, Any]:
+    chunks = [[chunk.offset, chunk.length, chunk.records, chunk.sha256] for chunk in entry.chunks]
+    return {
+        "path": entry.path,
+        "size": entry.size,
+        "sha256": entry.sha256,
+        "records": entry.records,
+        "chunks": chunks,
+    }
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    chunks = tuple(_chunk(*fields) for fields in row["chunks"])
+    records = row["records"]
+    return Entry(
+        path=str(row["path"]),
+        size=_whole(row["size"]),
+        sha256=str(row["sha256"]),
+        records=None if records is None else _whole(records),
+        chunks=chunks,
+    )
+
+
+def _chunk(offset: object, length: object, records: object, sha256: object) -> Chunk:
+    return Chunk(_whole(offset), _whole(length), _whole(records), str(sha256))
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadManifest(f"{value!r} is no count.")
+    return value
+
+
+def _check(manifest: Manifest) -> None:
+    for fault in _faults(manifest):
+        raise BadManifest(fault)
+
+
+def _faults(manifest: Manifest) -> Iterator[str]:
+    seen: set[str] = set()
+    for entry in manifest.files:
+        yield from _faults_of(entry)
+        if folded(entry.path) in seen:
+            yield f"{entry.path!r} is in it twice."
+        seen.add(folded(entry.path))
+    for entry in manifest.files:
+        if crossed := [folder for folder in ancestors(entry.path) if folder in seen]:
+            yield f"{entry.path!r} lies in {crossed[0]!r}, which is a file."
+
+
+def _faults_of(entry: Entry) -> Iterator[str]:
+    try:
+        if normalise(entry.path) != entry.path:
+            yield f"{entry.path!r} is not spelled as it should be."
+    except BadPath as error:
+        yield str(error)
+    if not is_digest(entry.sha256) or any(chunk.sha256 and not is_digest(chunk.sha256) for chunk in entry.chunks):
+        yield f"{entry.path!r} has a digest that is none."
+    end = 0
+    for chunk in entry.chunks:
+        if chunk.offset < end or chunk.length < 1 or chunk.offset + chunk.length > entry.size:
+            yield f"{entry.path!r} has a chunk at {chunk.offset} that overlaps another or leaves the file."
+        end = chunk.offset + chunk.length
+    if entry.chunks and entry.records != sum(chunk.records for chunk in entry.chunks):
+        yield f"{entry.path!r} counts other records than its chunks."

@@ -1,0 +1,228 @@
+"""What people do to data sets and their versions. Each in one transaction, with its row in the trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from datasets import room, states, tasks
+from datasets.errors import Exists, Incomplete
+from datasets.indexing import FORMATS
+from datasets.models import DESCRIPTION_LIMIT, Dataset, Share, Version, Visibility
+from datasets.selectors import dataset_for, version_for
+from datasets.states import Event, VersionState
+from portal.common.errors import Conflict, ValidationFailed
+from portal.common.time import now as wall_clock
+from rbac import audit, names
+from rbac.access import hold_open, namespace_for
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+
+SHARES_LIMIT = 100  # namespaces that one data set is shared with
+NAMED_LIMIT = 20  # files that a refusal names
+_WRITE = Scope.DATASET_WRITE
+
+
+# --- Data sets -------------------------------------------------------------------------------------------------------
+@transaction.atomic
+def create_dataset(
+    *,
+    actor: User,
+    namespace_name: str,
+    name: str,
+    description: str = "",
+    format: str = "",
+    request: HttpRequest | None = None,
+) -> Dataset:
+    """Begin a data set. Raises NotFound, Forbidden, ValidationFailed, Exists (also for a deleted one's name)."""
+    namespace = namespace_for(actor, namespace_name, _WRITE)
+    _refuse(_faults(name=name, description=description, format=format))
+    hold_open(namespace)
+    earlier = Dataset.objects.filter(namespace=namespace, name=name).first()
+    if earlier is not None:
+        raise Exists(_taken(earlier))
+    dataset = Dataset.objects.create(
+        namespace=namespace, name=name, description=description, format=format, owner=actor, created=wall_clock()
+    )
+    _note("dataset.create", dataset, actor, request)
+    return dataset
+
+
+def _taken(earlier: Dataset) -> str:
+    if earlier.deleted_at is not None:
+        return f"{earlier.full_name} was deleted and its grace is not over. Restore it, or choose another name."
+    return f"There is a data set {earlier.full_name} already. Add a version to it, or choose another name."
+
+
+@transaction.atomic
+def change_dataset(
+    *, actor: User, ns: str, name: str, fields: Mapping[str, Any], request: HttpRequest | None = None
+) -> Dataset:
+    """Change its description or who may read it (``visibility``). Raises NotFound, Forbidden, ValidationFailed."""
+    dataset = _living(dataset_for(actor, ns, name, _WRITE))
+    _refuse(_faults(**fields) if fields else {"body": ["Name at least one of: description, visibility."]})
+    before = {field: getattr(dataset, field) for field in fields}
+    for field, value in fields.items():
+        setattr(dataset, field, value)
+    dataset.save(update_fields=list(fields))
+    _note("dataset.change", dataset, actor, request, before=before, after=dict(fields))
+    return dataset
+
+
+@transaction.atomic
+def share_dataset(
+    *, actor: User, ns: str, name: str, namespaces: Iterable[str], request: HttpRequest | None = None
+) -> Dataset:
+    """Let the members of exactly these namespaces read it. Raises NotFound, Forbidden, ValidationFailed."""
+    dataset = _living(dataset_for(actor, ns, name, _WRITE))
+    wanted = sorted(set(namespaces) - {dataset.namespace.name})
+    found = list(Namespace.objects.filter(name__in=wanted, closed=None).order_by("name"))
+    if unknown := sorted(set(wanted) - {namespace.name for namespace in found}):
+        raise ValidationFailed({"namespaces": [f"There is no namespace {unknown[0]!r}. Check the name."]})
+    if len(found) > SHARES_LIMIT:
+        raise ValidationFailed({"namespaces": [f"It can be shared with {SHARES_LIMIT} namespaces at most."]})
+    before = sorted(dataset.shares.values_list("namespace__name", flat=True))
+    dataset.shares.exclude(namespace__in=found).delete()
+    for namespace in found:
+        Share.objects.get_or_create(dataset=dataset, namespace=namespace)
+    _note("dataset.share", dataset, actor, request, before={"namespaces": before}, after={"namespaces": wanted})
+    return dataset
+
+
+@transaction.atomic
+def delete_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
+    """Take it away from everybody; until its grace is over it can be restored. Asking twice is asking once."""
+    dataset = dataset_for(actor, ns, name, _WRITE)
+    if dataset.deleted_at is None:
+        dataset.deleted_at = wall_clock()
+        dataset.save(update_fields=["deleted_at"])
+        _note("dataset.delete", dataset, actor, request)
+    return dataset
+
+
+@transaction.atomic
+def restore_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
+    """Take a deletion back. Raises NotFound once its grace is over."""
+    dataset = dataset_for(actor, ns, name, _WRITE)
+    if dataset.deleted_at is not None:
+        dataset.deleted_at = None
+        dataset.save(update_fields=["deleted_at"])
+        _note("dataset.restore", dataset, actor, request)
+    return dataset
+
+
+def _living(dataset: Dataset) -> Dataset:
+    if dataset.deleted_at is not None:
+        raise Conflict(f"{dataset.full_name} has been deleted. Restore it first.")
+    return dataset
+
+
+def _faults(**fields: Any) -> dict[str, list[str]]:
+    return {field: [told] for field, value in fields.items() if (told := _FAULTS[field](value))}
+
+
+def _refuse(errors: dict[str, list[str]]) -> None:
+    if errors:
+        raise ValidationFailed(errors)
+
+
+_FAULTS: Mapping[str, Callable[[str], str]] = {
+    "name": lambda name: "" if names.is_label(name) else names.not_a_label(name[:80]),
+    "description": lambda text: (
+        "" if len(text) <= DESCRIPTION_LIMIT else f"Write up to {DESCRIPTION_LIMIT} characters."
+    ),
+    "format": lambda name: "" if name in ("", *FORMATS) else f"Choose one of: {', '.join(FORMATS)}; or leave it out.",
+    "visibility": lambda word: "" if word in Visibility.values else f"Choose one of: {', '.join(Visibility.values)}.",
+}
+
+
+# --- Versions --------------------------------------------------------------------------------------------------------
+@transaction.atomic
+def begin_version(
+    *, actor: User, ns: str, name: str, expected_bytes: int = 0, request: HttpRequest | None = None
+) -> Version:
+    """Begin a version, with room for ``expected_bytes``. Raises NotFound, Forbidden, Conflict, QuotaExceeded."""
+    dataset = _living(dataset_for(actor, ns, name, _WRITE))
+    room.claim(dataset, expected_bytes)
+    newest = dataset.versions.order_by("-number").values_list("number", flat=True).first() or 0
+    now = wall_clock()
+    version = Version.objects.create(
+        dataset=dataset, number=newest + 1, reserved=expected_bytes, created=now, touched=now, created_by=actor
+    )
+    _note("dataset.version", dataset, actor, request, detail={"version": version.number})
+    return version
+
+
+@transaction.atomic
+def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
+    """Close a version for ever; it is indexed next. Asking twice is asking once.
+
+    Raises NotFound, Forbidden, Conflict, and Incomplete with the ``files`` that are not there yet.
+    """
+    version = locked(version_for(actor, ns, name, number, _WRITE))
+    before = VersionState(version.state)
+    version.state = _step(version, Event.SEAL)
+    if before not in states.FILLABLE:
+        return version
+    _refuse_what_is_not_whole(version)
+    version.reserved, version.why, version.claimed_until, version.tries = 0, "", None, 0
+    version.save(update_fields=["state", "reserved", "why", "claimed_until", "tries"])
+    room.settle(version.dataset)
+    _note("dataset.seal", version.dataset, actor, request, detail={"version": version.number})
+    tasks.hint(version.pk)
+    return version
+
+
+def _refuse_what_is_not_whole(version: Version) -> None:
+    open_files = version.files.filter(blob=None).order_by("path")
+    paths = list(open_files.values_list("path", flat=True)[:NAMED_LIMIT])
+    if paths:
+        raise Incomplete(
+            f"{open_files.count()} files of version {version.number} are not whole yet, such as {paths[0]!r}. Go on "
+            "with the upload, or take them out.",
+            files=paths,
+        )
+    if not version.files.exists():
+        raise Incomplete(f"Version {version.number} has no files. Upload some first.", files=[])
+
+
+@transaction.atomic
+def delete_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
+    """Take a version away. Its files go with it, those that no other version has from the storage too."""
+    version = locked(version_for(actor, ns, name, number, _WRITE))
+    version.state = _step(version, Event.DELETE)
+    version.deleted_at, version.reserved = wall_clock(), 0
+    version.save(update_fields=["state", "deleted_at", "reserved"])
+    version.files.filter(blob=None).delete()  # what gathers for them is swept
+    room.settle(version.dataset)
+    _note("dataset.delete_version", version.dataset, actor, request, detail={"version": version.number})
+    return version
+
+
+def locked(version: Version) -> Version:
+    """The version, its row locked until the transaction ends, its data set not deleted. Raises Conflict."""
+    dataset = _living(version.dataset)
+    found = Version.objects.select_for_update().get(pk=version.pk)
+    found.dataset = dataset
+    return found
+
+
+def fill(version: Version) -> None:
+    """Note that a locked version is being filled. Raises Conflict where it may not be."""
+    state = _step(version, Event.FILL)
+    Version.objects.filter(pk=version.pk).update(state=state, touched=wall_clock())
+    version.state = state
+
+
+def _step(version: Version, event: Event) -> VersionState:
+    try:
+        return states.step(VersionState(version.state), event, version.number)
+    except states.Impossible as error:
+        raise Conflict(str(error)) from None
+
+
+def _note(action: str, dataset: Dataset, actor: User, request: HttpRequest | None, **more: Any) -> None:
+    audit.record(action, dataset.full_name, actor=actor, namespace=dataset.namespace, request=request, **more)

@@ -1,0 +1,68 @@
+"""The life of a version, as one table. Pure.
+
+open -> indexing -> sealed
+ ^         |
+ |         v
+ +------ failed          (filled again, or sealed again as it is)
+any but deleted -> deleted
+
+``open`` and ``failed`` may be filled, by those who may write, and nobody else sees them. ``sealed`` never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+
+class VersionState(StrEnum):
+    OPEN = "open"
+    INDEXING = "indexing"
+    SEALED = "sealed"
+    FAILED = "failed"
+    DELETED = "deleted"
+
+
+class Event(StrEnum):
+    """What may happen to a version."""
+
+    FILL = "fill"
+    SEAL = "seal"
+    INDEXED = "indexed"
+    REFUSED = "refused"
+    DELETE = "delete"
+
+
+class Impossible(ValueError):
+    """The version's state does not allow it. The text is a sentence."""
+
+
+FILLABLE = frozenset({VersionState.OPEN, VersionState.FAILED})
+
+_TRANSITIONS: Mapping[tuple[VersionState, Event], VersionState] = {
+    (VersionState.OPEN, Event.FILL): VersionState.OPEN,
+    (VersionState.FAILED, Event.FILL): VersionState.OPEN,
+    (VersionState.OPEN, Event.SEAL): VersionState.INDEXING,
+    (VersionState.FAILED, Event.SEAL): VersionState.INDEXING,
+    # Asked again, because the answer was lost.
+    (VersionState.INDEXING, Event.SEAL): VersionState.INDEXING,
+    (VersionState.SEALED, Event.SEAL): VersionState.SEALED,
+    (VersionState.INDEXING, Event.INDEXED): VersionState.SEALED,
+    (VersionState.INDEXING, Event.REFUSED): VersionState.FAILED,
+    **{(state, Event.DELETE): VersionState.DELETED for state in VersionState},
+}
+_WHY_NOT: Mapping[VersionState, str] = {
+    VersionState.OPEN: "Version {number} is still being filled. Seal it first.",
+    VersionState.INDEXING: "Version {number} is being sealed. Wait for the end of it, or begin another version.",
+    VersionState.SEALED: "Version {number} is sealed and never changes. Begin another version.",
+    VersionState.FAILED: "Version {number} could not be sealed. Mend it, then seal it again.",
+    VersionState.DELETED: "Version {number} has been deleted. Begin another version.",
+}
+
+
+def step(state: VersionState, event: Event, number: int) -> VersionState:
+    """The state that follows. ``number``: the version's, for the sentence. Raises Impossible."""
+    following = _TRANSITIONS.get((state, event))
+    if following is None:
+        raise Impossible(_WHY_NOT[state].format(number=number))
+    return following

@@ -1,0 +1,124 @@
+"""Requests whose bodies are too large to be gathered before anybody looks at them.
+
+Django's handler for ASGI reads a whole body into a temporary file before it calls a view. For the routes below the view
+is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
+memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from django.core.handlers.asgi import ASGIHandler
+
+# (method, path) of the requests that are read as they come in.
+STREAMED = (("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),)
+WAITING_LIMIT = 1 << 20  # bytes that wait to be read
+# A sender that is silent for so long has gone, even where the network has not noticed.
+SILENCE_SECONDS = 60.0
+
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Interrupted(OSError):
+    """The sender has gone before the end of the body."""
+
+
+class Body:
+    """A request's body while it comes in: a file for the view, and what is left of ``receive`` for Django.
+
+    ``read`` is called by one thread, everything else by the event loop.
+    """
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._pieces: deque[bytes] = deque()
+        self._waiting = 0
+        self._ended = False
+        self._gone = False
+        self._room = asyncio.Event()
+        self._left = asyncio.Event()
+        self._pump = asyncio.create_task(self._fetch())
+
+    async def __call__(self) -> Message:
+        """What comes after the body: nothing but the sender's departure."""
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _fetch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._put(b"", gone=True)
+                self._left.set()
+                return
+            more = bool(message.get("more_body", False))
+            if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
+                await self._room.wait()
+
+    def _put(self, piece: bytes, *, ended: bool = False, gone: bool = False) -> int:
+        with self._changed:
+            if piece:
+                self._pieces.append(piece)
+                self._waiting += len(piece)
+            self._ended |= ended
+            self._gone |= gone
+            if self._waiting > WAITING_LIMIT:
+                self._room.clear()
+            self._changed.notify()
+            return self._waiting
+
+    def read(self, size: int = -1) -> bytes:
+        """Up to ``size`` bytes as soon as there are some; none at the end. Raises Interrupted."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._ended or self._gone, SILENCE_SECONDS)
+            if not self._pieces:
+                if self._ended:
+                    return b""
+                raise Interrupted("The sender has gone." if self._gone else "The sender was silent for too long.")
+            taken = self._take(size)
+            if self._waiting <= WAITING_LIMIT:
+                self._loop.call_soon_threadsafe(self._room.set)
+            return taken
+
+    def _take(self, size: int) -> bytes:
+        taken: list[bytes] = []
+        left = size if size >= 0 else self._waiting
+        while self._pieces and left > 0:
+            piece = self._pieces.popleft()
+            if len(piece) > left:
+                self._pieces.appendleft(piece[left:])
+                piece = piece[:left]
+            taken.append(piece)
+            left -= len(piece)
+        found = b"".join(taken)
+        self._waiting -= len(found)
+        return found
+
+    def close(self) -> None:
+        """The request is over; what still comes is nobody's."""
+        self._loop.call_soon_threadsafe(self._pump.cancel)
+
+
+class StreamingHandler(ASGIHandler):
+    """Django's handler, but for the bodies of STREAMED."""
+
+    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        await super().handle(scope, Body(receive) if is_streamed(scope) else receive, send)
+
+    async def read_body(self, receive: Receive) -> Any:
+        return receive if isinstance(receive, Body) else await super().read_body(receive)
+
+
+def is_streamed(scope: Message) -> bool:
+    """Whether the request's body is read as it comes in."""
+    return any(scope["method"] == method and path.fullmatch(scope["path"]) for method, path in STREAMED)

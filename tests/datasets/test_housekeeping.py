@@ -1,0 +1,103 @@
+"""What is taken away after its grace, and what never is."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from datasets import housekeeping, indexing, services, staging, tasks, uploads
+from datasets.models import Blob, Dataset, File, Version
+from datasets.states import VersionState
+from datasets.storage import default_storage
+from portal.common.time import now
+from tests.datasets.conftest import Uploader, sha
+
+pytestmark = pytest.mark.django_db
+CONTENT = b"0123456789abcdefghij"
+LATER = timedelta(days=8)
+
+
+def kept() -> int:
+    """How many contents the storage holds."""
+    return len(list(default_storage().list("blobs")))
+
+
+def test_a_deleted_data_set_keeps_its_content_until_its_grace_is_over(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    services.delete_dataset(actor=uploader.actor, ns="team", name="mine")
+    housekeeping.tidy(now() + timedelta(days=6))
+    assert kept() == 1
+    housekeeping.tidy(now() + LATER)
+    assert (kept(), Dataset.objects.count(), Blob.objects.count()) == (0, 0, 0)
+
+
+def test_content_that_another_version_has_stays(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    uploader.begin()
+    uploader.upload("b", CONTENT)
+    services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
+    housekeeping.purge(now() + LATER)
+    housekeeping.doom(now())
+    housekeeping.sweep_out()
+    assert kept() == 1
+    assert File.objects.get().path == "b"
+
+
+def test_who_uploads_a_content_that_is_on_its_way_out_gets_it_kept_anew(uploader: Uploader) -> None:
+    file = uploader.upload("a", CONTENT)
+    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
+    housekeeping.doom(now())
+    assert not uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
+    again = uploader.upload("b", CONTENT)
+    housekeeping.sweep_out()
+    assert again.blob is not None
+    with default_storage().open(again.blob.key) as stream:
+        assert stream.read() == CONTENT
+
+
+def test_a_version_that_nobody_goes_on_filling_is_given_up(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    housekeeping.tidy(now() + timedelta(days=6))
+    assert Version.objects.get().state == VersionState.OPEN
+    housekeeping.tidy(now() + LATER)
+    assert not File.objects.exists()
+
+
+def test_a_sealed_version_is_never_given_up(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    indexing.index(uploader.seal().pk)
+    housekeeping.tidy(now() + timedelta(days=1000))
+    assert Version.objects.get().state == VersionState.SEALED
+    assert kept() == 1
+
+
+def test_what_gathers_for_no_file_is_discarded_once_it_has_settled(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    folder = default_storage().staging()
+    orphan = Path(folder) / ("0" * 32)
+    orphan.write_bytes(b"left by a kill")
+    os.utime(orphan, (0, 0))
+    housekeeping.discard_orphans(now())
+    assert {name for name, _ in staging.gathered(folder)} == {file.staging}
+
+
+def test_content_that_was_to_be_handed_over_and_was_not_is_let_go(uploader: Uploader, dataset: Dataset) -> None:
+    Blob.objects.create(
+        namespace=dataset.namespace, sha256="0" * 64, size=1, key="blobs/1/00/left", created=now() - timedelta(hours=2)
+    )
+    housekeeping.tidy(now())
+    assert Blob.objects.count() == 0
+
+
+def test_a_version_whose_hint_was_lost_is_hinted_again(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploader.upload("a", CONTENT)
+    version = uploader.seal()
+    hinted: list[int] = []
+    monkeypatch.setattr(tasks, "hint", hinted.append)
+    housekeeping.Stewardship().when_due(now())
+    assert hinted == [version.pk]

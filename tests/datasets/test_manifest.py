@@ -1,0 +1,183 @@
+"""Paths, parts and the manifest: what is refused, and that what is taken comes back as it was."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from datasets import manifest
+from datasets.manifest import MIB, BadManifest, BadPath, Chunk, Entry, Manifest, Parts
+
+SHA = "0" * 64
+NAMES = st.text(st.characters(categories=("L", "N", "P", "Zs"), exclude_characters="/\\"), min_size=1, max_size=20)
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+
+
+# --- Paths -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("", "names no file"),
+        ("/etc/passwd", "must be relative"),
+        ("C:\\data", "must be relative"),
+        ("c:data", "must be relative"),
+        ("\\\\server\\share", "must be relative"),
+        ("../up", "leads out"),
+        ("a/../../b", "leads out"),
+        ("a/..", "leads out"),
+        ("a\\b", "backslash"),
+        ("a\x00b", "cannot be seen"),
+        ("a\nb", "cannot be seen"),
+        ("a\u202eb", "cannot be seen"),  # turns the direction of writing
+        ("a\u200bb", "cannot be seen"),
+        ("a\ud800b", "cannot be seen"),
+        (".hidden", "begins with a dot"),
+        ("a/.git/config", "begins with a dot"),
+        ("a/ b", "space"),
+        ("a /b", "space"),
+        ("folder/", "names no file"),
+        ("a" * 501, "longer than 500"),
+        ("名" * 67, "more than 200 bytes"),
+        ("/".join("a" * 17), "folders deep"),
+    ],
+)
+def test_a_path_that_could_do_harm_is_refused_with_its_reason(path: str, why: str) -> None:
+    with pytest.raises(BadPath, match=why):
+        manifest.normalise(path)
+
+
+@pytest.mark.parametrize("path", ["a", "train/0001.tar", "图像/猫.png", "a..b/c", "two words/x.csv", "e\u0301.txt"])
+def test_ordinary_paths_are_taken(path: str) -> None:
+    assert manifest.normalise(path) == unicodedata.normalize("NFC", path)
+
+
+@given(st.text(max_size=60))
+def test_what_is_taken_stays_inside_and_is_taken_again_as_it_is(path: str) -> None:
+    try:
+        taken = manifest.normalise(path)
+    except BadPath:
+        assume(False)
+    assert manifest.normalise(taken) == taken
+    assert not taken.startswith("/") and ".." not in taken.split("/") and taken.isprintable()
+
+
+@given(PATHS)
+def test_composed_and_decomposed_are_one_path(path: str) -> None:
+    try:
+        taken = manifest.normalise(path)
+    except BadPath:
+        assume(False)
+    assert manifest.normalise(unicodedata.normalize("NFD", path)) == taken
+
+
+@pytest.mark.parametrize(
+    ("path", "other"),
+    [("A.txt", "a.txt"), ("straße", "STRASSE"), ("\ufb01le", "file"), ("ａ", "a"), ("x/Ä", "x/a\u0308")],
+)
+def test_two_paths_that_a_file_system_may_mix_up_are_one_when_folded(path: str, other: str) -> None:
+    assert manifest.folded(path) == manifest.folded(other)
+
+
+def test_neighbours_are_two_when_folded() -> None:
+    assert len({manifest.folded(path) for path in ("a/b", "a/c", "ab", "b")}) == 4
+
+
+def test_the_folders_of_a_path_are_its_ancestors() -> None:
+    assert manifest.ancestors("A/b/c.txt") == ["a", "a/b"]
+
+
+# --- Parts -----------------------------------------------------------------------------------------------------------
+SIZES = st.integers(0, 2**43)
+
+
+@given(SIZES)
+def test_there_are_never_too_many_parts_and_their_length_is_whole_mib(size: int) -> None:
+    part_size = manifest.part_size_for(size)
+    assert Parts(size, part_size).count <= manifest.MOST_PARTS
+    assert part_size % MIB == 0 and part_size >= manifest.SMALLEST_PART
+
+
+@given(st.integers(0, 5000), st.integers(1, 700))
+def test_parts_cover_the_file_without_gap_or_overlap(size: int, part_size: int) -> None:
+    parts = Parts(size, part_size)
+    end = 0
+    for number in range(parts.count):
+        offset, length = parts.span(number)
+        assert offset == end and length > 0
+        end = offset + length
+    assert end == size
+
+
+@pytest.mark.parametrize("number", [-1, 2, 10**9])
+def test_a_part_that_the_file_does_not_have_is_refused(number: int) -> None:
+    with pytest.raises(LookupError):
+        Parts(10, 5).span(number)
+
+
+def test_what_is_missing_is_what_is_not_there() -> None:
+    assert Parts(10, 3).missing({0, 3, 99}) == [1, 2]
+    assert Parts(0, 3).missing(set()) == []
+
+
+# --- The document ----------------------------------------------------------------------------------------------------
+@st.composite
+def entries(draw: st.DrawFn) -> tuple[Entry, ...]:
+    made = []
+    for index in range(draw(st.integers(0, 4))):
+        chunks, end = [], 0
+        for _ in range(draw(st.integers(0, 4))):
+            offset = end + draw(st.integers(0, 9))
+            end = offset + draw(st.integers(1, 99))
+            digest = draw(st.sampled_from(["", SHA, "f" * 64]))
+            chunks.append(Chunk(offset, end - offset, draw(st.integers(0, 9)), digest))
+        records = sum(chunk.records for chunk in chunks) if chunks else draw(st.none() | st.integers(0, 9))
+        path = f"{index}/数据 {draw(st.integers(0, 9))}.bin"
+        made.append(Entry(path, end + draw(st.integers(0, 9)), SHA, records, tuple(chunks)))
+    return tuple(made)
+
+
+@given(entries())
+def test_a_manifest_comes_back_as_it_was(files: tuple[Entry, ...]) -> None:
+    made = Manifest("team/mine", 2, files)
+    assert manifest.load(made.dump()) == made
+    assert made.size == sum(entry.size for entry in files)
+
+
+GOOD = Entry("a.recordio", 100, SHA, 5, (Chunk(0, 60, 3), Chunk(60, 40, 2)))
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (replace(GOOD, path="../a"), "leads out"),
+        (replace(GOOD, path="a//b"), "not spelled"),
+        (replace(GOOD, sha256="x"), "digest"),
+        (replace(GOOD, size=99), "leaves the file"),
+        (replace(GOOD, chunks=(Chunk(0, 61, 3), Chunk(60, 40, 2))), "overlaps"),
+        (replace(GOOD, chunks=(Chunk(0, 0, 5),)), "overlaps"),
+        (replace(GOOD, records=4), "other records"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_not_written(entry: Entry, why: str) -> None:
+    with pytest.raises(BadManifest, match=why):
+        Manifest("team/mine", 1, (entry,)).dump()
+
+
+@pytest.mark.parametrize(("one", "other"), [("a", "A"), ("a", "a/b")])
+def test_a_manifest_has_no_two_files_in_one_place(one: str, other: str) -> None:
+    with pytest.raises(BadManifest, match=r"twice|which is a file"):
+        Manifest("team/mine", 1, (Entry(one, 1, SHA), Entry(other, 1, SHA))).dump()
+
+
+@given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
+def test_other_documents_are_refused_in_words(body: object) -> None:
+    for document in (json.dumps(body), json.dumps({"format": 1, "dataset": "a/b", "version": 1, "files": body})):
+        try:
+            manifest.load(document.encode())
+        except BadManifest as error:
+            assert str(error)

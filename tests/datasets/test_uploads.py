@@ -1,0 +1,443 @@
+"""Files that come in: announced, part by part, made whole; again, late, damaged, and by two at once."""
+
+from __future__ import annotations
+
+import io
+import random
+import threading
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from datasets import services, staging, uploads
+from datasets.errors import ChecksumMismatch, CutOff, Exists, Incomplete, WrongLength
+from datasets.models import Blob, Dataset, File, Part, Version
+from datasets.storage import default_storage
+from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, TooLarge, ValidationFailed
+from quota.models import Limit
+from tests.datasets.conftest import Uploader, sha
+from tests.factories import make_member
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+CONTENT = bytes(range(34))  # four parts of ten bytes, the last of four
+
+
+def stored(file: File) -> bytes:
+    file.refresh_from_db()
+    assert file.blob is not None
+    with default_storage().open(file.blob.key) as stream:
+        return stream.read()
+
+
+def gathered() -> list[str]:
+    return [path.name for path in default_storage().staging().iterdir()]
+
+
+# --- The ordinary way ------------------------------------------------------------------------------------------------
+def test_a_file_arrives_as_it_was_sent(uploader: Uploader) -> None:
+    assert stored(uploader.upload("a/b.bin", CONTENT)) == CONTENT
+
+
+def test_parts_may_come_in_any_order(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    for number in (3, 0, 2, 1):
+        there = uploader.part(file, number, CONTENT[number * 10 : number * 10 + 10])
+    assert there == [0, 1, 2, 3]
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+def test_an_empty_file_has_no_parts(uploader: Uploader) -> None:
+    assert stored(uploader.upload("empty", b"")) == b""
+
+
+def test_nothing_gathers_any_more_once_a_file_is_whole(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    assert gathered() == []
+    assert Part.objects.count() == 0
+
+
+def test_an_upload_goes_on_where_it_was(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 1, CONTENT[10:20])
+    again = uploader.announce("a", CONTENT)
+    assert (again.pk, uploads.numbers_of(again)) == (file.pk, [1])
+
+
+def test_making_whole_twice_is_making_whole_once(uploader: Uploader) -> None:
+    file = uploader.upload("a", CONTENT)
+    assert uploader.complete(file, CONTENT).blob == file.blob
+    assert Blob.objects.count() == 1
+
+
+def test_a_part_that_is_there_is_not_read_again(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    broken: Any = None  # reading it would raise
+    there = uploads.receive_part(
+        actor=uploader.actor,
+        place=uploader.place,
+        file_id=file.pk,
+        number=0,
+        sha256=sha(CONTENT[:10]),
+        length=10,
+        body=broken,
+    )
+    assert there == [0]
+
+
+# --- Bad input -------------------------------------------------------------------------------------------------------
+def test_a_damaged_part_is_refused_and_what_was_there_stays(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    with pytest.raises(ChecksumMismatch, match="Send it again"):
+        uploader.part(file, 0, b"x" * 10, digest=sha(b"y" * 10))
+    uploader.parts(file, CONTENT)
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+@pytest.mark.parametrize(("piece", "error"), [(b"x" * 9, WrongLength), (b"x" * 11, TooLarge)])
+def test_a_part_of_another_length_is_refused(uploader: Uploader, piece: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        uploader.part(uploader.announce("a", CONTENT), 0, piece)
+
+
+@pytest.mark.parametrize(("sent", "error"), [(b"x" * 9, CutOff), (b"x" * 11, WrongLength)])
+def test_a_body_that_is_not_as_long_as_announced_is_refused(
+    uploader: Uploader, sent: bytes, error: type[Exception]
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    with pytest.raises(error):
+        uploads.receive_part(
+            actor=uploader.actor,
+            place=uploader.place,
+            file_id=file.pk,
+            number=0,
+            sha256=sha(sent),
+            length=10,
+            body=io.BytesIO(sent),
+        )
+    assert uploads.numbers_of(file) == [] and gathered() == []
+
+
+def test_a_part_that_the_file_does_not_have_is_not_there(uploader: Uploader) -> None:
+    with pytest.raises(NotFound, match="has 4 parts"):
+        uploader.part(uploader.announce("a", CONTENT), 4, b"x")
+
+
+def test_a_file_is_not_whole_while_parts_are_missing(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 1, CONTENT[10:20])
+    with pytest.raises(Incomplete) as told:
+        uploader.complete(file, CONTENT)
+    assert told.value.extra["missing"] == [0, 2, 3]
+
+
+def test_a_file_that_changed_while_it_was_sent_is_sent_again_from_the_start(
+    uploader: Uploader, django_capture_on_commit_callbacks: Any
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    changed = CONTENT[:-1] + b"?"
+    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ChecksumMismatch, match="from the first part"):
+        uploader.complete(file, changed)
+    assert gathered() == []
+    assert stored(uploader.upload("a", changed)) == changed
+
+
+def test_a_file_announced_with_another_content_forgets_the_parts_of_the_old_one(uploader: Uploader) -> None:
+    old = uploader.announce("a", CONTENT, digest=sha(CONTENT))
+    uploader.part(old, 0, CONTENT[:10])
+    changed = b"!" + CONTENT[1:]
+    again = uploader.announce("a", changed, digest=sha(changed))
+    assert uploads.numbers_of(again) == []
+
+
+@pytest.mark.parametrize("path", ["../a", "/a", "a\x00", ".a", ""])
+def test_a_bad_path_is_refused(uploader: Uploader, path: str) -> None:
+    with pytest.raises(ValidationFailed) as told:
+        uploader.announce(path, CONTENT)
+    assert "path" in told.value.errors
+
+
+@pytest.mark.parametrize("path", ["A/B", "a/B", "a/b/c", "a", "ａ/b"])
+def test_a_path_that_cannot_lie_beside_another_is_refused(uploader: Uploader, path: str) -> None:
+    uploader.announce("a/b", CONTENT)
+    with pytest.raises(Exists):
+        uploader.announce(path, CONTENT)
+
+
+def test_the_two_ways_to_write_an_accent_are_one_path(uploader: Uploader) -> None:
+    first = uploader.announce("é", CONTENT)
+    assert uploader.announce("e\u0301", CONTENT).pk == first.pk
+
+
+def test_another_size_at_the_same_path_is_refused_with_the_one_that_is_there(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    with pytest.raises(Exists) as told:
+        uploader.announce("a", CONTENT + b"x")
+    assert told.value.extra["id"] == file.pk
+
+
+# --- One content, kept once ------------------------------------------------------------------------------------------
+def test_the_same_content_is_kept_once(uploader: Uploader) -> None:
+    one, other = uploader.upload("a", CONTENT), uploader.upload("b", CONTENT)
+    assert one.blob == other.blob
+    assert Blob.objects.filter(doomed=None).count() == 1
+
+
+def test_what_the_namespace_keeps_need_not_be_sent(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
+
+
+def test_nobody_learns_by_a_checksum_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
+    uploader.upload("a", CONTENT)
+    services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
+    stranger = Uploader(personas.stranger, ns="elsewhere")
+    stranger.begin()
+    assert not stranger.announce("b", CONTENT, digest=sha(CONTENT)).complete
+    assert stranger.upload("b", CONTENT).blob != File.objects.get(path="a").blob
+
+
+def test_a_checksum_with_another_size_is_not_the_same_content(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    assert not uploader.announce("b", CONTENT[1:], digest=sha(CONTENT)).complete
+
+
+# --- Who may ---------------------------------------------------------------------------------------------------------
+def test_a_viewer_cannot_send_and_a_stranger_sees_nothing(uploader: Uploader, personas: Personas) -> None:
+    file = uploader.announce("a", CONTENT)
+    with pytest.raises(Forbidden):
+        Uploader(personas.viewer).part(file, 0, CONTENT[:10])
+    with pytest.raises(NotFound):
+        Uploader(personas.stranger).part(file, 0, CONTENT[:10])
+
+
+def test_a_file_of_another_version_is_not_reached_through_this_one(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.begin()
+    with pytest.raises(NotFound):
+        uploader.part(file, 0, CONTENT[:10])
+
+
+# --- Quota -----------------------------------------------------------------------------------------------------------
+def limit(dataset: Dataset, amount: int) -> None:
+    Limit.objects.update_or_create(namespace=dataset.namespace, resource="storage", defaults={"amount": amount})
+
+
+def test_more_than_the_quota_is_refused_before_any_byte(uploader: Uploader, dataset: Dataset) -> None:
+    limit(dataset, 40)
+    uploader.announce("a", CONTENT)
+    with pytest.raises(QuotaExceeded) as told:
+        uploader.announce("b", CONTENT)
+    assert told.value.extra["numbers"]["storage"] == {
+        "needed": 34,
+        "held": 34,
+        "limit": 40,
+        "free": 6,
+    }
+    assert not File.objects.filter(path="b").exists()
+
+
+def test_what_is_expected_is_kept_free_until_the_version_is_sealed(uploader: Uploader, dataset: Dataset) -> None:
+    limit(dataset, 100)
+    second = Uploader(uploader.actor)
+    second.begin(expected_bytes=60)
+    with pytest.raises(QuotaExceeded):
+        uploader.begin(expected_bytes=60)
+    second.upload("a", CONTENT)
+    second.seal()
+    uploader.begin(expected_bytes=60)
+
+
+def test_the_same_content_costs_once(uploader: Uploader, dataset: Dataset) -> None:
+    limit(dataset, 40)
+    uploader.upload("a", CONTENT)
+    assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
+
+
+def test_what_is_taken_out_gives_its_room_back(uploader: Uploader, dataset: Dataset) -> None:
+    limit(dataset, 40)
+    file = uploader.announce("a", CONTENT)
+    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
+    uploader.announce("b", CONTENT)
+
+
+# --- Two at once -----------------------------------------------------------------------------------------------------
+def at_once(*deeds: Any) -> list[Any]:
+    """What each gave or raised, all begun at one moment."""
+    barrier = threading.Barrier(len(deeds))
+    told: list[Any] = [None] * len(deeds)
+
+    def run(index: int) -> None:
+        barrier.wait()
+        try:
+            told[index] = deeds[index]()
+        except Exception as error:  # noqa: BLE001
+            told[index] = error
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(deeds))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_who_each_fit_alone_one_is_refused(uploader: Uploader, dataset: Dataset) -> None:
+    limit(dataset, 50)
+    told = at_once(lambda: uploader.announce("a", CONTENT), lambda: uploader.announce("b", CONTENT))
+    assert sorted(type(one).__name__ for one in told) == ["File", "QuotaExceeded"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_uploaders_of_the_same_file_help_each_other(uploader: Uploader, personas: Personas) -> None:
+    other = Uploader(personas.owner, number=uploader.number)
+    told = at_once(lambda: uploader.upload("a", CONTENT), lambda: other.upload("a", CONTENT))
+    ended = [one for one in told if isinstance(one, File)]
+    # One of them may be told that the file is being made whole already; nothing else may go wrong.
+    assert ended and all(isinstance(one, File | Conflict | NotFound) for one in told), told
+    assert stored(File.objects.get(path="a")) == CONTENT
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_same_content_from_two_sides_at_once_is_kept_once(uploader: Uploader) -> None:
+    told = at_once(*(lambda path=path: uploader.upload(path, CONTENT) for path in "abcd"))
+    assert all(isinstance(one, File) for one in told), told
+    assert len({one.blob_id for one in told}) == 1
+    assert Blob.objects.filter(kept__isnull=False, doomed=None).count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_part_with_other_bytes_cannot_change_a_file_that_is_being_made_whole(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    File.objects.filter(pk=file.pk).update(frozen=True)
+    with pytest.raises(Conflict, match="being made whole"):
+        uploader.part(file, 0, b"!" * 10)
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+# --- Cut off anywhere ------------------------------------------------------------------------------------------------
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, *, after: bool) -> None:
+    """Let the next call of a function end the process, before or after its work."""
+    works = getattr(module, name)
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        monkeypatch.setattr(module, name, works)
+        if after:
+            works(*arguments, **named)
+        raise Killed
+
+    monkeypatch.setattr(module, name, dies)
+
+
+STEPS = [
+    (staging, "_place"),
+    (staging, "_copy"),
+    (staging, "_sync_directory"),
+    (uploads, "_note_part"),
+    (uploads, "_intend"),
+    (uploads, "_keep"),
+    (uploads, "_settle"),
+]
+
+
+def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends asks what is there after each kill and goes on with the rest."""
+    dice = random.Random(5)
+    content = dice.randbytes(25)
+    kills = 0
+    for index in range(100):
+        path = f"file-{index}"
+        file = uploader.announce(path, content)
+        while not file.complete:
+            file = uploader.announce(path, content)
+            module, name = dice.choice(STEPS)
+            if kills < 50 and dice.random() < 0.8:
+                killed_at(monkeypatch, module, name, after=dice.random() < 0.5)
+            try:
+                for number in dice.sample(range(3), 3):
+                    if number not in uploads.numbers_of(file):
+                        uploader.part(file, number, content[number * 10 : number * 10 + 10])
+                file = uploader.complete(file, content)
+            except Killed:
+                kills += 1
+        assert stored(file) == content
+        if kills >= 50:
+            break
+    assert kills >= 50
+
+
+def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    uploader.part(file, 1, CONTENT[10:20])
+    killed_at(monkeypatch, staging, "_copy", after=False)
+    with pytest.raises(Killed):
+        uploader.part(file, 2, CONTENT[20:30])
+    assert uploads.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
+
+
+def test_a_large_file_that_is_read_for_long_is_asked_for_again(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    held = threading.Event()
+    read = staging._read
+    monkeypatch.setattr(staging, "_read", lambda *given: held.wait() and read(*given))
+    first = uploads.complete(
+        actor=uploader.actor, place=uploader.place, file_id=file.pk, sha256=sha(CONTENT), seconds=0.01
+    )
+    assert not first.file.complete and first.checked == 0
+    held.set()
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+# --- Sealing ---------------------------------------------------------------------------------------------------------
+def test_nothing_is_sealed_that_is_not_whole(uploader: Uploader) -> None:
+    with pytest.raises(Incomplete, match="no files"):
+        uploader.seal()
+    uploader.announce("half", CONTENT)
+    with pytest.raises(Incomplete) as told:
+        uploader.seal()
+    assert told.value.extra["files"] == ["half"]
+
+
+def test_what_is_sealed_takes_no_more(uploader: Uploader) -> None:
+    file = uploader.upload("a", CONTENT)
+    uploader.seal()
+    for deed in (
+        lambda: uploader.announce("b", CONTENT),
+        lambda: uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk),
+    ):
+        with pytest.raises(Conflict, match="sealed"):
+            deed()
+
+
+def test_a_part_that_comes_after_the_version_is_gone_is_refused(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
+    with pytest.raises(NotFound):
+        uploader.part(file, 0, CONTENT[:10])
+    assert Version.objects.get().state == "deleted"
+
+
+def test_a_member_of_two_namespaces_keeps_them_apart(uploader: Uploader, personas: Personas) -> None:
+    """Reading in one and writing in the other brings no content across."""
+    uploader.upload("a", CONTENT)
+    make_member(personas.stranger.memberships.get().namespace, personas.developer)
+    services.create_dataset(actor=personas.developer, namespace_name="elsewhere", name="mine")
+    second = Uploader(personas.developer, ns="elsewhere")
+    second.begin()
+    assert not second.announce("b", CONTENT, digest=sha(CONTENT)).complete
