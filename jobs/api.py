@@ -8,6 +8,7 @@ from typing import IO, Any, BinaryIO
 from uuid import UUID
 
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.http import StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
@@ -24,9 +25,11 @@ from jobs import spec as specification
 from jobs.models import Artifact, Job
 from jobs.states import JobState
 from portal.common.errors import ValidationFailed
-from portal.common.paging import paginate
+from portal.common.paging import PARAMETERS, paginate
 from portal.common.sentences import told, told_job
+from rbac import throttle
 from rbac.access import namespace_for, signed_in
+from rbac.models import User
 from rbac.scopes import Scope
 from runtime import contract
 
@@ -63,6 +66,9 @@ class JobOutput(serializers.Serializer[Any]):
     trainers = serializers.IntegerField(
         allow_null=True, help_text="How many trainers were last wished for; null: as many as the specification says."
     )
+    pservers = serializers.IntegerField(
+        allow_null=True, help_text="The same of parameter servers, from the next attempt on."
+    )
     rehearsal = serializers.DictField(
         allow_null=True,
         help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
@@ -88,7 +94,12 @@ class TimelineOutput(serializers.Serializer[Any]):
 
 
 class ScaleInput(serializers.Serializer[Any]):
-    trainer = serializers.IntegerField(help_text="How many trainers there shall be, within the role's min and max.")
+    trainer = serializers.IntegerField(
+        required=False, help_text="How many trainers there shall be, within the role's min and max."
+    )
+    pserver = serializers.IntegerField(
+        required=False, help_text="How many parameter servers the job's next attempt shall have."
+    )
 
 
 class RehearseInput(serializers.Serializer[Any]):
@@ -173,8 +184,7 @@ class NamespaceJobsView(APIView):
             OpenApiParameter("state", str, description="States, separated by commas; ACTIVE and ENDED are groups."),
             OpenApiParameter("owner", str, description="A user's name."),
             OpenApiParameter("q", str, description="A part of the job's name."),
-            OpenApiParameter("limit", int),
-            OpenApiParameter("cursor", str, description="The `next` of the page before."),
+            *PARAMETERS,
         ],
         responses=JobPageOutput,
     )
@@ -205,6 +215,7 @@ class NamespaceJobsView(APIView):
             raise
         if request.query_params.get("dry_run", "").lower() in ("1", "true", "yes"):
             return Response(_preview_json(services.preview_job(actor=actor, namespace=ns, spec=wanted)))
+        _count_submission(actor)
         taken = services.submit_job(
             actor=actor,
             namespace=ns,
@@ -216,6 +227,11 @@ class NamespaceJobsView(APIView):
             return Response(told_job(selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
         body = selectors.job_document(taken.job.pk)
         return Response(body and told_job(body))
+
+
+def _count_submission(actor: User) -> None:
+    """Raises TooManyRequests where the account starts jobs more often than the operator allows."""
+    throttle.take_of("submit", str(actor.pk), settings.SUBMIT_RATE)
 
 
 def _preview_json(preview: services.Preview) -> dict[str, Any]:
@@ -244,6 +260,12 @@ class JobView(_JobView):
         """One job."""
         return Response(_told_job(self.job(request, job_id)))
 
+    @extend_schema(operation_id="jobs_delete", responses={204: None})
+    def delete(self, request: Request, job_id: UUID) -> Response:
+        """Delete a job that has ended, with its code, log, metrics, files and checkpoints."""
+        services.delete_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
 
 class CancelView(APIView):
     @extend_schema(operation_id="jobs_cancel", request=None, responses={202: JobOutput})
@@ -257,6 +279,7 @@ class RetryView(APIView):
     @extend_schema(operation_id="jobs_retry", request=None, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
         """Let a job that has ended run again, as its next attempt."""
+        _count_submission(signed_in(request.user))
         job = services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
         return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
@@ -264,7 +287,10 @@ class RetryView(APIView):
 class ScaleView(APIView):
     @extend_schema(operation_id="jobs_scale", request=ScaleInput, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Wish for another number of trainers. They join and leave while the job runs on."""
+        """Wish for other numbers of replicas. Trainers join and leave while the job runs on.
+
+        Parameter servers are as many as is wished from the next attempt on, which goes on from the last checkpoint.
+        """
         actor = signed_in(request.user)
         job = services.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
         return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)

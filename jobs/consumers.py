@@ -12,7 +12,8 @@ Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``job
 subscription that was given an ``id`` carries it.
 
 The handshake is always accepted and then closed with a code and a reason, because browsers hide why one was refused:
-4401 not signed in, 4403 another origin, 4408 idle, 4409 too slow, 4429 too many sockets, 1011 a fault of ours.
+4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle, 4409 too slow, 4429 too many
+sockets, 1011 a fault of ours.
 """
 
 from __future__ import annotations
@@ -39,11 +40,12 @@ from portal.common.sentences import told
 from rbac.models import User
 from rbac.revocation import account_topic, wake_sockets
 
-NOT_SIGNED_IN, WRONG_ORIGIN, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4408, 4409, 4429
+NOT_SIGNED_IN, WRONG_ORIGIN, NOWHERE, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4404, 4408, 4409, 4429
 FAILED = 1011
 REASONS: Mapping[int, str] = {
     NOT_SIGNED_IN: "Sign in, then connect again.",
     WRONG_ORIGIN: "This page does not belong to the portal.",
+    NOWHERE: "There is no socket at this address; streams are at /ws/v1/stream.",
     IDLE: "Nothing was subscribed for a long time.",
     TOO_SLOW: "The connection is too slow; connect again from your cursor.",
     FAILED: "Something went wrong on our side; connect again from your cursor.",
@@ -246,3 +248,11 @@ def _read(text: str | None) -> Ask:
 def _marked(text: str, mark: Any) -> str:
     """An encoded frame with the id of its subscription: the text is shared by all readers, the id is each one's own."""
     return f'{{"id":{json.dumps(mark)},{text[1:]}' if isinstance(mark, str) and mark else text
+
+
+class NowhereConsumer(AsyncWebsocketConsumer):
+    """Answers at every other address, where the server would otherwise note a fault of ours."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(code=NOWHERE, reason=REASONS[NOWHERE])

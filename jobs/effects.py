@@ -17,7 +17,7 @@ from django.utils.crypto import salted_hmac
 
 from datasets import selectors as datasets
 from datasets.storage.base import StorageError
-from jobs import builder, lifecycle, meeting, planner, snapshots
+from jobs import builder, keeping, lifecycle, meeting, planner, snapshots
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -58,8 +58,15 @@ def present_attempt(job: Job) -> Attempt | None:
 
 
 def spec_of(job: Job) -> JobSpec:
-    """The job's specification with as many trainers as are wanted now."""
-    return planner.with_trainers(JobSpec.from_json(job.spec), job.trainers)
+    """The job's specification with the trainers that are wanted now, and the parameter servers of its next attempt."""
+    return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=job.pservers)
+
+
+def present_spec(job: Job) -> JobSpec:
+    """The same with the parameter servers that the present attempt has, where there is one."""
+    attempt, spec = present_attempt(job), spec_of(job)
+    rows = attempt.replicas.filter(role=contract.PSERVER).count() if attempt else 0
+    return planner.scaled(spec, pservers=rows or None)
 
 
 # --- Standing --------------------------------------------------------------------------------------------------------
@@ -73,9 +80,9 @@ def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     return quota.preview(namespace, planner.amounts(spec), length=_longest(spec), priority=spec.priority)
 
 
-def can_ever_start(namespace: Namespace, spec: JobSpec) -> Verdict:
+def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if nothing else ran."""
-    return quota.if_alone(namespace, planner.amounts(spec), length=_longest(spec))
+    return quota.if_alone(bounds, planner.amounts(spec), length=_longest(spec))
 
 
 def _longest(spec: JobSpec) -> float:
@@ -117,7 +124,7 @@ def _build(job: Job) -> Event | None:
         return lifecycle.BuildFailed(job.attempt, view.problem)
     if view.done is None:
         return None
-    return lifecycle.Built(job.attempt, f"Starting {_in_words(spec_of(job))}.")
+    return lifecycle.Built(job.attempt, f"Starting {_in_words(present_spec(job))}.")
 
 
 def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
@@ -138,9 +145,9 @@ def _launch(job: Job) -> Event | None:
     attempt = present_attempt(job)
     if attempt is None:
         return None
-    # Whoever was wished for since has no row yet; staffing sees to it once the job runs.
+    # Trainers that were wished for since have no row yet; staffing sees to it once the job runs.
     rows = attempt.replicas.filter(role=contract.TRAINER).count()
-    spec = planner.with_trainers(JobSpec.from_json(job.spec), rows)
+    spec = planner.scaled(present_spec(job), trainers=rows)
     made = builder.made(job.snapshot_id, spec.requirements)
     ref = ref_of(job, attempt)
     try:
@@ -188,6 +195,7 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
         meeting.clear(ref_of(job, attempt))
     if over:
         registry.current().forget(str(job.pk))
+    keeping.measure_checkpoints(job)
 
 
 def site() -> planner.Site:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 from uuid import UUID
 
+from django.conf import settings
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
@@ -24,6 +25,7 @@ from jobs.models import Attempt
 from jobs.streams import store
 from jobs.streams.entries import Gap
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
+from rbac import throttle
 from rbac.selectors import digest_of
 
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
@@ -31,6 +33,7 @@ ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
 
 Answer = dict[str, Any]
 View = Callable[..., JsonResponse]
+Handler = Callable[[HttpRequest, Attempt], Answer]
 
 
 class Malformed(RegattaError):
@@ -40,13 +43,20 @@ class Malformed(RegattaError):
     status = 400
 
 
+class LengthRequired(RegattaError):
+    """A file of unknown length: nobody can say whether there is room for it."""
+
+    code = "length_required"
+    status = 411
+
+
 class BatchGap(Conflict):
     """The batch begins beyond the entries that were taken. ``last`` says where to go on from."""
 
     code = "gap"
 
 
-def _authentic(view: Callable[[HttpRequest, Attempt], Answer]) -> View:
+def _authentic(view: Handler) -> View:
     """Give the view its attempt. Raises NotFound, NotSignedIn, StaleAttempt."""
 
     @csrf_exempt
@@ -62,6 +72,22 @@ def _authentic(view: Callable[[HttpRequest, Attempt], Answer]) -> View:
         return JsonResponse(view(request, attempt))
 
     return authenticated
+
+
+def _at_most(setting: str) -> Callable[[Handler], Handler]:
+    """Take no more of an attempt than the rate of that setting; agents send again what was refused. Reports and signs
+    of life are not counted: without them the attempt would be given up.
+    """
+
+    def limit(view: Handler) -> Handler:
+        @functools.wraps(view)
+        def limited(request: HttpRequest, attempt: Attempt) -> Answer:
+            throttle.take_of(setting, str(attempt.pk), getattr(settings, setting))
+            return view(request, attempt)
+
+        return limited
+
+    return limit
 
 
 def _bearer(request: HttpRequest) -> str:
@@ -104,6 +130,7 @@ def _taken(append: Callable[[], int]) -> Answer:
 
 
 @_authentic
+@_at_most("INGEST_RATE")
 def logs(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take lines of output."""
     batch = batches.log_batch(_body(request))
@@ -115,6 +142,7 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
 
 
 @_authentic
+@_at_most("INGEST_RATE")
 def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take metric points."""
     batch = batches.metric_batch(_body(request))
@@ -126,6 +154,7 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
 
 
 @_authentic
+@_at_most("INGEST_RATE")
 def events(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take events for the job's timeline."""
     batch = batches.event_batch(_body(request))
@@ -149,10 +178,11 @@ def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
 
 
 @_authentic
+@_at_most("UPLOAD_RATE")
 def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
     """Keep a file that the attempt left. The raw bytes are the body."""
-    wanted = batches.artifact(request.GET)
-    if int(request.headers.get("Content-Length") or 0) > ARTIFACT_LIMIT:
+    wanted, size = batches.artifact(request.GET), _announced(request)
+    if size > ARTIFACT_LIMIT:
         raise TooLarge(
             f"The file {wanted.name} has more than {ARTIFACT_LIMIT} bytes, which is all that is kept of one."
         )
@@ -161,9 +191,18 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         replica=wanted.replica,
         name=wanted.name,
         sha256=wanted.sha256,
+        size=size,
         stream=cast(BinaryIO, CappedReader(request, ARTIFACT_LIMIT)),
     )
     return {"name": kept.name, "size": kept.size, "sha256": kept.sha256}
+
+
+def _announced(request: HttpRequest) -> int:
+    """The length of the body: room is taken for it before it is read. Raises LengthRequired."""
+    announced = request.headers.get("Content-Length") or ""
+    if not (announced.isascii() and announced.isdigit()):
+        raise LengthRequired("Say how long the file is, in the header Content-Length.")
+    return int(announced)
 
 
 class CappedReader:

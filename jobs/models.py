@@ -58,6 +58,8 @@ class Job(models.Model):
     finished = models.DateTimeField(null=True, blank=True)
     # How many trainers a person last wished for; empty: as many as the specification says.
     trainers = models.PositiveIntegerField(null=True, blank=True)
+    # The same of parameter servers, from the next attempt on.
+    pservers = models.PositiveIntegerField(null=True, blank=True)
     # jobs.rehearsal.Rehearsal while failure is rehearsed.
     rehearsal = models.JSONField(null=True, blank=True)
     # The wish to cancel; a fact that the reconciler reads.

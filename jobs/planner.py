@@ -46,9 +46,13 @@ class Build:
     python: Path
 
 
-def with_trainers(spec: JobSpec, trainers: int | None) -> JobSpec:
-    """The specification with another number of trainers; None: as it is."""
-    return spec if trainers is None else replace(spec, trainer=replace(spec.trainer, replicas=trainers))
+def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None = None) -> JobSpec:
+    """The specification with other numbers of replicas; None: as it is."""
+    if trainers is not None:
+        spec = replace(spec, trainer=replace(spec.trainer, replicas=trainers))
+    if pservers is not None:
+        spec = replace(spec, pserver=replace(spec.pserver, replicas=pservers, max=pservers))
+    return spec
 
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:

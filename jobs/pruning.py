@@ -1,5 +1,6 @@
-"""Removes what nobody has used for long: bundles and environments, which whoever needs them again has made again, and
-the checkpoints of jobs that ended without success, which until then could be run again from there."""
+"""Removes what nobody has used for long: bundles and environments, which whoever needs them again has made again, the
+checkpoints of jobs that ended without success, which until then could be run again from there, and the code of jobs
+that were deleted."""
 
 from __future__ import annotations
 
@@ -10,15 +11,20 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
+from django.db import transaction
+from django.db.models import ProtectedError
 
-from jobs import builder
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError
+from jobs import builder, snapshots
 from jobs.backends import registry
-from jobs.models import Job
+from jobs.models import CodeSnapshot, Job
 from jobs.states import ACTIVE, TERMINAL, JobState
 
 _log = logging.getLogger(__name__)
 
 EVERY = timedelta(hours=1)
+_ON_ITS_WAY = timedelta(hours=1)
 # Before the name of a folder that is being removed.
 _GOING = ".going-"
 
@@ -34,6 +40,7 @@ class Pruning:
             self._next = now + EVERY
             prune(now, timedelta(days=settings.KEEP_BUILDS_DAYS))
             forget_jobs(now, timedelta(days=settings.KEEP_CHECKPOINTS_DAYS))
+            forget_code(now)
 
 
 def prune(now: datetime, age: timedelta) -> int:
@@ -55,6 +62,23 @@ def forget_jobs(now: datetime, age: timedelta) -> int:
     for job_id in forgotten:
         backend.forget(job_id)
     return len(forgotten)
+
+
+def forget_code(now: datetime) -> int:
+    """Remove the snapshots that no job has, but those of a moment ago: their job may be on its way; how many."""
+    unused = CodeSnapshot.objects.filter(created__lt=now - _ON_ITS_WAY).exclude(pk__in=Job.objects.values("snapshot"))
+    return sum(_forget_snapshot(digest) for digest in list(unused.values_list("pk", flat=True)))
+
+
+def _forget_snapshot(digest: str) -> bool:
+    """The file goes while the row is locked: whoever submits the same code now waits, and then keeps it anew."""
+    try:
+        with transaction.atomic():
+            CodeSnapshot.objects.filter(pk=digest).delete()
+            default_storage().delete(snapshots.key_of(digest))
+    except (ProtectedError, StorageError):
+        return False
+    return True
 
 
 def _made() -> Iterator[Path]:

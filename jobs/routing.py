@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from django.urls import path
+from django.urls import path, re_path
 
-from jobs.consumers import StreamConsumer
+from jobs.consumers import NowhereConsumer, StreamConsumer
 
-websocket_urlpatterns = [path("ws/v1/stream", StreamConsumer.as_asgi())]
+websocket_urlpatterns = [path("ws/v1/stream", StreamConsumer.as_asgi()), re_path("", NowhereConsumer.as_asgi())]

@@ -100,6 +100,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "finished": _when(job.finished),
         "cancel_requested": _when(job.cancel_requested),
         "trainers": job.trainers,
+        "pservers": job.pservers,
         "rehearsal": job.rehearsal,
         "replicas": _replicas_json(_present_replicas(job)),
         "spec": job.spec,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Protocol
@@ -19,14 +19,15 @@ from django.db.models import F
 from django.http import HttpRequest
 
 from datasets.storage import default_storage
-from jobs import builder, effects, facts, planner, reconciler, snapshots, tasks
+from datasets.storage.base import Stat, StorageError
+from jobs import builder, effects, facts, keeping, planner, reconciler, snapshots, tasks
 from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
 from jobs.rehearsal import NOT_HERE, Rehearsal, problems
 from jobs.selectors import job_for
-from jobs.spec import JobSpec
+from jobs.spec import MOST_REPLICAS, JobSpec
 from jobs.states import ENDED, ReplicaState
 from jobs.streams.entries import Gap
 from jobs.streams.models import Source
@@ -34,10 +35,14 @@ from portal.common.doorbell import ring
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, ValidationFailed
 from portal.common.time import now as wall_clock
 from quota import ledger
+from quota import storage as storage_quota
+from quota.models import Kind
+from quota.selectors import Bounds, bounds_of
 from rbac import audit
 from rbac.access import hold_open, namespace_for
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
+from runtime import contract
 
 _log = logging.getLogger(__name__)
 
@@ -65,22 +70,25 @@ def submit_job(
 ) -> Submitted:
     """Take a job in: QUEUED, with its code kept.
 
-    Raises NotFound or Forbidden for the namespace, QuotaExceeded (with ``numbers``) where it can never fit, Conflict
-    where the key was used for something else.
+    Raises NotFound or Forbidden for the namespace, QuotaExceeded (with ``numbers``) where it can never fit or the
+    storage is full, Conflict where the key was used for something else.
     """
     room = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
-    _refuse_what_never_fits(room, spec)
-    # The storage may be far away: no transaction is open meanwhile.
-    digest, size = snapshots.keep(spec.files)
-    earlier = _earlier(actor, room, key, spec, digest)
+    bounds = bounds_of(room)
+    _refuse_what_never_fits(bounds, spec)
+    code = snapshots.pack(spec.files)
+    earlier = _earlier(actor, room, key, spec, code.digest)
     if earlier:
         return Submitted(earlier, created=False)
+    _take_room_for_code(room, bounds, code, spec.name)
+    # The storage may be far away: no transaction is open meanwhile.
+    snapshots.keep(code)
     try:
-        return Submitted(_create(actor, room, spec, key, digest, size, request), created=True)
+        return Submitted(_create(actor, room, spec, key, code, request), created=True)
     except IntegrityError:
         # The same key came twice at once.
-        earlier = _earlier(actor, room, key, spec, digest)
+        earlier = _earlier(actor, room, key, spec, code.digest)
         if earlier is None:
             raise
         return Submitted(earlier, created=False)
@@ -92,10 +100,19 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-def _refuse_what_never_fits(namespace: Namespace, spec: JobSpec) -> None:
-    verdict = effects.can_ever_start(namespace, spec)
+def _refuse_what_never_fits(bounds: Bounds, spec: JobSpec) -> None:
+    verdict = effects.can_ever_start(bounds, spec)
     if verdict.never:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
+
+
+def _take_room_for_code(room: Namespace, bounds: Bounds, code: snapshots.Packed, name: str) -> None:
+    """Raises QuotaExceeded where the storage is full, also for code that is kept already: a job leaves more."""
+    thing = keeping.of_code(room, code.digest, name)
+    if storage_quota.is_kept(thing):
+        storage_quota.check(room, 0, bounds)
+    else:
+        storage_quota.take(room, thing, len(code.body))
 
 
 def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:
@@ -113,26 +130,28 @@ def _create(
     namespace: Namespace,
     spec: JobSpec,
     key: str | None,
-    digest: str,
-    size: int,
+    code: snapshots.Packed,
     request: HttpRequest | None,
 ) -> Job:
     now = wall_clock()
     hold_open(namespace)
-    CodeSnapshot.objects.get_or_create(digest=digest, defaults={"size": size})
+    _, fresh = CodeSnapshot.objects.get_or_create(digest=code.digest, defaults={"size": len(code.body)})
+    if fresh:
+        # An old one that nobody needed may have been removed since its file was looked for.
+        transaction.on_commit(lambda: snapshots.keep(code))
     job = Job.objects.create(
         namespace=namespace,
         owner=actor,
         name=spec.name,
         spec=spec.to_json(),
-        snapshot_id=digest,
+        snapshot_id=code.digest,
         why=_FIRST_WHY,
         created=now,
         changed=now,
         idempotency_key=key,
     )
     Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
-    detail = {"name": job.name, "snapshot": digest}
+    detail = {"name": job.name, "snapshot": code.digest}
     audit.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail, request=request)
     _tell(job)
     return job
@@ -200,7 +219,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     if job.state not in TERMINAL:
         raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
     hold_open(job.namespace)
-    _refuse_what_never_fits(job.namespace, effects.spec_of(job))
+    _refuse_what_never_fits(bounds_of(job.namespace), effects.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
     audit.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
@@ -213,47 +232,87 @@ SCALABLE = ACTIVE - {JobState.STOPPING}
 
 @transaction.atomic
 def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
-    """Leave the wish for another number of trainers, as in ``{"trainer": 4}``; the quota is held for them at once.
+    """Leave the wish for other numbers of replicas, as in ``{"trainer": 4}`` or ``{"pserver": 2}``.
+
+    The quota is held for trainers at once, and they come and go while the job runs. Parameter servers are counted anew
+    with the next attempt.
 
     Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict where the job ends.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     spec = effects.spec_of(job)
-    trainers, before = _checked_wish(wish, spec), spec.trainer.replicas
-    if job.state not in SCALABLE:
+    wished = _checked_wish(wish, spec)
+    if "trainer" in wished and job.state not in SCALABLE:
         raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
-    if trainers == before:
+    if "pserver" in wished and job.state == JobState.SUCCEEDED:
+        raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
+    changed = {role: number for role, number in wished.items() if number != _replicas(spec, role)}
+    if not changed:
         return job
-    _hold_for(job, planner.with_trainers(spec, trainers))
+    after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
+    if "pserver" in changed:
+        _refuse_what_never_fits(bounds_of(job.namespace), after)
+    if "trainer" in changed:
+        _hold_for(job, planner.scaled(effects.present_spec(job), trainers=changed["trainer"]))
     # Raising the revision makes a reconciler that has counted the trainers of before look again.
-    Job.objects.filter(pk=job.pk).update(trainers=trainers, revision=F("revision") + 1)
-    text = f"Scaled from {before} to {facts.count(trainers, 'trainer')} by {actor.username}."
-    _happened(job.pk, job.attempt, "", kind="scaled", text=text)
-    detail = {"before": before, "after": trainers}
-    audit.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    fields = {f"{role}s": number for role, number in changed.items()}
+    Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, **fields)
+    for role, number in changed.items():
+        text = _SCALED[role](_replicas(spec, role), number, actor.username, job.state)
+        _happened(job.pk, job.attempt, "", kind="scaled", text=text)
+        detail = {"role": role, "before": _replicas(spec, role), "after": number}
+        audit.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
     _tell(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
-def _checked_wish(wish: object, spec: JobSpec) -> int:
-    """The number of trainers in the body of a call. Raises ValidationFailed."""
-    if not isinstance(wish, Mapping) or set(wish) != {"trainer"}:
-        raise ValidationFailed({"trainer": ['Say how many trainers there shall be, as in {"trainer": 4}.']})
-    trainers, least, most = wish["trainer"], spec.trainer.min, spec.trainer.max
-    if isinstance(trainers, bool) or not isinstance(trainers, int):
-        raise ValidationFailed({"trainer": ["Write a whole number."]})
-    if not least <= trainers <= most:
-        bounds = f"{least} to {most}" if least < most else f"{least}"
-        raise ValidationFailed(
-            {"trainer": [f"The specification of this job allows {bounds} trainers (its min and max), not {trainers}."]}
-        )
-    return trainers
+def _replicas(spec: JobSpec, role: str) -> int:
+    return {contract.TRAINER: spec.trainer, contract.PSERVER: spec.pserver}[role].replicas
+
+
+def _trainers_scaled(before: int, after: int, name: str, state: str) -> str:
+    return f"Scaled from {before} to {facts.count(after, 'trainer')} by {name}."
+
+
+def _pservers_scaled(before: int, after: int, name: str, state: str) -> str:
+    told = f"Scaled from {before} to {facts.count(after, 'parameter server')} by {name}."
+    return told if state == JobState.QUEUED else f"{told} This takes effect with the next attempt."
+
+
+_SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
+    contract.TRAINER: _trainers_scaled,
+    contract.PSERVER: _pservers_scaled,
+}
+_SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'
+
+
+def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
+    """The numbers by role in the body of a call. Raises ValidationFailed."""
+    if not isinstance(wish, Mapping) or not wish or set(wish) - _SCALED.keys():
+        raise ValidationFailed({"trainer": [_SAY_HOW_MANY]})
+    problems = {role: [problem] for role, number in wish.items() if (problem := _problem(role, number, spec))}
+    if problems:
+        raise ValidationFailed(problems)
+    return wish
+
+
+def _problem(role: str, number: object, spec: JobSpec) -> str:
+    """What is wrong with a wished number; empty where it is right."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        return "Write a whole number."
+    if role == contract.PSERVER:
+        return "" if 1 <= number <= MOST_REPLICAS else f"Write a number from 1 to {MOST_REPLICAS}."
+    least, most = spec.trainer.min, spec.trainer.max
+    if least <= number <= most:
+        return ""
+    bounds = f"{least} to {most}" if least < most else f"{least}"
+    return f"The specification of this job allows {bounds} trainers (its min and max), not {number}."
 
 
 def _hold_for(job: Job, spec: JobSpec) -> None:
     """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
     if job.state == JobState.QUEUED:
-        _refuse_what_never_fits(job.namespace, spec)
+        _refuse_what_never_fits(bounds_of(job.namespace), spec)
         return
     amounts = planner.amounts(spec)
     verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
@@ -297,6 +356,38 @@ def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
     if not registry.current().rehearses:
         raise Conflict(NOT_HERE)
     return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
+
+
+@transaction.atomic
+def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> None:
+    """Delete a job that has ended, with its code, log, metrics, files and checkpoints. What it used stays counted.
+
+    Raises NotFound, Forbidden, and Conflict where it has not ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    Job.objects.select_for_update().get(pk=job.pk)
+    job.refresh_from_db(fields=["state", "snapshot"])
+    if job.state not in TERMINAL:
+        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+    keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
+    detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
+    audit.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    pk, room = job.pk, job.namespace
+    keeping.forget(job)
+    job.delete()
+    transaction.on_commit(lambda: _remove_what_was_kept(pk, keys))
+    ring(f"status:ns:{room.name}")
+
+
+def _remove_what_was_kept(job_id: UUID, keys: Sequence[str]) -> None:
+    """What cannot be removed now is found by the sweep."""
+    storage = default_storage()
+    for key in keys:
+        try:
+            storage.delete(key)
+        except StorageError:
+            _log.warning("%s could not be removed.", key, exc_info=True)
+    registry.current().forget(str(job_id))
 
 
 # --- Agents ----------------------------------------------------------------------------------------------------------
@@ -409,31 +500,47 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
     return source.last
 
 
-def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, stream: BinaryIO) -> Artifact:
-    """Keep a file that a replica left; sending it again changes nothing.
+def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, size: int, stream: BinaryIO) -> Artifact:
+    """Keep a file of ``size`` bytes that a replica left; sending it again changes nothing.
 
     Where another replica has left a different file of that name, this one's goes by ``<replica>/<name>``.
-    Raises ValidationFailed where the content is not what ``sha256`` says, and what the storage raises.
+    Raises QuotaExceeded before anything is read where the namespace's storage has no room for it, ValidationFailed
+    where the content is not what ``sha256`` says, and what the storage raises.
     """
     known = Artifact.objects.filter(job_id=attempt.job_id, attempt=attempt.number)
     same = known.filter(sha256=sha256, name__in=(name, f"{replica}/{name}")).first()
     if same:
         return same
-    key = f"artifacts/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
+    job = Job.objects.select_related("namespace").get(pk=attempt.job_id)
+    thing = keeping.of_job(job, Kind.ARTIFACTS)
+    storage_quota.take(job.namespace, thing, size)
+    key = f"{keeping.ARTIFACTS}/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
     storage = default_storage()
-    kept = storage.put(key, stream)
-    if kept.sha256 != sha256:
-        storage.delete(key)
-        raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
+    try:
+        kept = storage.put(key, stream)
+        if kept.sha256 != sha256:
+            storage.delete(key)
+            raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
+    except BaseException:
+        storage_quota.add(thing, -size)
+        raise
     taken = known.filter(name=name).exclude(replica=replica).exists()
-    row, _ = Artifact.objects.update_or_create(
-        job_id=attempt.job_id,
-        attempt=attempt.number,
-        name=f"{replica}/{name}" if taken else name,
-        defaults={"replica": replica, "size": kept.size, "sha256": sha256, "key": key, "created": wall_clock()},
-    )
+    row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
+    storage_quota.add(thing, kept.size - size - (replaced.size if replaced else 0))
+    if replaced:
+        storage.delete(replaced.key)
     ring(f"status:{attempt.job_id}")
     return row
+
+
+@transaction.atomic
+def _write_artifact(attempt: Attempt, name: str, replica: str, kept: Stat) -> tuple[Artifact, Stat | None]:
+    """The row, and what it stood for before, where it stood for something else."""
+    names: dict[str, Any] = {"job_id": attempt.job_id, "attempt": attempt.number, "name": name}
+    before = Artifact.objects.select_for_update().filter(**names).first()
+    fields = {"replica": replica, "size": kept.size, "sha256": kept.sha256, "key": kept.key, "created": wall_clock()}
+    row, _ = Artifact.objects.update_or_create(**names, defaults=fields)
+    return row, Stat(before.key, before.size, before.sha256) if before else None
 
 
 # --- The end of the portal -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import io
 import tarfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from datasets.storage import default_storage
 from datasets.storage.base import KeyNotFound
@@ -41,16 +42,26 @@ def unpack(body: bytes) -> dict[str, str]:
     return files
 
 
-def keep(files: Mapping[str, str]) -> tuple[str, int]:
-    """Put the files into the storage; their digest and the size of the archive in bytes. No database is touched."""
+@dataclass(frozen=True)
+class Packed:
+    """The archive of a submission's files and its SHA-256."""
+
+    digest: str
+    body: bytes
+
+
+def pack(files: Mapping[str, str]) -> Packed:
     body = archive(files)
-    digest = hashlib.sha256(body).hexdigest()
+    return Packed(hashlib.sha256(body).hexdigest(), body)
+
+
+def keep(code: Packed) -> None:
+    """Put the archive into the storage, if it is not there. No database is touched."""
     storage = default_storage()
     try:
-        storage.stat(key_of(digest))
+        storage.stat(key_of(code.digest))
     except KeyNotFound:
-        storage.put(key_of(digest), io.BytesIO(zlib.compress(body, 6)))
-    return digest, len(body)
+        storage.put(key_of(code.digest), io.BytesIO(zlib.compress(code.body, 6)))
 
 
 def files_of(snapshot: CodeSnapshot) -> dict[str, str]:

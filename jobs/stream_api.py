@@ -28,6 +28,8 @@ from rbac.scopes import Scope
 PAGE_LINES = 500
 MOST_LINES = 5000
 MOST_BUCKETS = 5000
+PAGE_POINTS = 1000
+MOST_POINTS = 10_000
 
 
 # --- What may be asked -----------------------------------------------------------------------------------------------
@@ -46,6 +48,14 @@ class ChartQuery(serializers.Serializer[Any]):
         return super().get_fields() | {"from": serializers.FloatField(required=False)}
 
 
+class PointQuery(serializers.Serializer[Any]):
+    """The query of a page of points."""
+
+    after = serializers.IntegerField(min_value=0, default=0, help_text="Points after this number.")
+    limit = serializers.IntegerField(min_value=1, max_value=MOST_POINTS, default=PAGE_POINTS)
+    keys = serializers.CharField(required=False, help_text="Names of metrics, separated by commas. Without it: all.")
+
+
 class LogQuery(serializers.Serializer[Any]):
     """The query of a page of lines."""
 
@@ -53,6 +63,7 @@ class LogQuery(serializers.Serializer[Any]):
     before = serializers.IntegerField(min_value=1, required=False, help_text="The last lines before this number.")
     limit = serializers.IntegerField(min_value=1, max_value=MOST_LINES, default=PAGE_LINES)
     replica = serializers.CharField(max_length=63, required=False)
+    since = serializers.DateTimeField(required=False, help_text="Lines that were printed then or later (ISO 8601).")
     q = serializers.CharField(required=False, trim_whitespace=False, max_length=1000, help_text="Lines that hold this.")
     regex = serializers.CharField(
         required=False, trim_whitespace=False, max_length=1000, help_text="Lines that match this expression."
@@ -98,6 +109,33 @@ class MetricsView(_JobView):
             replica=query.get("replica"),
         )
         return Response(chart.to_json())
+
+
+class PointsView(_JobView):
+    """A page of points as they were reported, for programs that follow them."""
+
+    @extend_schema(
+        parameters=[PointQuery],
+        responses=OpenApiResponse(
+            OpenApiTypes.OBJECT,
+            description='`{"points": [{"seq", "time", "attempt", "replica", "step", "key", "value"}], "last", '
+            '"more"}`. '
+            "`last` is the `after` of the next page, also where no point of it was asked for.",
+        ),
+    )
+    def get(self, request: Request, job_id: UUID) -> Response:
+        job = self._job(request, job_id)
+        query = _checked(PointQuery, request)
+        keys = {key for key in query.get("keys", "").split(",") if key}
+        points = store.read_points(job.pk, after=query["after"], limit=query["limit"])
+        last = points[-1].seq if points else query["after"]
+        return Response(
+            {
+                "points": [point.to_json() for point in points if not keys or point.key in keys],
+                "last": last,
+                "more": last < store.head(job.pk, StreamKind.METRICS).last,
+            }
+        )
 
 
 class MetricsCsvView(_JobView):
@@ -146,6 +184,7 @@ class LogsView(_JobView):
             **_place(query, store.head(job.pk, StreamKind.LOGS)),
             limit=query["limit"],
             replica=query.get("replica"),
+            since=query["since"].timestamp() if "since" in query else None,
             text=query.get("q"),
             regex=query.get("regex"),
         )

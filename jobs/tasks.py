@@ -1,4 +1,4 @@
-"""Hints by Celery: look at this job now. A lost one costs the time until the next sweep. Only this file uses Celery."""
+"""Hints by Celery: look at this job now. A lost one costs the time until the next sweep."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ urlpatterns = [
     path("n/<str:ns>/jobs", views.job_list, name="jobs"),
     path("n/<str:ns>/jobs/new", views.new_job, name="new-job"),
     path("n/<str:ns>/jobs/<uuid:job_id>", views.job_page, name="job"),
+    path("n/<str:ns>/jobs/<uuid:job_id>/delete", views.delete_job, name="delete-job"),
     # The texts of the scripts in the reader's language, which the address names too, for caches.
     path(
         "texts.js",

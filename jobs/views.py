@@ -1,5 +1,5 @@
-"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; the changes
-that people make on them go through the HTTP API."""
+"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; what people
+change on them goes through the HTTP API, but for the deletion, which leaves the page."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import get_language
-from django.views.decorators.http import require_safe
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.http import require_POST, require_safe
 
 from datasets import selectors as datasets
 from datasets.storage.base import StorageError
-from jobs import examples, listing, selectors, snapshots
+from jobs import examples, listing, selectors, services, snapshots
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
 from portal.common.sentences import told, told_job
 from rbac.access import may
 from rbac.models import User
-from rbac.pages import LAST_NAMESPACE, enter, user_of
+from rbac.pages import LAST_NAMESPACE, attempt, enter, user_of
 from rbac.scopes import Scope
 from rbac.selectors import namespaces_of
 from rbac.services import ensure_personal_namespace
@@ -140,3 +141,16 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }
     return render(request, "jobs/job.html", context)
+
+
+@require_POST
+@login_required
+def delete_job(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
+    """Delete one that has ended, with all that it kept."""
+    enter(request, ns, Scope.JOB_READ)
+
+    def deed() -> None:
+        services.delete_job(actor=user_of(request), job_id=job_id, request=request)
+
+    done = attempt(request, deed, _("The job has been deleted, with all that it kept."))
+    return redirect("jobs", ns=ns) if done else redirect("job", ns=ns, job_id=job_id)

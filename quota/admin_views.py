@@ -13,7 +13,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.common.sentences import told
 from quota import selectors, services
 from quota.amounts import total
-from quota.forms import SHARED, SHOWN, amounts_in
+from quota.forms import IN_GIB, SHARED, SHOWN, amounts_in
 from quota.models import Limit, RequestState
 from quota.views import bars
 from rbac.models import Namespace
@@ -81,6 +81,7 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
             for name in SHOWN
         ],
         "lendable": SHARED,
+        "in_gib": IN_GIB,
         "holders": selectors.holders(namespace=room),
         "history": entries({"action": "quota.set", "namespace": ns})[:20],
         "wishes": selectors.wishes(namespace=room).order_by("-asked")[:10],

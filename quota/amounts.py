@@ -16,8 +16,11 @@ WHOLE = frozenset({"gpu", "jobs", "memory", "storage"})
 Amounts = Mapping[str, float]
 Limits = Mapping[str, float | None]
 
-_GIB = 1024**3
 _BYTES = ("memory", "storage")
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_GIB = 3  # its place among the units
+# Limits are spoken of in GiB, so half of one is; of the smaller units there is at least a whole one.
+_LEAST = {_GIB: 0.1}
 
 
 def total(amounts: Iterable[Amounts]) -> dict[str, float]:
@@ -43,5 +46,15 @@ def in_words(resource: str, amount: float) -> str:
 def bare(resource: str, amount: float) -> str:
     """The same without the noun."""
     if resource in _BYTES:
-        return f"{amount / _GIB:.3g} GiB"
+        return in_bytes(amount)
     return f"{amount:.4g}" if resource in HOURS_OF else f"{amount:g}"
+
+
+def in_bytes(size: float) -> str:
+    """``1.5 GiB``, ``0.5 GiB``, ``12.3 MiB``: three figures, in GiB from a tenth of one on, and where it is nothing."""
+    power = _GIB
+    while power and 0 < abs(size) < _LEAST.get(power, 1.0) * 1024**power:
+        power -= 1
+    while power + 1 < len(_UNITS) and abs(size) >= 1000 * 1024**power:
+        power += 1
+    return f"{size / 1024**power:.3g} {_UNITS[power]}"

@@ -13,11 +13,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.common.errors import ValidationFailed
-from portal.common.paging import paginate
+from portal.common.paging import PARAMETERS, paginate
 from portal.common.time import now as wall_clock
 from quota import selectors, services
 from quota.amounts import HELD, HOURS_OF, RESOURCES
-from quota.models import QuotaRequest, RequestState
+from quota.models import Kind, QuotaRequest, RequestState
 from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
 from rbac.services import require_admin
@@ -41,6 +41,7 @@ _QUOTA = inline_serializer(
         "reserved": _numbers("QuotaReserved", HELD, null=False),
         "used": _numbers("QuotaUsed", RESOURCES, null=False),
         "headroom": _numbers("QuotaHeadroom", RESOURCES, null=True),
+        "kept": inline_serializer("QuotaKept", {str(kind): serializers.IntegerField() for kind in Kind}),
     },
 )
 _LIMITS = inline_serializer(
@@ -181,7 +182,7 @@ def _days(text: str) -> int:
 class WishesView(APIView):
     """A namespace's wishes for more, newest first."""
 
-    @extend_schema(responses=_WISHES)
+    @extend_schema(parameters=[*PARAMETERS], responses=_WISHES)
     def get(self, request: Request, ns: str) -> Response:
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
         rows = selectors.wishes(namespace=namespace)
@@ -203,7 +204,7 @@ class WishesView(APIView):
 class WishView(APIView):
     """One wish."""
 
-    @extend_schema(responses=WishOutput, request=None)
+    @extend_schema(responses={200: WishOutput})
     def delete(self, request: Request, wish_id: int) -> Response:
         """Withdraw one's own."""
         wish = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
@@ -231,7 +232,8 @@ class AllWishesView(APIView):
     """Everybody's wishes, newest first; for admins."""
 
     @extend_schema(
-        responses=_WISHES, parameters=[OpenApiParameter("state", str, enum=[str(each) for each in RequestState])]
+        parameters=[OpenApiParameter("state", str, enum=[str(each) for each in RequestState]), *PARAMETERS],
+        responses=_WISHES,
     )
     def get(self, request: Request) -> Response:
         require_admin(signed_in(request.user))

@@ -1,4 +1,4 @@
-"""Limits as people write them into a form: one field a resource, memory in GiB."""
+"""Limits as people write them into a form: one field a resource, memory and storage in GiB."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from portal.common.errors import ValidationFailed
 
-# What is asked for and shown on pages: nothing is counted as storage yet.
-SHOWN = ("cpu", "memory", "gpu", "jobs", "cpu_hours", "gpu_hours")
+# What is asked for and shown on pages.
+SHOWN = ("cpu", "memory", "gpu", "jobs", "storage", "cpu_hours", "gpu_hours")
+# What the platform has for all together, and may be borrowed.
 SHARED = ("cpu", "memory", "gpu", "jobs")
+IN_GIB = ("memory", "storage")
 _GIB = 1024**3
 
 
@@ -32,7 +34,7 @@ def _amount(name: str, text: str) -> float | None:
     if not text:
         return None
     number = float(text)
-    return round(number * _GIB) if name == "memory" else number
+    return round(number * _GIB) if name in IN_GIB else number
 
 
 def given(amounts: Mapping[str, float | None]) -> dict[str, float]:

@@ -127,7 +127,7 @@ def _growth(namespace: Namespace, held: Reservation, amounts: Amounts, at: datet
         return ADMITTED
     # Nothing is promised: it does not wait for its growth, it is refused.
     (refused,) = found.waiting.values()
-    return verdict(replace(refused, latest=None), looked_at.rooms[namespace.name], looked_at.capacity)
+    return verdict(refused._replace(latest=None), looked_at.rooms[namespace.name], looked_at.capacity)
 
 
 def _as_if_anew(around: policy.State, room: str, held: Reservation, grown: Amounts, at: datetime) -> policy.State:

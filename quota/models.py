@@ -1,5 +1,6 @@
-"""What a namespace may use (limits), what waits (claims), and what its attempts hold and held (reservations and their
-stretches). Amounts: cpu in cores, memory and storage in bytes, gpu and jobs as counts."""
+"""What a namespace may use (limits), what waits (claims), what its attempts hold and held (reservations and their
+stretches), and what it keeps in the storage. Amounts: cpu in cores, memory and storage in bytes, gpu and jobs as
+counts."""
 
 from __future__ import annotations
 
@@ -86,6 +87,43 @@ class Stretch(models.Model):
             )
         ]
         indexes = [models.Index(fields=["ended", "begun"])]
+
+
+class Kind(models.TextChoices):
+    """What bytes are kept for."""
+
+    ARTIFACTS = "artifacts"
+    CHECKPOINTS = "checkpoints"
+    STREAMS = "streams"
+    CODE = "code"
+    DATASETS = "datasets"
+
+
+class Kept(models.Model):
+    """The bytes that one thing of a namespace (a job, a snapshot of code, a data set) keeps of one kind. This room
+    knows its id and its name alone."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="+")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    subject = models.CharField(max_length=100)
+    label = models.CharField(max_length=100, blank=True)
+    size = models.BigIntegerField(default=0)
+    changed = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "kind", "subject"], name="one_row_per_kept_thing")]
+        indexes = [models.Index(fields=["namespace", "-size"]), models.Index(fields=["kind", "changed"])]
+
+
+class Stored(models.Model):
+    """The sum of a namespace's ``Kept`` of one kind; changed in the same transaction, so that nobody has to add up."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="stored")
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    size = models.BigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "kind"], name="one_sum_per_kind")]
 
 
 class RequestState(models.TextChoices):

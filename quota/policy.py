@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from quota.amounts import HELD, HOURS_OF, Amounts, Limits, hours
 
@@ -31,6 +32,7 @@ _Vector = tuple[int, ...]
 _INDICES = range(len(HELD))
 # Cores are counted in thousandths, so that tenths of them add up exactly.
 _SCALE = tuple(1000 if resource == "cpu" else 1 for resource in HELD)
+_SCALED = tuple(zip(HELD, _SCALE, strict=True))
 _UNLIMITED = 1 << 100
 _NOTHING: _Vector = (0,) * len(HELD)
 
@@ -108,8 +110,7 @@ class Obstacle(StrEnum):
     BEHIND = "behind"  # too many are before it to look
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A claim that is not granted. ``before``: how many wait before it in its room. ``latest``: when it can start at
     the latest, unless somebody with precedence comes; None where that cannot be said. ``coming``: capacity is being
     called back for it."""
@@ -149,7 +150,7 @@ def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
 
 # --- Amounts as vectors of whole numbers ------------------------------------------------------------------------------
 def _needs(amounts: Amounts) -> _Vector:
-    return tuple(round(amounts.get(name, 0) * scale) for name, scale in zip(HELD, _SCALE, strict=True))
+    return tuple([round(amounts[name] * scale) if name in amounts else 0 for name, scale in _SCALED])
 
 
 def _bounds(limits: Limits) -> _Vector:
@@ -168,7 +169,10 @@ def _plain(vector: Iterable[int]) -> dict[str, float]:
 
 def _within(need: _Vector, free: Sequence[int]) -> bool:
     """Nothing asked of a resource is no reason to wait, even where a lowered limit is over-held."""
-    return all(need[i] <= free[i] or not need[i] for i in _INDICES)
+    for amount, left in zip(need, free, strict=True):  # noqa: SIM110  asked more often than anything else
+        if amount > left and amount:
+            return False
+    return True
 
 
 def _add(to: list[int], amounts: _Vector, sign: int = 1) -> None:
@@ -203,17 +207,22 @@ class _Desk:
     used: list[int]
     spent: dict[str, float]
     queue: list[Claim]
+    # Whether there is an end to its hours.
+    budgeted: bool
     at: int = 0
     place: _Place | None = None
     passed_over: int = 0
     waiting: int = 0
+
+    # What the first of the queue needs; reckoned once for all who ask.
+    need: _Vector = _NOTHING
 
     @property
     def head(self) -> Claim:
         return self.queue[self.at]
 
     def left(self, bound: _Vector) -> list[int]:
-        return [bound[i] - self.used[i] for i in _INDICES]
+        return [amount - used for amount, used in zip(bound, self.used, strict=True)]
 
 
 class _Pass:
@@ -223,6 +232,7 @@ class _Pass:
         self._now, self._rules, self._held = now, rules, state.held
         self._capacity = _bounds(state.capacity)
         self._free = list(self._capacity)
+        self._shared = [(i, amount) for i, amount in enumerate(self._capacity) if 0 < amount < _UNLIMITED]
         self._place: _Place | None = None
         self._granted: list[Key] = []
         self._waiting: dict[Key, Waiting] = {}
@@ -234,8 +244,10 @@ class _Pass:
         for holding in state.held:
             ends = now if holding.recalled else max(now, holding.until)
             self._take(holding.room, _needs(holding.amounts), ends)
-        for claim in sorted(state.waiting, key=self._age):
+        for claim in state.waiting:
             self._desks[claim.room].queue.append(claim)
+        for desk in self._desks.values():
+            self._put_in_order(desk.queue)
 
     def run(self) -> Outlook:
         turns = [self._turn(desk) for desk in self._desks.values() if self._has_head(desk)]
@@ -246,30 +258,36 @@ class _Pass:
             if desk.passed_over < self._rules.depth and self._has_head(desk):
                 heapq.heappush(turns, self._turn(desk))
         for desk in self._desks.values():
-            for claim in desk.queue[desk.at :]:
-                self._let_wait(desk, claim, Obstacle.BEHIND)
+            self._leave_behind(desk)
         return Outlook(tuple(self._granted), self._waiting, self._recalled)
 
     def _overdue(self, claim: Claim) -> bool:
         return self._now - claim.since >= self._rules.patience
 
-    def _age(self, claim: Claim) -> tuple[bool, float, float, str]:
-        overdue = self._overdue(claim)
-        head_start = 0.0 if overdue else self._rules.head_start.get(claim.priority, 0.0)
-        return not overdue, claim.since - head_start, claim.since, str(claim.key)
+    def _put_in_order(self, queue: list[Claim]) -> None:
+        """By age; those of the same age by their keys, which take long to write out."""
+        ages = [self._age(claim) for claim in queue]
+        tied = len(set(ages)) < len(ages)
+        keys = [(*age, str(claim.key)) for age, claim in zip(ages, queue, strict=True)] if tied else ages
+        queue[:] = [queue[at] for at in sorted(range(len(queue)), key=keys.__getitem__)]
+
+    def _age(self, claim: Claim) -> tuple[bool, float, float]:
+        since = claim.since
+        if self._now - since >= self._rules.patience:
+            return False, since, since
+        return True, since - self._rules.head_start.get(claim.priority, 0.0), since
 
     def _turn(self, desk: _Desk) -> tuple[bool, bool, float, float, str]:
         """Its place among the rooms; the smallest comes first. The name makes the order total."""
         head = desk.head
         overdue = self._overdue(head)
         share = 0.0 if overdue else self._share(desk)
-        borrows = not _within(_needs(head.amounts), desk.left(desk.limit))
+        borrows = not _within(desk.need, desk.left(desk.limit))
         return borrows, not overdue, share, self._age(head)[1], desk.room.name
 
     def _share(self, desk: _Desk) -> float:
         """The largest part that the room holds of any resource that has an end."""
-        parts = (desk.used[i] / self._capacity[i] for i in _INDICES if 0 < self._capacity[i] < _UNLIMITED)
-        return max(parts, default=0.0)
+        return max([desk.used[i] / amount for i, amount in self._shared], default=0.0)
 
     def _take(self, room: str, amounts: _Vector, ends: float) -> None:
         _add(self._free, amounts, -1)
@@ -279,7 +297,8 @@ class _Pass:
     def _has_head(self, desk: _Desk) -> bool:
         """Whether a claim is left to look at. Those that wait for nothing that others hold stand in nobody's way."""
         while desk.at < len(desk.queue):
-            obstacle = self._hopeless(desk, desk.head, _needs(desk.head.amounts))
+            desk.need = _needs(desk.head.amounts)
+            obstacle = self._hopeless(desk, desk.head, desk.need)
             if obstacle is None:
                 return True
             desk.at += 1
@@ -287,15 +306,19 @@ class _Pass:
         return False
 
     def _hopeless(self, desk: _Desk, claim: Claim, need: _Vector) -> Obstacle | None:
+        if not (_within(need, desk.ceiling) and _within(need, self._capacity)):
+            return Obstacle.NEVER
+        if not desk.budgeted:
+            return None
         used, budgets = hours(claim.amounts, claim.length), desk.room.budgets
-        if not (_within(need, desk.ceiling) and _within(need, self._capacity)) or _overdraws(budgets, used, {}):
+        if _overdraws(budgets, used, {}):
             return Obstacle.NEVER
         return Obstacle.BUDGET if _overdraws(budgets, used, desk.spent) else None
 
     def _decide(self, desk: _Desk) -> None:
-        claim = desk.head
+        claim, need = desk.head, desk.need
         desk.at += 1
-        need, ends = _needs(claim.amounts), self._now + claim.length
+        ends = self._now + claim.length
         obstacle = self._obstacle(desk, need, ends)
         if obstacle is None:
             self._grant(desk, claim, need, ends)
@@ -337,6 +360,13 @@ class _Pass:
             coming=claim.key in self._coming,
         )
         desk.waiting += obstacle is not Obstacle.NEVER
+
+    def _leave_behind(self, desk: _Desk) -> None:
+        """Those that nobody looked at: nothing changes any more, so all of them see the same."""
+        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
+        for claim in desk.queue[desk.at :]:
+            self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, desk.waiting, left, free)
+            desk.waiting += 1
 
     # --- The place of the first that waits ---
     def _keep_place(self, desk: _Desk, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
@@ -406,7 +436,8 @@ def _desk(room: Room) -> _Desk:
     limit, borrow = _bounds(room.limits), _needs(room.borrow)
     ceiling = tuple(limit[i] + borrow[i] for i in _INDICES)
     spent = {name: room.spent.get(name, 0.0) for name in HOURS_OF}
-    return _Desk(room, limit, ceiling, list(_NOTHING), spent, [])
+    budgeted = any(budget is not None for budget in room.budgets.values())
+    return _Desk(room, limit, ceiling, list(_NOTHING), spent, [], budgeted)
 
 
 def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:

@@ -14,7 +14,7 @@ from django.db.models import Count, Q, QuerySet
 from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
-from quota.models import Capacity, Claim, Limit, QuotaRequest, Reservation, Stretch
+from quota.models import Capacity, Claim, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
 from quota.words import Verdict, free_in, verdict
 from rbac.models import Namespace
 
@@ -22,13 +22,15 @@ Key = tuple[UUID, int]
 
 
 class QuotaView(TypedDict):
-    """One number a resource; a limit or headroom of None means that there is none. Hours are those of this month."""
+    """One number a resource; a limit or headroom of None means that there is none. Hours are those of this month;
+    ``kept`` are bytes of the storage by what they are kept for."""
 
     limits: dict[str, float | None]
     borrow: dict[str, float]
     reserved: dict[str, float]
     used: dict[str, float]
     headroom: dict[str, float | None]
+    kept: dict[str, int]
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
@@ -106,15 +108,28 @@ def hours_used(namespace: Namespace, now: datetime) -> dict[str, float]:
 def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
     """The whole of a namespace's quota. What is reserved is in use: a reservation is held by an attempt that runs."""
     limits = limits_of(namespace)
-    reserved = reserved_in(namespace)
-    used = reserved | hours_used(namespace, now or wall_clock())
+    reserved, kept = reserved_in(namespace), kept_by_kind(namespace)
+    used = reserved | {"storage": sum(kept.values())} | hours_used(namespace, now or wall_clock())
     return QuotaView(
         limits=limits,
         borrow=borrowing_of(namespace),
         reserved={name: reserved[name] for name in HELD},
         used={name: used[name] for name in RESOURCES},
         headroom=free_in(used, limits),
+        kept=kept,
     )
+
+
+# --- What is kept ----------------------------------------------------------------------------------------------------
+def kept_by_kind(namespace: Namespace) -> dict[str, int]:
+    """Bytes of the storage by what they are kept for; every kind has a number."""
+    found = dict(Stored.objects.filter(namespace=namespace).values_list("kind", "size"))
+    return {str(kind): max(0, found.get(kind, 0)) for kind in Kind}
+
+
+def largest_kept(namespace: Namespace) -> QuerySet[Kept]:
+    """What keeps bytes, the largest first."""
+    return Kept.objects.filter(namespace=namespace, size__gt=0).order_by("-size", "pk")
 
 
 # --- What admission decides on ---------------------------------------------------------------------------------------
@@ -139,20 +154,21 @@ def state(now: datetime, *, around: Namespace | None = None) -> policy.State:
 
 
 def _rooms(wanted: set[int], held: list[Reservation], now: datetime) -> Iterator[policy.Room]:
-    own: dict[int, dict[str, Limit]] = {}
+    own: dict[int, list[Limit]] = {}
     for limit in Limit.objects.filter(namespace__in=wanted):
-        own.setdefault(limit.namespace_id, {})[limit.resource] = limit
+        own.setdefault(limit.namespace_id, []).append(limit)
     for namespace in Namespace.objects.filter(pk__in=wanted):
-        rows = own.get(namespace.pk, {})
-        limits = _with_defaults({name: row.amount for name, row in rows.items()})
-        budgets = {name: limits.pop(name) for name in HOURS_OF}
-        yield policy.Room(
-            name=namespace.name,
-            limits=limits,
-            borrow={name: row.borrow for name, row in rows.items()},
-            budgets=budgets,
-            spent=_spent(namespace, held, now) if any(budget is not None for budget in budgets.values()) else {},
-        )
+        room = _room(namespace.name, own.get(namespace.pk, []))
+        bounded = any(budget is not None for budget in room.budgets.values())
+        yield replace(room, spent=_spent(namespace, held, now)) if bounded else room
+
+
+def _room(name: str, own: Iterable[Limit]) -> policy.Room:
+    """A namespace that has used none of its hours."""
+    rows = {row.resource: row for row in own}
+    limits = _with_defaults({name: row.amount for name, row in rows.items()})
+    budgets = {name: limits.pop(name) for name in HOURS_OF}
+    return policy.Room(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
 
 
 def _spent(namespace: Namespace, held: list[Reservation], now: datetime) -> dict[str, float]:
@@ -205,11 +221,23 @@ def preview(
     return Verdict(admitted=True) if asked.key in found.granted else verdict_on(asked, looked_at, found)
 
 
-def if_alone(namespace: Namespace, amounts: Amounts, *, length: float) -> Verdict:
+@dataclass(frozen=True)
+class Bounds:
+    """All ends that a namespace knows: its own, and those of the platform. Read once for all that is asked of them."""
+
+    room: policy.Room
+    capacity: Mapping[str, float]
+
+
+def bounds_of(namespace: Namespace) -> Bounds:
+    return Bounds(_room(namespace.name, Limit.objects.filter(namespace=namespace)), capacity())
+
+
+def if_alone(bounds: Bounds, amounts: Amounts, *, length: float) -> Verdict:
     """What would be decided if nothing else ran or waited, and the month had just begun: whether it can ever start."""
-    (room,) = _rooms({namespace.pk}, [], wall_clock())
-    asked = policy.Claim("alone", namespace.name, amounts, 0.0, length)
-    looked_at = policy.State({room.name: replace(room, spent={})}, capacity(), (), [asked])
+    room = bounds.room
+    asked = policy.Claim("alone", room.name, amounts, 0.0, length)
+    looked_at = policy.State({room.name: room}, bounds.capacity, (), [asked])
     found = policy.outlook(looked_at, 0.0)
     return Verdict(admitted=True) if found.granted else verdict_on(asked, looked_at, found)
 
@@ -280,13 +308,17 @@ def _told(row: Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict
 
 
 def overheld(namespace: Namespace) -> str:
-    """The sentence for limits below what is held; empty where there is none."""
+    """The sentences for limits below what is held or kept; empty where there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
     over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
-    if not over:
-        return ""
-    parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
-    return f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits."
+    told = []
+    if over:
+        parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
+        told.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
+    kept, limit = sum(kept_by_kind(namespace).values()), limits["storage"]
+    if limit is not None and kept > limit:
+        told.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
+    return " ".join(told)
 
 
 def rooms_at_a_glance() -> list[dict[str, Any]]:

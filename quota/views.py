@@ -15,8 +15,8 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.common.errors import ValidationFailed
 from portal.common.time import now
 from quota import selectors, services
-from quota.forms import SHOWN, amounts_in, given
-from quota.models import RequestState
+from quota.forms import IN_GIB, SHOWN, amounts_in, given
+from quota.models import Kind, RequestState
 from rbac.access import may
 from rbac.models import Namespace
 from rbac.pages import attempt, enter, user_of
@@ -24,6 +24,7 @@ from rbac.scopes import Scope
 
 _SPANS = {"day": 1, "week": 7, "month": 30}
 _MOST_ROWS = 50
+_MOST_KEPT = 10
 
 
 @never_cache
@@ -39,6 +40,9 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
     context = {
         "namespace": namespace,
         "bars": bars(namespace),
+        "kept": _kept(namespace),
+        "largest": selectors.largest_kept(namespace)[:_MOST_KEPT],
+        "of_jobs": (Kind.ARTIFACTS, Kind.CHECKPOINTS, Kind.STREAMS),
         "queue": selectors.queue_of(namespace, at)[:_MOST_ROWS],
         "holders": selectors.holders(namespace=namespace)[:_MOST_ROWS],
         "spans": list(_SPANS),
@@ -48,6 +52,7 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
         "answered": wishes.exclude(state=RequestState.OPEN)[:5],
         "may_ask": may(request.user, Scope.JOB_WRITE, namespace),
         "fields": SHOWN,
+        "in_gib": IN_GIB,
     }
     return render(request, "quota/page.html", context)
 
@@ -65,6 +70,14 @@ def bars(namespace: Namespace) -> list[dict[str, Any]]:
         }
         for name in SHOWN
     ]
+
+
+def _kept(namespace: Namespace) -> list[dict[str, Any]]:
+    """One row a kind of which something is kept, the largest first, with its part of all."""
+    found = {kind: size for kind, size in selectors.kept_by_kind(namespace).items() if size}
+    total = sum(found.values())
+    rows = [{"kind": kind, "size": size, "part": size / total} for kind, size in found.items()]
+    return sorted(rows, key=lambda row: -row["size"])
 
 
 def _part(used: float, limit: float | None) -> float:

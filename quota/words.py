@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from quota.amounts import HELD, HOURS_OF, Amounts, bare, hours, in_words
+from quota.amounts import HELD, HOURS_OF, Amounts, bare, hours, in_bytes, in_words
 from quota.policy import Obstacle, Room, Waiting
 
 # From so many on, a place in the queue is told as a bound: else each start would rewrite the sentences of thousands.
@@ -58,7 +58,12 @@ class _Shortage:
     where: str
 
     def numbers(self) -> dict[str, float]:
-        return {"needed": self.needed, "limit": self.limit, "held": self.limit - self.free, "free": self.free}
+        return numbers(self.needed, self.limit, self.free)
+
+
+def numbers(needed: float, limit: float, free: float) -> dict[str, float]:
+    """What programs are told of a shortage."""
+    return {"needed": needed, "limit": limit, "held": limit - free, "free": max(0.0, free)}
 
 
 def _shortages(waiting: Waiting, room: Room, capacity: Mapping[str, float | None]) -> Iterator[_Shortage]:
@@ -171,3 +176,46 @@ def _moment(seconds: float | None) -> datetime | None:
 def free_in(amounts: Amounts, limits: Mapping[str, float | None]) -> dict[str, float | None]:
     """What is left of each limit; None where there is none."""
     return {name: None if limit is None else max(0.0, limit - amounts.get(name, 0)) for name, limit in limits.items()}
+
+
+# --- Storage ---------------------------------------------------------------------------------------------------------
+# How a sentence about the largest begins, and one about all of a kind.
+_KEEPERS: Mapping[str, tuple[str, str]] = {
+    "artifacts": ("The most is kept by the artifacts of `", "Artifacts keep"),
+    "checkpoints": ("The most is kept by the checkpoints of `", "Checkpoints keep"),
+    "streams": ("The most is kept by the log and the metrics of `", "Logs and metrics keep"),
+    "code": ("The most is kept by the code of `", "Code keeps"),
+    "datasets": ("The most is kept by the data set `", "Data sets keep"),
+}
+
+
+@dataclass(frozen=True)
+class Most:
+    """What keeps most: of which kind, called what, how many bytes."""
+
+    kind: str
+    label: str
+    size: int
+
+
+def storage_full(room: str, needed: int, limit: float, kept: Mapping[str, int], most: Most | None) -> str:
+    """What is told to whoever wants to keep more than the room may: what is used, by what, and what to delete."""
+    free = in_bytes(max(0.0, limit - sum(kept.values())))
+    told = [f"This needs {in_bytes(needed)} of storage; {free} of {in_bytes(limit)} are left in `{room}`."]
+    told += [f"{_KEEPERS[kind][1]} {in_bytes(size)}." for kind, size in sorted(kept.items(), key=_by_size) if size]
+    if most is not None:
+        told.append(f"{_KEEPERS[most.kind][0]}{most.label}`: {in_bytes(most.size)}.")
+    told.append("Delete what nobody needs any more, or ask an admin for more.")
+    return " ".join(told)
+
+
+def _by_size(pair: tuple[str, int]) -> tuple[int, str]:
+    return -pair[1], pair[0]
+
+
+def platform_storage_full(needed: int, limit: float, free: float) -> str:
+    """The same where the whole platform has no more."""
+    return (
+        f"This needs {in_bytes(needed)} of storage; {in_bytes(max(0.0, free))} of {in_bytes(limit)} are left on the "
+        "platform. Delete what nobody needs any more, and tell an admin."
+    )

@@ -6,7 +6,7 @@ No call may be made inside a database transaction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -121,8 +121,8 @@ class ClusterBackend(Protocol):
         What it has kept for the next attempt of its job stays.
         """
 
-    def keepsakes(self) -> Collection[str]:
-        """The ids of the jobs of which something is kept for a next attempt."""
+    def keepsakes(self) -> Mapping[str, int]:
+        """The ids of the jobs of which something is kept for a next attempt, and how many bytes."""
 
     def forget(self, job_id: str) -> None:
         """Remove what is kept for a next attempt of a job that runs no more."""

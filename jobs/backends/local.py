@@ -15,14 +15,16 @@ its processes may call at once.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -131,9 +133,9 @@ class LocalBackend:
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
         shutil.rmtree(attempt, ignore_errors=True)
 
-    def keepsakes(self) -> Collection[str]:
+    def keepsakes(self) -> Mapping[str, int]:
         directory = self._attempts.absolute() / KEPT
-        return [path.name for path in directory.iterdir()] if directory.is_dir() else []
+        return {path.name: _size_of(path) for path in directory.iterdir()} if directory.is_dir() else {}
 
     def forget(self, job_id: str) -> None:
         shutil.rmtree(self._kept_of(job_id), ignore_errors=True)
@@ -327,6 +329,16 @@ def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""
+
+
+def _size_of(directory: Path) -> int:
+    """The bytes of all files below it. What goes while they are added up counts as nothing."""
+    size = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            found = path.lstat()
+            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return size
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------

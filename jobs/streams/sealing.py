@@ -16,6 +16,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q
 
+from jobs import keeping
 from jobs.lifecycle import TERMINAL
 from jobs.streams import store
 from jobs.streams.models import Block, StreamHead, StreamKind
@@ -71,9 +72,12 @@ def _swap(head: StreamHead, blocks: list[Block], segments: list[Segment]) -> boo
         now = StreamHead.objects.select_for_update().get(pk=head.pk)
         if now.sealed != head.sealed:
             return False
+        merged = {pk for replaced, _ in segments for pk in replaced}
         for replaced, segment in segments:
             Block.objects.filter(pk__in=replaced).delete()
             segment.save(force_insert=True)
+        kept = [segment for _, segment in segments] + [block for block in blocks if block.pk not in merged]
+        keeping.sealed(head.job_id, sum(len(bytes(block.payload)) for block in kept))
         left = max(0, now.unsealed - len(blocks))
         StreamHead.objects.filter(pk=head.pk).update(sealed=blocks[-1].hi, unsealed=left)
     return True

@@ -11,6 +11,7 @@ one lock. The statements of the append are written out: through the ORM it is fo
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -154,6 +155,7 @@ def read_logs(
     limit: int = 500,
     before: int | None = None,
     replica: str | None = None,
+    since: float | None = None,
     text: str | None = None,
     regex: str | None = None,
     seconds: float = 2.0,
@@ -161,11 +163,12 @@ def read_logs(
     """A page of lines with ``after < seq``, the first ``limit`` of them; with ``before``, the last ``limit`` that
     have ``seq < before``.
 
-    ``text`` (without regard to case) and ``regex`` keep the lines that hold it. A search stops after about ``seconds``:
-    the page then says ``more`` and how far it looked. Raises ``search.BadPattern`` for a pattern that cannot be used.
+    ``since`` (unix time) keeps the lines that were printed then or later, ``text`` (without regard to case) and
+    ``regex`` those that hold it. A search stops after about ``seconds``: the page then says ``more`` and how far it
+    looked. Raises ``search.BadPattern`` for a pattern that cannot be used.
     """
     with search.matcher(text=text, regex=regex, seconds=seconds) as matcher:
-        keep = _Keeper(replica, matcher)
+        keep = _Keeper(replica, since, matcher)
         if before is None:
             return _page_forwards(job_id, after, limit, keep)
         return _page_backwards(job_id, after, before, limit, keep)
@@ -174,10 +177,13 @@ def read_logs(
 @dataclass(frozen=True)
 class _Keeper:
     replica: str | None
+    since: float | None
     matcher: search.Matcher
 
     def __call__(self, lines: Iterator[LogLine]) -> list[LogLine]:
-        return self.matcher.keep([line for line in lines if self.replica in (None, line.replica)])
+        since = -math.inf if self.since is None else self.since
+        wanted = [line for line in lines if self.replica in (None, line.replica) and line.time >= since]
+        return self.matcher.keep(wanted)
 
 
 def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogPage:

@@ -58,8 +58,8 @@ class ObedientBackend:
         self.calls.append("cleanup")
         self.views.pop(ref.attempt_id, None)
 
-    def keepsakes(self) -> list[str]:
-        return sorted(self.kept)
+    def keepsakes(self) -> dict[str, int]:
+        return dict.fromkeys(sorted(self.kept), 1000)
 
     def forget(self, job_id: str) -> None:
         self.kept.discard(job_id)

@@ -212,7 +212,7 @@ def test_an_artifact_comes_as_a_download(personas: Personas, submit: Submit, bac
     attempt = Attempt.objects.select_related("job").get(job=job)
     digest = hashlib.sha256(b"<html>").hexdigest()
     services.store_artifact(
-        attempt, replica="trainer-0", name="out/model.html", sha256=digest, stream=io.BytesIO(b"<html>")
+        attempt, replica="trainer-0", name="out/model.html", sha256=digest, size=6, stream=io.BytesIO(b"<html>")
     )
     client = personas.client("viewer")
     [listed] = client.get(f"/api/v1/jobs/{job.pk}/artifacts").json()["artifacts"]

@@ -10,6 +10,7 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from datasets import services as datasets
 from jobs import services
 from jobs.models import Attempt, Job
 from tests.factories import make_attempt
@@ -39,6 +40,8 @@ USER_DEEDS = ("enable", "disable", "make-admin", "no-admin", "reset-password", "
 AGENTS = "401 401 401 401 401 401"
 
 NS, JOB, INGEST = "api/v1/namespaces/<str:ns>", "api/v1/jobs/<uuid:job_id>", "ingest/v1/attempts/<uuid:attempt_id>"
+DATASET = "api/v1/datasets/<str:ns>/<str:name>"
+VERSION = f"{DATASET}/versions/<int:number>"
 TABLE = {
     "GET healthz": ALL,
     "GET readyz": ALL,
@@ -72,10 +75,7 @@ TABLE = {
     "POST account/second-factor/codes": "409 409 409 409 409 302",
     "POST account/second-factor/off": "302 302 302 302 302 302",
     "POST sign-out": "302 302 302 302 302 302",
-    "GET language": "302 302 302 302 302 302",
     "POST language": "302 302 302 302 302 302",
-    "PUT language": "302 302 302 302 302 302",
-    "DELETE language": "302 302 302 302 302 302",
     "GET ": "302 302 302 302 302 302",
     "GET tokens": SIGNED_IN_PAGE,
     "POST tokens": "422 422 422 422 422 302",
@@ -106,8 +106,10 @@ TABLE = {
     # For admins alone; a form without a reason is refused in words
     **{
         f"GET admin/{page}": ADMIN_PAGE
-        for page in ("users", "namespaces", "audit", "audit.csv", "quotas", "quotas/requests")
+        for page in ("users", "namespaces", "sign-in", "audit", "audit.csv", "quotas", "quotas/requests")
     },
+    "POST admin/new-user": ADMIN_DEED,
+    "POST admin/sign-in/letter": ADMIN_DEED,
     "GET admin/users/<str:username>": "404 403 403 403 403 302",
     **{f"POST admin/users/<str:username>/{deed}": ADMIN_DEED for deed in USER_DEEDS},
     "POST admin/looking/end": "409 409 409 409 409 302",
@@ -118,8 +120,14 @@ TABLE = {
     "GET n/<str:ns>/jobs": MEMBERS_PAGE,
     "GET n/<str:ns>/jobs/new": "200 200 200 403 404 302",
     "GET n/<str:ns>/jobs/<uuid:job_id>": MEMBERS_PAGE,
+    "POST n/<str:ns>/jobs/<uuid:job_id>/delete": "302 302 302 403 404 302",
     # Accounts and namespaces
     "POST api/v1/auth/token": "422 422 422 422 422 422",
+    "POST api/v1/auth/exchange": "422 422 422 422 422 422",
+    "DELETE api/v1/tokens/current": "409 409 409 409 409 401",
+    # Without what the command puts into the address
+    "GET connect": "422 422 422 422 422 302",
+    "POST connect": "422 422 422 422 422 302",
     "GET api/v1/me": SIGNED_IN,
     "POST api/v1/users": ADMIN,
     "GET api/v1/namespaces": SIGNED_IN,
@@ -158,11 +166,30 @@ TABLE = {
     # Data sets and examples
     "GET api/v1/datasets": SIGNED_IN,
     "GET api/v1/datasets/public/<str:name>": SIGNED_IN,
+    f"GET {NS}/datasets": MEMBERS,
+    f"POST {NS}/datasets": "422 422 422 403 404 401",
+    f"GET {DATASET}": MEMBERS,
+    f"PATCH {DATASET}": "422 422 422 403 404 401",
+    f"DELETE {DATASET}": "202 202 202 403 404 401",
+    f"POST {DATASET}/restore": "200 200 200 403 404 401",
+    f"PUT {DATASET}/shares": "422 422 422 403 404 401",
+    f"POST {DATASET}/versions": "201 201 201 403 404 401",
+    # Its only version is open: a viewer does not see it.
+    f"GET {VERSION}": "200 200 200 404 404 401",
+    f"DELETE {VERSION}": "202 404 404 403 404 401",  # the first deletes it
+    f"POST {VERSION}/seal": "409 409 409 403 404 401",
+    f"GET {VERSION}/files": "200 200 200 404 404 401",
+    f"POST {VERSION}/files": "422 422 422 403 404 401",
+    f"DELETE {VERSION}/files/<int:file_id>": "404 404 404 403 404 401",
+    f"PUT {VERSION}/files/<int:file_id>/parts/<int:part>": "404 404 404 403 404 401",
+    f"POST {VERSION}/files/<int:file_id>/complete": "422 422 422 403 404 401",
+    f"GET {VERSION}/content/<path:path>": "404 404 404 404 404 401",
     "GET api/v1/examples": SIGNED_IN,
     # Jobs
     f"GET {NS}/jobs": MEMBERS,
     f"POST {NS}/jobs": "422 422 422 403 404 401",
     f"GET {JOB}": MEMBERS,
+    f"DELETE {JOB}": "409 409 409 403 404 401",  # it has not ended
     f"POST {JOB}/cancel": "202 202 202 403 404 401",
     # Without a body: who may do it at all is told what is missing.
     f"POST {JOB}/scale": "422 422 422 403 404 401",
@@ -176,13 +203,14 @@ TABLE = {
     f"GET {JOB}/artifacts": MEMBERS,
     f"GET {JOB}/artifacts/<path:name>": MEMBERS,
     f"GET {JOB}/metrics": MEMBERS,
+    f"GET {JOB}/metrics/points": MEMBERS,
     f"GET {JOB}/metrics.csv": MEMBERS,
     f"GET {JOB}/logs": MEMBERS,
     f"GET {JOB}/logs/download": MEMBERS,
     # What agents send: no session opens it
     **{f"POST {INGEST}/{call}": AGENTS for call in ("logs", "metrics", "events", "report", "heartbeat", "artifacts")},
 }
-METHODS = ("GET", "POST", "PUT", "DELETE")
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
 def routes(resolver: URLResolver, prefix: str = "") -> Iterator[str]:
@@ -199,8 +227,17 @@ def job(submit: Any) -> Job:
     """A job of ``team`` with a file that its attempt left."""
     job: Job = submit()
     attempt = make_attempt(job)
-    services.store_artifact(attempt, replica="trainer-0", name="model.npz", sha256=SHA, stream=io.BytesIO(CONTENT))
+    services.store_artifact(
+        attempt, replica="trainer-0", name="model.npz", sha256=SHA, size=len(CONTENT), stream=io.BytesIO(CONTENT)
+    )
     return job
+
+
+@pytest.fixture(autouse=True)
+def dataset(personas: Personas) -> None:
+    """``team/mine`` with a version that is being filled."""
+    datasets.create_dataset(actor=personas.developer, namespace_name="team", name="mine")
+    datasets.begin_version(actor=personas.developer, ns="team", name="mine")
 
 
 def address(route: str, job: Job) -> str:
@@ -210,6 +247,11 @@ def address(route: str, job: Job) -> str:
         "<uuid:attempt_id>": str(Attempt.objects.get(job=job).pk),
         "<path:name>": "model.npz",
         "public/<str:name>": "public/digits",
+        "<str:name>": "mine",
+        "<int:number>": "1",
+        "<int:file_id>": "999",
+        "<int:part>": "0",
+        "<path:path>": "no/such.file",
         "<str:username>": "ghost",
         "<uuid:token_id>": NONE,
         "<uuid:invitation_id>": NONE,

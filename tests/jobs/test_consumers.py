@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
-from django.conf import settings
 from django.db import connection
-from django.test import Client
 
 from jobs import consumers
 from jobs.models import Job
 from jobs.states import JobState
 from jobs.streams import store, tailer
 from jobs.streams.models import Block
-from portal.asgi import application
 from portal.common.doorbell import ring
 from rbac import tokens
 from rbac.models import Membership, Role, User
 from rbac.revocation import account_topic
 from tests.factories import make_attempt, make_job, make_token
+from tests.jobs.sockets import HOST, Frame, Headers, Socket, bearer, connected, headers_of, play
 from tests.jobs.streams.conftest import Writer
-from tests.personas import EVERYBODY, OUTSIDERS, Personas, make_personas
+from tests.personas import Personas, make_personas
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-HOST = b"127.0.0.1"
-Headers = list[tuple[bytes, bytes]]
-Frame = dict[str, Any]
 
 
 @pytest.fixture
@@ -53,80 +45,6 @@ def writer(people: Personas) -> Writer:
 def browser(people: Personas) -> Headers:
     """The headers with which a page of the viewer opens a socket."""
     return headers_of(people.client("viewer"))
-
-
-def headers_of(client: Client, origin: bytes = b"http://" + HOST) -> Headers:
-    cookie = client.cookies.get(settings.SESSION_COOKIE_NAME)
-    session = [(b"cookie", f"{settings.SESSION_COOKIE_NAME}={cookie.value}".encode())] if cookie else []
-    return [(b"host", HOST), (b"origin", origin), *session]
-
-
-class Socket:
-    """A client of the ASGI application."""
-
-    def __init__(self, headers: Headers) -> None:
-        scope = {
-            "type": "websocket",
-            "path": "/ws/v1/stream",
-            "query_string": b"",
-            "headers": headers,
-            "subprotocols": [],
-        }
-        self._link = ApplicationCommunicator(application, scope)
-
-    async def open(self) -> None:
-        await self._link.send_input({"type": "websocket.connect"})
-        assert (await self._link.receive_output(timeout=10))["type"] == "websocket.accept"
-
-    async def ask(self, **body: Any) -> None:
-        await self.send(json.dumps(body, default=str))
-
-    async def send(self, text: str) -> None:
-        await self._link.send_input({"type": "websocket.receive", "text": text})
-
-    async def frame(self) -> Frame:
-        message = await self._link.receive_output(timeout=10)
-        assert message["type"] == "websocket.send", message
-        found: Frame = json.loads(message["text"])
-        return found
-
-    async def closed(self) -> int:
-        message = await self._link.receive_output(timeout=10)
-        assert message["type"] == "websocket.close", message
-        assert message["reason"]
-        return int(message["code"])
-
-    async def silent(self) -> bool:
-        return await self._link.receive_nothing(timeout=0.1)
-
-    async def leave(self) -> None:
-        await self._link.send_input({"type": "websocket.disconnect", "code": 1006})
-        await self._link.wait(timeout=10)
-
-
-@contextlib.asynccontextmanager
-async def connected(headers: Headers) -> AsyncIterator[Socket]:
-    socket = Socket(headers)
-    await socket.open()
-    try:
-        yield socket
-    finally:
-        await socket.leave()
-
-
-def play(story: Callable[[], Awaitable[None]]) -> None:
-    """Run a story on a loop of its own, with a tailer of its own."""
-
-    consumers._open_sockets.clear()
-
-    async def run() -> None:
-        try:
-            await asyncio.wait_for(story(), 60)
-        finally:
-            tailer.tailer().close()
-
-    asyncio.run(run())
-    assert not consumers._open_sockets
 
 
 def do(function: Callable[..., Any], *given: Any) -> Awaitable[Any]:
@@ -173,10 +91,10 @@ def test_a_host_that_is_not_ours_is_closed_with_4403(people: Personas) -> None:
 
 
 def test_a_program_gets_in_with_a_token_and_without_an_origin(people: Personas) -> None:
-    bearer = f"Bearer {make_token(people.viewer)}".encode()
+    headers = bearer(make_token(people.viewer))
 
     async def story() -> None:
-        async with connected([(b"host", HOST), (b"authorization", bearer)]) as socket:
+        async with connected(headers) as socket:
             await socket.ask(op="ping")
             assert (await socket.frame())["t"] == "pong"
 
@@ -197,52 +115,6 @@ def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: 
 
 
 # --- Who sees what ---------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("stream", ["logs", "metrics", "status"])
-@pytest.mark.parametrize("who", [name for name in EVERYBODY if name not in OUTSIDERS])
-def test_members_see_every_stream_of_a_job(people: Personas, writer: Writer, who: str, stream: str) -> None:
-    writer.lines(1, 1)
-    writer.points(1, 1)
-
-    headers = headers_of(people.client(who))
-
-    async def story() -> None:
-        async with connected(headers) as socket:
-            await socket.ask(op="sub", stream=stream, job=writer.job.pk)
-            assert (await socket.frame())["t"] == stream
-
-    play(story)
-
-
-@pytest.mark.parametrize("stream", ["logs", "metrics", "status"])
-def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, writer: Writer, stream: str) -> None:
-    headers = headers_of(people.client("stranger"))
-
-    async def story() -> None:
-        async with connected(headers) as socket:
-            answers = []
-            for job in (writer.job.pk, "00000000-0000-0000-0000-000000000000"):
-                await socket.ask(op="sub", stream=stream, job=job)
-                answers.append(await socket.frame())
-            assert answers[0] == answers[1]
-            assert answers[0]["code"] == "not_found"
-
-    play(story)
-
-
-def test_the_jobs_of_a_namespace_are_for_its_members(people: Personas, writer: Writer) -> None:
-    stranger, viewer = headers_of(people.client("stranger")), headers_of(people.client("viewer"))
-
-    async def story() -> None:
-        async with connected(stranger) as socket:
-            await socket.ask(op="sub", stream="jobs", namespace="team")
-            assert (await socket.frame())["code"] == "not_found"
-        async with connected(viewer) as socket:
-            await socket.ask(op="sub", stream="jobs", namespace="team")
-            assert [job["id"] for job in (await socket.frame())["jobs"]] == [str(writer.job.pk)]
-
-    play(story)
-
-
 def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Writer, browser: Headers) -> None:
     def leave() -> None:
         Membership.objects.filter(user=people.viewer).delete()
@@ -260,10 +132,6 @@ def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Wri
             assert await socket.silent()
 
     play(story)
-
-
-def bearer(secret: str) -> Headers:
-    return [(b"host", HOST), (b"authorization", f"Bearer {secret}".encode())]
 
 
 async def ready(socket: Socket) -> None:

@@ -15,7 +15,7 @@ from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
 from tests.personas import EVERYBODY, MEMBERS, Personas
 
-PATHS = ("metrics", "metrics.csv", "logs", "logs/download")
+PATHS = ("metrics", "metrics/points", "metrics.csv", "logs", "logs/download")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str
 
 
 # --- Who may ---------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("path", ["metrics", "logs"])
+@pytest.mark.parametrize("path", ["metrics", "metrics/points", "logs"])
 @pytest.mark.parametrize("who", EVERYBODY)
 def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, who: str) -> None:
     expected = {"stranger": 404, "nobody": 401}.get(who, 200)
@@ -97,7 +97,26 @@ def test_nonsense_in_a_chart_is_refused_beside_its_field(
     assert (answer.status_code, list(answer.json()["errors"])) == (422, list(query))
 
 
+def test_points_come_as_they_were_reported_after_a_cursor(writer: Writer, personas: Personas) -> None:
+    writer.points(1, 5)
+    first = get(writer, personas, "metrics/points", limit="3").json()
+    second = get(writer, personas, "metrics/points", after=str(first["last"])).json()
+    assert [point["value"] for point in [*first["points"], *second["points"]]] == [1, 0.5, 1 / 3, 0.25, 0.2]
+    assert (first["more"], second["more"], second["last"]) == (True, False, 5)
+
+
+def test_a_page_without_the_points_that_are_asked_for_moves_the_cursor(writer: Writer, personas: Personas) -> None:
+    writer.points(1, 5)
+    assert get(writer, personas, "metrics/points", keys="accuracy").json() == {"points": [], "last": 5, "more": False}
+
+
 # --- Logs ------------------------------------------------------------------------------------------------------------
+def test_lines_since_a_moment_are_those_that_were_printed_then_or_later(writer: Writer, personas: Personas) -> None:
+    writer.lines(1, 5)
+    page = get(writer, personas, "logs", since="1970-01-01T00:00:04Z").json()
+    assert ([line["seq"] for line in page["lines"]], page["last"]) == ([4, 5], 5)
+
+
 def test_a_page_of_lines_has_the_shape_that_clients_rely_on(writer: Writer, personas: Personas) -> None:
     writer.lines(1, 2)
     assert get(writer, personas, "logs").json() == {

@@ -32,7 +32,7 @@ def test_who_may_change_it(personas: Personas) -> None:
 def test_it_has_a_number_for_each_resource_and_null_where_there_is_no_limit(personas: Personas, settings) -> None:
     settings.DEFAULT_QUOTA = {"cpu": 16}
     quota = personas.client("viewer").get(PATH).json()
-    assert set(quota) == {"limits", "borrow", "reserved", "used", "headroom"}
+    assert set(quota) == {"limits", "borrow", "reserved", "used", "headroom", "kept"}
     assert (quota["limits"]["cpu"], quota["used"]["cpu"], quota["headroom"]["cpu"]) == (16, 0, 16)
     assert (quota["limits"]["cpu_hours"], quota["headroom"]["cpu_hours"]) == (None, None)
 
@@ -49,6 +49,20 @@ def test_a_change_leaves_a_row_in_the_trail(personas: Personas) -> None:
     entry = AuditEntry.objects.get(action="quota.set")
     assert (entry.before["borrow.cpu"], entry.after) == (0, {"cpu": 2, "borrow.cpu": 4})
     assert entry.reason == "A large data set."
+
+
+def test_a_change_without_a_reason_says_in_the_trail_where_it_came_from(personas: Personas) -> None:
+    put(personas, "admin", {"limits": {"cpu": 2}})
+    put(personas, "admin", {"cpu": 3})
+    assert set(AuditEntry.objects.filter(action="quota.set").values_list("reason", flat=True)) == {
+        "Set through the API."
+    }
+
+
+def test_a_reason_that_says_nothing_is_refused(personas: Personas) -> None:
+    answer = put(personas, "admin", {"limits": {"cpu": 2}, "reason": " "})
+    assert (answer.status_code, list(answer.json()["errors"])) == (422, ["reason"])
+    assert not Limit.objects.exists()
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, connections
 
-from quota import ledger
+from portal.common.errors import QuotaExceeded
+from quota import ledger, storage
 from quota.ledger import Ask
-from quota.models import Capacity, Claim, Limit, Reservation, Stretch
+from quota.models import Capacity, Claim, Kept, Kind, Limit, Reservation, Stored, Stretch
 from quota.selectors import reserved_in
+from quota.storage import Thing
 from rbac.models import Namespace
 from tests.factories import make_namespace
 
@@ -72,6 +74,27 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
     held = Reservation.objects.filter(released=None).count()
     assert held > 0
     assert Stretch.objects.filter(ended=None).count() == held
+
+
+def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> None:
+    """Some give back and count what is there already meanwhile; the sums stay those of the rows."""
+    settings.DEFAULT_QUOTA = {"storage": SLOTS}
+    namespace = make_namespace("crowd")
+
+    def come_and_go(number: int) -> bool:
+        thing = Thing(namespace.pk, Kind.ARTIFACTS, f"job-{number % 9}")
+        try:
+            storage.take(namespace, thing, 1)
+        except QuotaExceeded:
+            return False
+        if number % 2 == 0:
+            storage.add(thing, -1)
+        return True
+
+    taken = at_once(come_and_go)
+    kept = sum(Kept.objects.values_list("size", flat=True))
+    assert 0 < kept <= SLOTS
+    assert Stored.objects.get().size == kept == sum(bool(took) for took in taken[1::2])
 
 
 def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
