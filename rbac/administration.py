@@ -8,12 +8,14 @@ from django.contrib.auth import login
 from django.db import transaction
 from django.http import HttpRequest
 
-from portal.common.errors import Conflict, NotFound
+from portal.common.errors import Conflict, NotFound, ValidationFailed
 from rbac import audit
 from rbac.access import require_admin
 from rbac.models import User
 from rbac.revocation import wake_sockets
+from rbac.services import ensure_personal_namespace, validate_account
 from rbac.signing_in import sessions_of
+from rbac.signing_up import send_welcome
 
 # What a session remembers while an admin looks at the portal as somebody else: the admin's account.
 LOOKING = "looking"
@@ -28,6 +30,32 @@ def person_named(username: str) -> User:
     if user is None:
         raise NotFound(f"There is no account {username!r}.")
     return user
+
+
+@transaction.atomic
+def open_account(
+    *, actor: User, username: str, email: str, reason: str, by_letter: bool, request: HttpRequest
+) -> tuple[User, str]:
+    """Open an account for somebody: with a password, which is told this once, or with a letter to its address in which
+    a password can be chosen.
+
+    The account and the password (empty with a letter). Raises Forbidden, ValidationFailed.
+    """
+    require_admin(actor)
+    told, username, email = audit.stated(reason), username.strip(), email.strip()
+    user = User(username=username, email=email)
+    validate_account(user, None)
+    if by_letter and not email:
+        raise ValidationFailed({"email": ["Write the e-mail address to which the letter goes."]})
+    password = "" if by_letter else secrets.token_urlsafe(_PASSWORD_BYTES)
+    user.set_password(password) if password else user.set_unusable_password()
+    user.save()
+    ensure_personal_namespace(user)
+    detail = {"email": email, "letter": by_letter}
+    audit.record("user.create", username, actor=actor, detail=detail, reason=told, request=request)
+    if by_letter:
+        send_welcome(user, request)
+    return user, password
 
 
 @transaction.atomic

@@ -6,11 +6,13 @@ from rbac.api import accounts, namespaces, tokens
 
 urlpatterns = [
     path("auth/token", accounts.AuthTokenView.as_view(), name="api-auth-token"),
+    path("auth/exchange", accounts.ExchangeView.as_view(), name="api-exchange"),
     path("me", accounts.MeView.as_view(), name="api-me"),
     path("users", accounts.UsersView.as_view(), name="api-users"),
     path("sessions", accounts.SessionsView.as_view(), name="api-sessions"),
     path("sessions/<str:handle>", accounts.SessionView.as_view(), name="api-session"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
+    path("tokens/current", tokens.CurrentTokenView.as_view(), name="api-current-token"),
     path("tokens/<uuid:token_id>", tokens.TokenView.as_view(), name="api-token"),
     path("invitations", namespaces.InvitationsView.as_view(), name="api-invitations"),
     path("invitations/<uuid:invitation_id>/accept", namespaces.AcceptView.as_view(), name="api-accept"),

@@ -1,7 +1,9 @@
-"""Sign-in with a Baidu account: OAuth 2.0 as told in https://openauth.baidu.com/doc/doc.html.
+"""Sign-in with a Baidu account: OAuth 2.0 as told in https://openauth.baidu.com/doc/doc.html and, about who it is,
+in https://openauth.baidu.com/doc/openid.html.
 
-Baidu knows no OpenID Connect. Its user information carries ``openid`` (who this is, for this application alone),
-``username`` (abbreviated) and ``portrait``, and no e-mail address.
+Baidu knows no OpenID Connect. Its user information carries ``openid`` (who this is, for this application alone; it has
+taken the place of ``userid``, which is no longer given), ``username`` (abbreviated) and ``portrait``, and no e-mail
+address.
 """
 
 from __future__ import annotations

@@ -164,6 +164,17 @@ class ApiToken(models.Model):
     revoked = models.DateTimeField(null=True, blank=True)
 
 
+class Connection(models.Model):
+    """What a person granted to the command on a computer, until it fetches its token. Only digests are kept."""
+
+    digest = models.CharField(max_length=64, unique=True)  # of the code that the browser carries back
+    challenge = models.CharField(max_length=43)  # of the verifier that the command has kept to itself
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="connections")
+    name = models.CharField(max_length=100)
+    days = models.PositiveSmallIntegerField(null=True, blank=True)
+    expires = models.DateTimeField(db_index=True)
+
+
 class Outcome(models.TextChoices):
     """What became of a deed that the trail tells of."""
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 from django.contrib import messages
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
 from django.utils.translation import gettext
 
-from portal.common.errors import Conflict, ValidationFailed
+from portal.common.errors import Conflict, RegattaError, ValidationFailed
+from portal.common.http import headers_of, problem_of
 from portal.common.sentences import told
 from rbac.access import namespace_for
 from rbac.models import Namespace, User
@@ -47,3 +49,12 @@ def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool
         return False
     messages.success(request, gettext(done))
     return True
+
+
+def refused(request: HttpRequest, template: str, context: Mapping[str, Any], error: RegattaError) -> HttpResponse:
+    """The page of a form again, with the sentence for which it was refused (``error``) and when to come again."""
+    problem = problem_of(error)
+    page = render(request, template, {**context, "error": problem["detail"]}, status=error.status)
+    for name, value in headers_of(problem).items():
+        page.headers[name] = value
+    return page

@@ -19,12 +19,13 @@ class Scope(StrEnum):
     JOB_WRITE = "job:write"
     QUOTA_READ = "quota:read"
     DATASET_READ = "dataset:read"
+    DATASET_WRITE = "dataset:write"
     ACCOUNT_ADMIN = "account:admin"
     PLATFORM_ADMIN = "platform:admin"
 
 
 _VIEWER = frozenset({Scope.NAMESPACE_READ, Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ})
-_DEVELOPER = _VIEWER | {Scope.JOB_WRITE}
+_DEVELOPER = _VIEWER | {Scope.JOB_WRITE, Scope.DATASET_WRITE}
 _OWNER = _DEVELOPER | {Scope.NAMESPACE_ADMIN}
 
 SCOPES_OF_ROLE: Mapping[str, frozenset[Scope]] = {
@@ -41,6 +42,7 @@ DESCRIPTIONS: Mapping[Scope, str] = {
     Scope.JOB_WRITE: _("Submit, scale, cancel and retry jobs"),
     Scope.QUOTA_READ: _("See what the namespace may use and uses"),
     Scope.DATASET_READ: _("See and read data sets"),
+    Scope.DATASET_WRITE: _("Upload, share and delete data sets"),
     Scope.ACCOUNT_ADMIN: _("Change your own account: tokens, sessions, invitations"),
     Scope.PLATFORM_ADMIN: _("Do what admins of the platform do, for an admin"),
 }
@@ -48,6 +50,7 @@ DESCRIPTIONS: Mapping[Scope, str] = {
 # What a token needs beside a scope, so that it can find what it may change.
 _BRINGS: Mapping[Scope, frozenset[Scope]] = {
     Scope.JOB_WRITE: frozenset({Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ}),
+    Scope.DATASET_WRITE: frozenset({Scope.DATASET_READ}),
 }
 
 

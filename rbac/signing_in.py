@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
@@ -20,7 +21,7 @@ from rbac.services import ensure_personal_namespace
 from rbac.sessions import ORIGIN, handle_of
 
 _WRONG = "The name or the password is wrong."
-_TOO_OFTEN = "Too many attempts to sign in. Wait a minute, then try again."
+_TOO_OFTEN = "Too many attempts to sign in. Wait {seconds} s, then try again."
 _AWAITING: Mapping[str, str] = {
     Awaiting.CONFIRMATION: "Confirm your e-mail address first: open the link in the letter that we sent you.",
     Awaiting.APPROVAL: "An admin has to let you in first. You get a letter when that is done.",
@@ -40,8 +41,8 @@ def check_password(request: HttpRequest, username: str, password: str) -> User:
     """
     user = authenticate(request, username=username, password=password)
     if getattr(request, "axes_locked_out", False):
-        wait: timedelta = settings.AXES_COOLOFF_TIME
-        raise TooManyRequests(_TOO_OFTEN, retry_after=wait.total_seconds())
+        wait = math.ceil(settings.AXES_COOLOFF_TIME.total_seconds())
+        raise TooManyRequests(_TOO_OFTEN.format(seconds=wait), retry_after=wait)
     if not isinstance(user, User):
         audit.record("sign-in.fail", username, actor=None, outcome=Outcome.REFUSED, request=request)
         raise NotSignedIn(_why_not(username, password))

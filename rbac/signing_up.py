@@ -12,7 +12,6 @@ from django.core.exceptions import ValidationError as FieldError
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.encoding import force_str
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
@@ -57,13 +56,13 @@ def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -
         raise ValidationFailed({"email": [_NO_ADDRESS]})
     _take_letter(request, email)
     if known is not None:
-        mail.send(known.email, "known", username=known.username, link=_link(request, "sign-in"))
+        mail.send(known.email, "known", username=known.username, link=mail.link(request, "sign-in"))
         return
     user.set_password(password)
     user.save()
     audit.record("user.sign-up", username, actor=None, detail={"email": email}, request=request)
     token = signing.dumps({"user": user.pk, "email": email}, salt=_SALT)
-    mail.send(email, "confirmation", username=username, link=_link(request, "confirm", token=token))
+    mail.send(email, "confirmation", username=username, link=mail.link(request, "confirm", token=token))
 
 
 def _take_letter(request: HttpRequest, email: str) -> None:
@@ -77,10 +76,6 @@ def _forget_unconfirmed(username: str, email: str) -> None:
     if email:
         unconfirmed.filter(email__iexact=email).delete()
     unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFE).delete()
-
-
-def _link(request: HttpRequest, page: str, **names: str) -> str:
-    return request.build_absolute_uri(reverse(page, kwargs=names))
 
 
 def to_confirm(token: str) -> User:
@@ -123,7 +118,7 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
 
 # --- Approval --------------------------------------------------------------------------------------------------------
 def _tell_admins(user: User, request: HttpRequest) -> None:
-    link = _link(request, "waiting-accounts")
+    link = mail.link(request, "waiting-accounts")
     for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
         mail.send(admin.email, "waiting", username=user.username, email=user.email, link=link)
 
@@ -141,7 +136,7 @@ def approve(*, actor: User, username: str, request: HttpRequest) -> User:
     user.save(update_fields=["awaiting", "is_active"])
     ensure_personal_namespace(user)
     audit.record("user.approve", username, actor=actor, request=request)
-    mail.send(user.email, "approved", username=username, link=_link(request, "sign-in"))
+    mail.send(user.email, "approved", username=username, link=mail.link(request, "sign-in"))
     return user
 
 
@@ -177,9 +172,20 @@ def send_reset(*, email: str, request: HttpRequest) -> None:
     user = User.objects.filter(email__iexact=email, is_active=True, service_of=None).first()
     if user is None:
         return
-    names = {"who": urlsafe_base64_encode(str(user.pk).encode()), "token": default_token_generator.make_token(user)}
-    mail.send(user.email, "reset", username=user.username, link=_link(request, "new-password", **names))
+    mail.send(user.email, "reset", username=user.username, link=_password_link(user, request))
     audit.record("password.letter", user.username, actor=None, request=request)
+
+
+def send_welcome(user: User, request: HttpRequest) -> None:
+    """Send the letter with which the owner of an account that an admin has opened chooses a password."""
+    again = mail.link(request, "reset-password")
+    mail.send(user.email, "welcome", username=user.username, link=_password_link(user, request), again=again)
+
+
+def _password_link(user: User, request: HttpRequest) -> str:
+    """It works once, and for as long as PASSWORD_RESET_TIMEOUT says."""
+    names = {"who": urlsafe_base64_encode(str(user.pk).encode()), "token": default_token_generator.make_token(user)}
+    return mail.link(request, "new-password", **names)
 
 
 def to_reset(who: str, token: str) -> User:

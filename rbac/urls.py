@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 from django.urls import path
+from django.views.decorators.http import require_POST
 from django.views.i18n import set_language
 
-from rbac.views import account, admin, namespaces, providers, sessions, signing_in, signing_up, tokens
+from rbac.views import account, admin, connecting, namespaces, providers, sessions, signing_in, signing_up, tokens
 
 urlpatterns = [
     path("sign-in", signing_in.sign_in, name="sign-in"),
@@ -29,6 +30,7 @@ urlpatterns = [
     path("sessions", sessions.sessions, name="sessions"),
     path("sessions/end-all", sessions.end_all, name="end-all-sessions"),
     path("sessions/<str:handle>/end", sessions.end, name="end-session"),
+    path("connect", connecting.connect, name="connect"),
     path("tokens", tokens.own, name="tokens"),
     path("tokens/<uuid:token_id>/revoke", tokens.revoke_own, name="revoke-token"),
     path("invitations", namespaces.own_invitations, name="own-invitations"),
@@ -60,6 +62,7 @@ urlpatterns = [
     path("n/<str:ns>/tokens/<uuid:token_id>/revoke", tokens.revoke_of_namespace, name="revoke-service-token"),
     path("n/<str:ns>/close", namespaces.close, name="close-namespace"),
     path("admin/users", admin.users, name="admin-users"),
+    path("admin/new-user", admin.open_account, name="open-account"),
     path("admin/users/<str:username>", admin.user, name="admin-user"),
     path("admin/users/<str:username>/enable", admin.change_user, {"deed": "enable"}, name="enable-user"),
     path("admin/users/<str:username>/disable", admin.change_user, {"deed": "disable"}, name="disable-user"),
@@ -69,8 +72,10 @@ urlpatterns = [
     path("admin/users/<str:username>/look", admin.begin_to_look, name="begin-to-look"),
     path("admin/looking/end", admin.end_looking, name="end-looking"),
     path("admin/namespaces", admin.namespaces, name="admin-namespaces"),
+    path("admin/sign-in", admin.sign_in_settings, name="admin-sign-in"),
+    path("admin/sign-in/letter", admin.send_trial_letter, name="send-trial-letter"),
     path("admin/audit", admin.audit_trail, name="admin-audit"),
     path("admin/audit.csv", admin.audit_csv, name="admin-audit-csv"),
     # Refuses a ``next`` that is not ours; by POST only.
-    path("language", set_language, name="language"),
+    path("language", require_POST(set_language), name="language"),
 ]

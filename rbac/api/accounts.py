@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema, inline_serializer
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.permissions import AllowAny
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.common.paging import paginate
+from portal.common.paging import PARAMETERS, paginate
+from portal.common.time import now as wall_clock
 from rbac import (
+    connecting,
     schema,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
     services,
     signing_in,
@@ -31,6 +33,15 @@ class SignInInput(serializers.Serializer[Any]):
     code = serializers.CharField(
         max_length=32, default="", allow_blank=True, help_text="For an account with a second factor: a code of it."
     )
+
+
+class ExchangeInput(serializers.Serializer[Any]):
+    code = serializers.CharField(max_length=64)
+    verifier = serializers.CharField(max_length=128)
+
+
+class NewTokenOutput(serializers.Serializer[Any]):
+    token = serializers.CharField(help_text="The secret, told this once.")
 
 
 class UserInput(serializers.Serializer[Any]):
@@ -65,14 +76,25 @@ class AuthTokenView(APIView):
     authentication_classes = ()
     permission_classes = (AllowAny,)
 
-    @extend_schema(
-        request=SignInInput, responses={201: inline_serializer("NewToken", {"token": serializers.CharField()})}
-    )
+    @extend_schema(request=SignInInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
         body = read(SignInInput, request)
         user = signing_in.check_password(request._request, body["username"], body["password"])
         signing_in.require_second_factor(user, body["code"])
         _, secret = tokens.create_token(actor=user, name=body["name"], request=request._request)
+        return Response({"token": secret}, status=status.HTTP_201_CREATED)
+
+
+class ExchangeView(APIView):
+    """Trade the code of the page `/connect` for the token that was granted there."""
+
+    authentication_classes = ()
+    permission_classes = (AllowAny,)
+
+    @extend_schema(request=ExchangeInput, responses={201: NewTokenOutput})
+    def post(self, request: Request) -> Response:
+        body = read(ExchangeInput, request)
+        _, secret = connecting.exchange(**body, now=wall_clock(), request=request._request)
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 
 
@@ -100,7 +122,7 @@ class UsersView(APIView):
 class SessionsView(APIView):
     """The browsers in which the caller is signed in."""
 
-    @extend_schema(responses=page_of(SessionOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(SessionOutput))
     def get(self, request: Request) -> Response:
         mine = signing_in.sessions_of(account_of(request.user))
         return Response(paginate(mine, request.query_params, order=("-seen", "handle"), render=_session))

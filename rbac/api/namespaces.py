@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.common.paging import paginate
+from portal.common.paging import PARAMETERS, paginate
 from rbac import invitations, mail, services
 from rbac.access import account_of, is_granted, namespace_for, require_admin, restrict, signed_in
 from rbac.api.accounts import RoleInNamespace
@@ -75,7 +75,7 @@ class AbilitiesOutput(serializers.Serializer[Any]):
 class NamespacesView(APIView):
     """The namespaces that the caller may see, each with the caller's role."""
 
-    @extend_schema(responses=page_of(RoleInNamespace))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(RoleInNamespace))
     def get(self, request: Request) -> Response:
         actor = signed_in(request.user)
         roles = dict(Membership.objects.filter(user=actor).values_list("namespace_id", "role"))
@@ -140,7 +140,7 @@ class HandOverView(APIView):
 class MembersView(APIView):
     """The members of a namespace, service tokens among them (``<namespace>/<name>``)."""
 
-    @extend_schema(responses=page_of(MemberOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(MemberOutput))
     def get(self, request: Request, ns: str) -> Response:
         namespace = namespace_for(request.user, ns, Scope.NAMESPACE_READ)
         return Response(
@@ -181,7 +181,7 @@ def _member(membership: Membership) -> dict[str, Any]:
 class NamespaceInvitationsView(APIView):
     """The open invitations into a namespace, for its owners."""
 
-    @extend_schema(responses=page_of(InvitationOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(InvitationOutput))
     def get(self, request: Request, ns: str) -> Response:
         namespace = namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         return Response(_invitations(request, invitations.open_in(namespace)))
@@ -216,7 +216,7 @@ class NamespaceInvitationView(APIView):
 class InvitationsView(APIView):
     """What the caller is invited to."""
 
-    @extend_schema(responses=page_of(InvitationOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(InvitationOutput))
     def get(self, request: Request) -> Response:
         return Response(_invitations(request, invitations.open_for(account_of(request.user))))
 

@@ -11,7 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.common.paging import paginate
+from portal.common.errors import Conflict
+from portal.common.paging import PARAMETERS, paginate
 from portal.common.time import now as wall_clock
 from rbac import tokens
 from rbac.access import account_of, namespace_for, signed_in
@@ -65,7 +66,7 @@ class IssuedTokenOutput(TokenOutput):
 class TokensView(APIView):
     """The caller's own tokens, without their secrets."""
 
-    @extend_schema(responses=page_of(TokenOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(TokenOutput))
     def get(self, request: Request) -> Response:
         mine = tokens_of(account_of(request.user))
         return Response(paginate(mine, request.query_params, order=("-created", "-id"), render=_token))
@@ -94,10 +95,24 @@ class TokenView(APIView):
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
+class CurrentTokenView(APIView):
+    """The token that the call is signed with."""
+
+    @extend_schema(operation_id="tokens_destroy_current", responses={204: DONE})
+    def delete(self, request: Request) -> Response:
+        """Make it worthless: this is its last call."""
+        actor = account_of(request.user)
+        shown = request.auth.pk if isinstance(request.auth, ApiToken) else ""
+        if not shown:
+            raise Conflict("This call is signed by a session and not by a token; sign out in the browser instead.")
+        tokens.revoke_token(actor=actor, token_id=str(shown), request=request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
 class ServiceTokensView(APIView):
     """The service tokens of a namespace, for its owners."""
 
-    @extend_schema(responses=page_of(ServiceTokenOutput))
+    @extend_schema(parameters=[*PARAMETERS], responses=page_of(ServiceTokenOutput))
     def get(self, request: Request, ns: str) -> Response:
         rows = service_tokens_of(namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN))
         return Response(paginate(rows, request.query_params, order=("-created", "-id"), render=_service_token))

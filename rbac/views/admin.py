@@ -16,14 +16,15 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.common.errors import ValidationFailed
+from portal.common.errors import Conflict, ValidationFailed
 from portal.common.paging import paginate
-from rbac import administration, trail
+from rbac import administration, audit, configuration, mail, signing_up, throttle, trail
 from rbac.access import require_admin
 from rbac.models import Membership, Namespace, User
 from rbac.pages import attempt, user_of
 from rbac.signing_in import sessions_of
 
+_TRIAL_LETTERS = 10  # an hour
 View = Callable[..., HttpResponseBase]
 
 
@@ -74,6 +75,30 @@ def _user(request: HttpRequest, username: str, password: str = "") -> HttpRespon
         "password": password,
     }
     return render(request, "admin/user.html", context)
+
+
+@require_POST
+@admins_only
+def open_account(request: HttpRequest) -> HttpResponse:
+    """An account for somebody. Its password is shown in the answer and nowhere else."""
+    made: list[str] = []
+    username, by_letter = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
+
+    def do() -> None:
+        _person, password = administration.open_account(
+            actor=user_of(request),
+            username=username,
+            email=request.POST.get("email", ""),
+            reason=request.POST.get("reason", ""),
+            by_letter=by_letter,
+            request=request,
+        )
+        made.append(password)
+
+    done = _("The account is open; the letter is on its way.") if by_letter else _("The account is open.")
+    if not attempt(request, do, done):
+        return redirect("admin-users")
+    return _user(request, username, made[0]) if made[0] else redirect("admin-user", username=username)
 
 
 _DONE = {
@@ -148,6 +173,38 @@ def namespaces(request: HttpRequest) -> HttpResponse:
     rows = Namespace.objects.filter(closed=None, name__icontains=wanted).annotate(people=Count("memberships"))
     page = _page(request, rows.select_related("personal_of"), ("name",))
     return render(request, "admin/namespaces.html", {"page": page, "q": wanted})
+
+
+# --- Sign-in ---------------------------------------------------------------------------------------------------------
+@require_safe
+@admins_only
+def sign_in_settings(request: HttpRequest) -> HttpResponse:
+    """How sign-in is set up, and what changes it."""
+    context = {
+        "settings": configuration.overview(),
+        "providers": configuration.providers(request.build_absolute_uri),
+        "waiting": signing_up.waiting_accounts().count(),
+    }
+    return render(request, "admin/sign_in.html", context)
+
+
+@require_POST
+@admins_only
+def send_trial_letter(request: HttpRequest) -> HttpResponse:
+    """A letter to oneself, to see whether letters arrive."""
+    actor = user_of(request)
+
+    def do() -> None:
+        if not actor.email:
+            raise ValidationFailed({"email": ["Your account has no e-mail address; give it one first."]})
+        throttle.take("trial-letter", str(actor.pk), most=_TRIAL_LETTERS)
+        why = mail.try_out(actor.email)
+        audit.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
+        if why:
+            raise Conflict(f"The letter could not be sent: {why}")
+
+    attempt(request, do, _("The letter has been handed over; look into your mailbox."))
+    return redirect("admin-sign-in")
 
 
 # --- The trail -------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from social_django.utils import psa
 from rbac import providers, signing_in
 from rbac.models import User
 from rbac.pages import attempt, user_of
-from rbac.views.signing_in import way_on
+from rbac.views.signing_in import checked, way_on
 
 _log = logging.getLogger(__name__)
 _NEXT = "next"
@@ -65,7 +65,7 @@ def begin(request: Any, backend: str) -> HttpResponse:
 def complete(request: Any, backend: str) -> HttpResponse:
     """The way back, with what the other side says of who this is."""
     was_signed_in = request.user.is_authenticated
-    wanted = request.session.get(_NEXT) or ""
+    wanted = checked(request, request.session.get(_NEXT) or "")
     try:
         do_complete(request.backend, _admit, user=request.user, redirect_name=_NEXT, request=request)
     except (SocialAuthBaseException, RequestException) as error:
@@ -84,7 +84,7 @@ def _admit(backend: Any, user: User, social_user: Any) -> None:
     """What social-auth calls with the account: the session begins, or the second factor is asked for."""
     request: HttpRequest = backend.strategy.request
     path = f"{type(backend).__module__}.{type(backend).__qualname__}"
-    signing_in.admit(request, user, path, request.session.get(_NEXT) or "")
+    signing_in.admit(request, user, path, checked(request, request.session.get(_NEXT) or ""))
 
 
 def _explain(request: Any, error: Exception) -> HttpResponse:

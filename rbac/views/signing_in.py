@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+from urllib.parse import urlsplit
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render, resolve_url
+from django.urls import Resolver404, resolve
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.common.errors import NotSignedIn, TooManyRequests
-from portal.common.sentences import told
 from rbac import providers, signing_in, signing_up
+from rbac.pages import refused
+
+# Whoever is signed in is sent on from these, or finds nothing there: as a wanted page they would send one round.
+_ON_THE_WAY_IN = frozenset({"sign-in", "sign-in-code", "sign-out", "begin-provider", "complete-provider"})
 
 
 def wanted_page(request: HttpRequest) -> str:
     """The page that was wanted before sign-in, if it is one of ours; else nothing."""
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    return checked(request, request.POST.get("next") or request.GET.get("next") or "")
+
+
+def checked(request: HttpRequest, wanted: str) -> str:
+    """The address, if a person who has signed in can be sent there: it is of this portal, and no part of signing in."""
     ours = url_has_allowed_host_and_scheme(
         wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return wanted if ours else ""
+    return wanted if ours and _name_of(wanted) not in _ON_THE_WAY_IN else ""
+
+
+def _name_of(address: str) -> str | None:
+    """The name of the route; None where there is none."""
+    try:
+        return resolve(urlsplit(address).path).url_name
+    except (Resolver404, ValueError):
+        return None
 
 
 def way_on(request: HttpRequest, wanted: str) -> str:
@@ -40,24 +59,23 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         return redirect(wanted or resolve_url("home"))
     if request.method != "POST":
-        return _ask(request)
+        return render(request, "rbac/sign_in.html", _form(request))
     username, password = request.POST.get("username", ""), request.POST.get("password", "")
     try:
         begun = signing_in.sign_in(request, username, password, wanted)
     except (NotSignedIn, TooManyRequests) as error:
-        return _ask(request, told(error.detail), error.status)
+        return refused(request, "rbac/sign_in.html", _form(request), error)
     return redirect(way_on(request, wanted)) if begun else redirect("sign-in-code")
 
 
-def _ask(request: HttpRequest, error: str = "", status: int = 200) -> HttpResponse:
-    context = {
+def _form(request: HttpRequest) -> dict[str, Any]:
+    """What the page shows."""
+    return {
         "next": wanted_page(request),
-        "error": error,
         "username": request.POST.get("username", ""),
         "sign_up": signing_up.is_possible(),
         "providers": providers.configured(),
     }
-    return render(request, "rbac/sign_in.html", context, status=status)
 
 
 @never_cache
@@ -72,7 +90,7 @@ def code(request: HttpRequest) -> HttpResponse:
     try:
         wanted = signing_in.finish(request, request.POST.get("code", ""))
     except (NotSignedIn, TooManyRequests) as error:
-        return render(request, "rbac/code.html", {"error": told(error.detail)}, status=error.status)
+        return refused(request, "rbac/code.html", {}, error)
     return redirect(way_on(request, wanted))
 
 

@@ -16,10 +16,10 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.common.errors import Forbidden, TooManyRequests, ValidationFailed
-from portal.common.sentences import told, told_all
+from portal.common.sentences import told_all
 from rbac import signing_up
 from rbac.access import require_admin
-from rbac.pages import attempt, user_of
+from rbac.pages import attempt, refused, user_of
 from rbac.services import ensure_personal_namespace
 
 
@@ -32,10 +32,10 @@ def _form(
     try:
         deed()
     except ValidationFailed as error:
-        refused = {"errors": {field: sentences[0] for field, sentences in told_all(error.errors).items()}}
-        return render(request, template, {**context, **refused}, status=error.status)
+        errors = {field: sentences[0] for field, sentences in told_all(error.errors).items()}
+        return render(request, template, {**context, "errors": errors}, status=error.status)
     except TooManyRequests as error:
-        return render(request, template, {**context, "error": told(error.detail)}, status=error.status)
+        return refused(request, template, context, error)
     return None
 
 

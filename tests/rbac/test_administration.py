@@ -154,3 +154,73 @@ def test_a_cursor_that_is_none_is_told_so(personas: Personas) -> None:
     answer = personas.client("admin").get("/admin/audit", {"cursor": "x"})
     assert answer.status_code == 200
     assert "no cursor" in answer.content.decode()
+
+
+# --- Accounts for others ---------------------------------------------------------------------------------------------
+NINA = {"username": "nina", "email": "nina@example.org", "by": "password", "reason": "A new colleague."}
+
+
+def open_account(personas: Personas, **fields: str) -> Any:
+    return personas.client("admin").post("/admin/new-user", {**NINA, **fields})
+
+
+def test_an_account_with_a_password_is_told_it_once_and_lets_its_owner_in(personas: Personas) -> None:
+    password = open_account(personas).context["password"]
+    body = {"username": "nina", "password": password, "name": "laptop"}
+    assert Client().post("/api/v1/auth/token", body, content_type="application/json").status_code == 201
+    assert password not in personas.client("admin").get("/admin/users/nina").content.decode()
+    entry = AuditEntry.objects.get(action="user.create")
+    assert (entry.target, entry.reason, password in str(entry.detail)) == ("nina", "A new colleague.", False)
+
+
+def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(
+    personas: Personas, mailoutbox: list[Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        assert open_account(personas, by="letter")["Location"] == "/admin/users/nina"
+    assert mailoutbox[0].to == ["nina@example.org"]
+    link = next(line for line in mailoutbox[0].body.splitlines() if "/password/" in line)
+    assert Client().get(link.removeprefix("http://testserver"), follow=True).status_code == 200
+    assert not User.objects.get(username="nina").has_usable_password()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"reason": " "}, "Say why"),
+        ({"username": "Owner"}, "There is such an account in other capital letters."),
+        ({"username": "a b"}, "Enter a valid username."),
+        ({"by": "letter", "email": ""}, "Write the e-mail address to which the letter goes."),
+        ({"email": "nobody at all"}, "Enter a valid email address."),
+    ],
+)
+def test_an_account_that_cannot_be_is_refused_in_words(personas: Personas, fields: dict[str, str], told: str) -> None:
+    page = personas.client("admin").post("/admin/new-user", {**NINA, **fields}, follow=True).content.decode()
+    assert told in page
+    assert not User.objects.filter(username="nina").exists()
+
+
+# --- How sign-in is set up -------------------------------------------------------------------------------------------
+def test_the_overview_tells_what_is_configured_and_no_secret(personas: Personas, settings: Any) -> None:
+    settings.SIGN_IN_PROVIDERS = {"github": "GitHub"}
+    settings.SOCIAL_AUTH_GITHUB_SECRET = "a-very-secret-secret"
+    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
+    settings.EMAIL_HOST, settings.EMAIL_PORT, settings.EMAIL_HOST_PASSWORD = "mail.example.org", 587, "hush-hush"
+    page = personas.client("admin").get("/admin/sign-in").content.decode()
+    for told in ("REGATTA_SIGN_UP", "http://testserver/sign-in/back/github", "mail.example.org:587", "1\xa0week"):
+        assert told in page
+    assert "a-very-secret-secret" not in page
+    assert "hush-hush" not in page
+
+
+def test_a_trial_letter_goes_to_oneself(personas: Personas, mailoutbox: list[Any]) -> None:
+    User.objects.filter(pk=personas.admin.pk).update(email="root@example.org")
+    personas.client("admin").post("/admin/sign-in/letter")
+    assert [letter.to for letter in mailoutbox] == [["root@example.org"]]
+
+
+def test_a_trial_letter_that_fails_says_why(personas: Personas, settings: Any) -> None:
+    User.objects.filter(pk=personas.admin.pk).update(email="root@example.org")
+    settings.EMAIL_BACKEND = "tests.rbac.no_such_backend.Backend"
+    page = personas.client("admin").post("/admin/sign-in/letter", follow=True).content.decode()
+    assert "The letter could not be sent: " in page

@@ -178,4 +178,4 @@ def test_a_browser_cannot_post_without_its_csrf_token(personas: Personas) -> Non
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
     answer = browser.post("/api/v1/namespaces", {"name": "vision"}, content_type=JSON)
-    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert (answer.status_code, answer.json()["code"]) == (403, "stale_form")

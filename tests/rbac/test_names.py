@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import re
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rbac import names
+from rbac.services import ensure_personal_namespace
+from tests.factories import make_namespace, make_user
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 usernames = st.from_regex(r"[\w.@+-]{1,150}", fullmatch=True)
@@ -19,6 +22,47 @@ def test_every_account_gets_a_dns_label(username: str) -> None:
 @given(usernames, usernames)
 def test_two_accounts_never_share_a_name(one: str, other: str) -> None:
     assert one == other or names.personal(one) != names.personal(other)
+
+
+# Names that look alike once they are escaped: two random ones never would.
+alike = st.text("aA.-_@+é", min_size=1, max_size=6)
+
+
+@given(alike, alike)
+@example("a.b", "a-b")
+@example("a.b@x", "a_b@x")
+@example("A", "a")
+@example("é", "e\u0301")
+def test_two_accounts_whose_names_look_alike_never_share_one(one: str, other: str) -> None:
+    for names_of in ({names.personal(name), names.marked(name)} for name in (one, other)):
+        assert all(DNS_LABEL.fullmatch(name) for name in names_of)
+    mine, theirs = ({names.personal(name), names.marked(name)} for name in (one, other))
+    assert one == other or not mine & theirs
+
+
+@pytest.mark.django_db
+def test_people_whose_names_look_alike_get_rooms_of_their_own() -> None:
+    usernames = [
+        "a.b",
+        "a-b",
+        "a_b",
+        "a+b",
+        "a@b",
+        "A.b",
+        "á.b",
+        "a.b.",
+        "`id`",
+        "../../x",
+        "$(id)",
+        "a|b",
+        "-",
+        "a---b",
+    ]
+    make_namespace("a-b")
+    rooms = [ensure_personal_namespace(make_user(username)) for username in usernames]
+    assert len({room.name for room in rooms}) == len(usernames)
+    assert all(DNS_LABEL.fullmatch(room.name) for room in rooms)
+    assert [room.memberships.get().user.username for room in rooms] == usernames
 
 
 def test_a_plain_name_is_kept() -> None:

@@ -1,0 +1,72 @@
+"""Letting the command on a computer act as a person who agrees in the browser (RFC 8252 with the proof of RFC 7636).
+
+The browser carries a code back to the command. It is good once, for two minutes, and only together with the verifier
+whose challenge came with the wish: whoever else learns the code has nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import secrets
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from portal.common.errors import Conflict, ValidationFailed
+from rbac import tokens
+from rbac.models import ApiToken, Connection, User
+from rbac.selectors import digest_of
+
+LIFE = timedelta(minutes=2)
+LONGEST_NAME = 100
+# SHA-256 in unpadded base64url.
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
+_STALE = "This code was used already, or is older than two minutes. Run `regatta login` again."
+_NOT_ONE_OF_OURS = "This address was not made by `regatta login`. Run it again."
+
+
+def check(name: str, challenge: str) -> None:
+    """Raises ValidationFailed where the wish is none of the command's."""
+    if not 0 < len(name) <= LONGEST_NAME or not _CHALLENGE.fullmatch(challenge):
+        raise ValidationFailed({"challenge": [_NOT_ONE_OF_OURS]})
+
+
+@transaction.atomic
+def grant(*, actor: User, name: str, challenge: str, days: int | None, now: datetime) -> str:
+    """The code for the command. Nothing is granted until it is exchanged. Raises ValidationFailed."""
+    check(name, challenge)
+    tokens.in_days(days, now)
+    Connection.objects.filter(expires__lte=now).delete()
+    code = secrets.token_urlsafe(24)
+    Connection.objects.create(
+        digest=digest_of(code), challenge=challenge, user=actor, name=name, days=days, expires=now + LIFE
+    )
+    return code
+
+
+def exchange(*, code: str, verifier: str, now: datetime, request: HttpRequest | None = None) -> tuple[ApiToken, str]:
+    """The token behind a code. Raises Conflict: the code is spent by any try, the right one or not."""
+    granted = _spend(code, now)
+    if granted is None or not _VERIFIER.fullmatch(verifier) or _challenge_of(verifier) != granted.challenge:
+        raise Conflict(_STALE)
+    if not granted.user.is_active:
+        raise Conflict(_STALE)
+    expires = tokens.in_days(granted.days, now)
+    return tokens.create_token(actor=granted.user, name=granted.name, expires=expires, request=request)
+
+
+@transaction.atomic
+def _spend(code: str, now: datetime) -> Connection | None:
+    """Take the grant out: of two who come with one code, one finds it."""
+    granted = Connection.objects.select_related("user").filter(digest=digest_of(code), expires__gt=now).first()
+    if granted is None or not Connection.objects.filter(pk=granted.pk).delete()[0]:
+        return None
+    return granted
+
+
+def _challenge_of(verifier: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()

@@ -1,0 +1,113 @@
+"""What cannot be done is told in a sentence, on the page and over HTTP, and nothing of it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from django.test import Client
+
+from jobs.states import JobState
+from rbac.models import AuditEntry, Invitation, Membership, Namespace
+from tests.factories import make_job, make_user
+from tests.personas import Personas
+
+PASSWORD = "a-long-enough-one"
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One deed by its two ways."""
+
+    page: str
+    call: str
+    words: str
+    body: dict[str, str] = field(default_factory=dict)
+    method: str = "delete"
+    status: int = 409
+
+
+LAST_OWNER_GOES = Deed("/n/team/members/owner/remove", "/api/v1/namespaces/team/members/owner", "last owner")
+LAST_OWNER_SHRINKS = Deed(
+    "/n/team/members/owner/role",
+    "/api/v1/namespaces/team/members",
+    "last owner",
+    {"username": "owner", "role": "viewer"},
+    "post",
+)
+INVITES_ONESELF = Deed(
+    "/n/team/invitations",
+    "/api/v1/namespaces/team/invitations",
+    "You cannot invite yourself.",
+    {"who": "owner", "role": "viewer"},
+    "post",
+)
+CLOSES_WHILE_JOBS_RUN = Deed("/n/team/close", "/api/v1/namespaces/team", "1 of its jobs", {"name": "team"})
+
+
+@pytest.fixture
+def running(personas: Personas) -> None:
+    make_job(personas.namespace, personas.owner, state=JobState.RUNNING)
+
+
+def everything() -> tuple[object, ...]:
+    members = sorted(Membership.objects.values_list("namespace__name", "user__username", "role"))
+    return members, Invitation.objects.count(), list(Namespace.objects.values_list("name", "closed"))
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(
+    "deed",
+    [LAST_OWNER_GOES, LAST_OWNER_SHRINKS, INVITES_ONESELF, CLOSES_WHILE_JOBS_RUN],
+    ids=["the last owner goes", "the last owner gives up the role", "inviting oneself", "closing while jobs run"],
+)
+class TestRefused:
+    def test_on_the_page(self, personas: Personas, deed: Deed) -> None:
+        before = everything()
+        page = personas.client("owner").post(deed.page, deed.body, follow=True)
+        assert deed.words in page.content.decode()
+        assert everything() == before
+
+    def test_over_http(self, personas: Personas, deed: Deed) -> None:
+        before = everything()
+        ask = getattr(personas.client("owner"), deed.method)
+        answer = ask(deed.call, deed.body, content_type="application/json")
+        assert (answer.status_code, deed.words in answer.content.decode()) == (deed.status, True)
+        assert everything() == before
+
+    def test_the_trail_tells_of_no_deed(self, personas: Personas, deed: Deed) -> None:
+        before = AuditEntry.objects.filter(outcome="done").count()
+        personas.client("owner").post(deed.page, deed.body)
+        assert AuditEntry.objects.filter(outcome="done").count() == before
+
+
+def test_a_session_that_was_there_before_signing_in_is_no_key_to_it(db: None) -> None:
+    make_user("ada", password=PASSWORD)
+    client = Client()
+    session = client.session
+    session["planted"] = True
+    session.save()
+    planted = session.session_key
+    client.post("/sign-in", {"username": "ada", "password": PASSWORD})
+    assert client.session.session_key != planted
+    attacker = Client()
+    attacker.cookies["regatta-session"] = planted
+    assert attacker.get("/n/ada/jobs").status_code == 302
+
+
+def test_a_form_of_a_tab_that_somebody_else_signed_in_over_is_told_to_reload(db: None) -> None:
+    for name in ("ada", "bob"):
+        make_user(name, password=PASSWORD)
+    browser = Client(enforce_csrf_checks=True)
+
+    def token() -> str:
+        page = "/tokens" if browser.session.get("_auth_user_id") else "/sign-in"
+        return str(browser.get(page).context["csrf_token"])
+
+    browser.post("/sign-in", {"username": "ada", "password": PASSWORD, "csrfmiddlewaretoken": token()})
+    stale = token()
+    browser.post("/sign-out", {"csrfmiddlewaretoken": stale})
+    browser.post("/sign-in", {"username": "bob", "password": PASSWORD, "csrfmiddlewaretoken": token()})
+    answer = browser.post("/tokens", {"name": "of ada?", "csrfmiddlewaretoken": stale})
+    assert answer.status_code == 403
+    assert "you signed in again in another tab" in answer.content.decode()
