@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 
-from django.core.asgi import get_asgi_application
+import django
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 # Django must be set up before anything that imports models.
-_http = get_asgi_application()
+django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 from jobs.routing import websocket_urlpatterns  # noqa: E402
+from portal.streaming import StreamingHandler  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
-        "http": _http,
+        "http": StreamingHandler(),
         "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
     }
 )

@@ -16,9 +16,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
+from portal.common.proxies import Network, network
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 
+# A name, one with all below it, an IPv4 address, or an IPv6 address in brackets.
+_HOST_NAME = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -138,6 +141,43 @@ def words(name: str, default: list[str]) -> list[str]:
     if raw is None:
         return default
     return [item.strip() for item in raw.split(",") if item.strip()]
+
+
+def networks(name: str, default: list[str]) -> tuple[Network, ...]:
+    """Addresses and networks (``10.0.0.0/8``), separated by commas. Raises ImproperlyConfigured."""
+    found = []
+    for item in words(name, default):
+        try:
+            found.append(network(item))
+        except ValueError as error:
+            raise ImproperlyConfigured(
+                f"{name} names {item!r}, which is no address and no network ({error}). Write such as 10.0.0.7, "
+                "10.0.0.0/8 or fd00::/8, separated by commas."
+            ) from None
+    return tuple(found)
+
+
+def hosts(name: str, default: list[str], ingest_url: str) -> list[str]:
+    """Names under which the portal may be asked, and the one by which agents ask it. Raises ImproperlyConfigured.
+
+    ``*`` is refused: links in letters begin with the name that was asked for, and then anybody could have the portal
+    send links that lead elsewhere.
+    """
+    found = words(name, default)
+    for item in found:
+        if not _HOST_NAME.fullmatch(item):
+            raise ImproperlyConfigured(
+                f"{name} names {item!r}. Write host names or addresses without scheme and port, such as "
+                "train.example.org, .example.org for all below it, or [::1], separated by commas."
+            )
+    try:
+        inside = urlsplit(ingest_url).hostname
+    except ValueError:
+        inside = None
+    if not inside:
+        raise ImproperlyConfigured(f"REGATTA_INGEST_URL is {ingest_url!r}; write such as http://10.0.0.5:8000.")
+    bare = f"[{inside}]" if ":" in inside else inside
+    return found if bare in found else [*found, bare]
 
 
 def choice(name: str, default: str, choices: tuple[str, ...]) -> str:

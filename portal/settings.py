@@ -18,12 +18,14 @@ SECRET_KEY = env.secret_key(DATA_DIR / "secret-key")
 DEBUG = env.flag("REGATTA_DEBUG", False)
 HOST = env.text("REGATTA_HOST", "127.0.0.1")
 PORT = env.integer("PORT", 8000, minimum=1)
-ALLOWED_HOSTS = env.words("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"])
+# The address at which agents beside the training processes reach the portal.
+INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{PORT}")
+ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"], INGEST_URL)
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
 # Set when a proxy in front of the portal speaks HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
-# The address at which agents beside the training processes reach the portal.
-INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{PORT}")
+# Whose X-Forwarded-For and X-Forwarded-Proto are believed (portal.common.transport); nobody else's are.
+TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
 
 # --- Applications ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -48,9 +50,10 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "portal.common.http.SecurityHeadersMiddleware",
+    "portal.common.transport.TransportMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "portal.common.http.SecurityHeadersMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -172,9 +175,14 @@ CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "regatta-csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = HTTPS
 CSRF_FAILURE_VIEW = "portal.common.http.csrf_failure"
-SECURE_SSL_REDIRECT = False
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_SSL_REDIRECT = HTTPS
+# Agents and those who watch over the portal ask it from inside, in the clear.
+SECURE_REDIRECT_EXEMPT = [r"^ingest/", r"^healthz$", r"^readyz$"]
+# Reaches Django only from a trusted proxy.
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# For this name alone unless told otherwise: what else runs below it may not speak HTTPS yet.
 SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds()) if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.flag("REGATTA_HSTS_SUBDOMAINS", False)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -189,6 +197,10 @@ AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
+# How often an account may submit jobs, and an attempt may send files (uploads) and other messages (ingest).
+SUBMIT_RATE = env.rate("REGATTA_SUBMIT_RATE", "120/min")
+UPLOAD_RATE = env.rate("REGATTA_UPLOAD_RATE", "600/min")
+INGEST_RATE = env.rate("REGATTA_INGEST_RATE", "2000/s")
 # Our own pages answer who is locked out; the middleware of axes would put its answer in their place.
 SILENCED_SYSTEM_CHECKS = ["axes.W002"]
 
@@ -251,6 +263,15 @@ CHANNEL_LAYERS = (
     else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 )
 
+# Counters of throttles: of one web process alone, or of all of them.
+CACHES = {
+    "default": (
+        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
+        if REDIS_URL
+        else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
+    )
+}
+
 # --- Training --------------------------------------------------------------------------------------------------------
 CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
 # Where it is empty, the backend makes each attempt a store of its own.
@@ -266,6 +287,9 @@ CHECKPOINT_SECONDS = env.number("REGATTA_CHECKPOINT_SECONDS", 600.0, minimum=0.1
 KEEP_CHECKPOINTS_DAYS = env.number("REGATTA_KEEP_CHECKPOINTS_DAYS", 7.0)
 # What was built for a job, code and packages, is kept so long after it was last used.
 KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
+# A deleted data set can be restored for so long; a version that nobody goes on filling is given up after so long.
+KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
+KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.
 REGISTRATION_SECONDS = env.number("REGATTA_REGISTRATION_SECONDS", 60.0, minimum=1.0)
 # How long a replica is given between SIGTERM and SIGKILL.

@@ -121,7 +121,7 @@ def write(source: Source, directory: Path) -> None:
 
 
 def _write_split(source: Source, rows: npt.NDArray[np.int64], path: Path) -> dict[str, Any]:
-    with path.open("wb") as file, recordio.Writer(file, compressor=recordio.GZIP) as writer:
+    with path.open("wb") as file, recordio.Writer(file, compressor="gzip") as writer:
         for number, row in enumerate(rows):
             if number % source.chunk_records == 0:
                 writer.flush()

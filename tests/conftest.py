@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pytest
 from django.core.cache import cache
@@ -17,6 +18,11 @@ from rbac import append_only
 from tests import postgres_server
 from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser import Watch
 
 # Nothing may be left out where this is set: a group that cannot run is then a failure.
 _NOTHING_SKIPPED = os.environ.get("CI", "").lower() == "true"
@@ -49,11 +55,17 @@ def _why_no_accelerator() -> str:
     return "" if importlib.util.find_spec("numba") else "numba is not installed (requirements-accelerator.txt)"
 
 
+def _why_no_formats() -> str:
+    missing = [name for name in ("cramjam", "isal", "google_crc32c", "pyarrow") if not importlib.util.find_spec(name)]
+    return f"{missing[0]} is not installed (requirements-formats.txt)" if missing else ""
+
+
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
     "accelerator": _why_no_accelerator,
     "browser": _why_no_browser,
     "etcd": _why_no_etcd,
+    "formats": _why_no_formats,
     "postgres": _why_no_postgres,
     "processes": _why_no_processes,
     "torch": _why_no_torch,
@@ -142,6 +154,25 @@ def _own_language() -> Iterator[None]:
     """What a request or a socket of one test chose is not the next one's language."""
     yield
     translation.deactivate()
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """A browser that is watched. At the end the content security policy may have refused nothing."""
+    from tests.browser import Watch, chromium
+
+    # The browser's driver runs a loop in this thread, which Django would take for a mistake.
+    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+    with chromium() as browser:
+        found = Watch(browser.new_context(locale="en-GB"))
+        yield found
+    assert found.violations == []
+
+
+@pytest.fixture
+def page(watch: Watch) -> Page:
+    """A page of that browser."""
+    return watch.context.new_page()
 
 
 @pytest.fixture

@@ -22,19 +22,28 @@ from django.core.exceptions import DisallowedHost, PermissionDenied, RequestData
 from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
+from django.utils import translation
 from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
 from portal.common.sentences import told, told_all
+from portal.common.version import OLDEST_CLIENT, VERSION
 
 PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
+_LONGEST_HOST = 100
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# What a client holds against its own release.
+_RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
 _NOT_KEPT = "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+_STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
+# The REST framework has no error of its own for this.
+_CSRF_FAILED = "CSRF Failed"
 _TOO_LARGE = "The request is larger than the portal takes. Send less at once."
 
 # The stable code of each of the framework's own errors; those not named here keep the framework's word.
@@ -75,7 +84,7 @@ def problem_of(error: RegattaError) -> dict[str, Any]:
 
 def problem_response(body: Mapping[str, Any]) -> JsonResponse:
     """A problem document as the answer of a plain Django view."""
-    return JsonResponse(dict(body), status=body["status"], content_type=PROBLEM_TYPE, headers=_headers_of(body))
+    return JsonResponse(dict(body), status=body["status"], content_type=PROBLEM_TYPE, headers=headers_of(body))
 
 
 def problem_from_exception(error: Exception, context: Mapping[str, Any]) -> Response | None:
@@ -84,7 +93,7 @@ def problem_from_exception(error: Exception, context: Mapping[str, Any]) -> Resp
     if body is None:
         return None
     set_rollback()
-    headers = _headers_of(body) | dict(_challenge_of(error))
+    headers = headers_of(body) | dict(_challenge_of(error))
     return Response(body, status=body["status"], content_type=PROBLEM_TYPE, headers=headers)
 
 
@@ -107,6 +116,8 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
                 "Too many requests. Wait a little, then try again.", retry_after=getattr(error, "wait", None) or 1
             )
         )
+    if isinstance(error, drf.PermissionDenied) and str(error.detail).startswith(_CSRF_FAILED):
+        return problem("stale_form", 403, gettext(_STALE), reason=str(error.detail))
     if isinstance(error, drf.APIException):
         code = _CODES.get(type(error), error.default_code)
         return problem(code, error.status_code, str(error.detail))
@@ -125,7 +136,8 @@ def _fields(path: str, detail: Any) -> Iterator[tuple[str, list[str]]]:
         yield path or "body", [str(item) for item in detail]
 
 
-def _headers_of(body: Mapping[str, Any]) -> dict[str, str]:
+def headers_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """What the headers of an answer with this problem say: when to come again."""
     return {"Retry-After": str(max(1, round(body["retry_after"])))} if "retry_after" in body else {}
 
 
@@ -136,17 +148,34 @@ def _challenge_of(error: Exception) -> Iterator[tuple[str, str]]:
 
 # --- Pages of errors; portal/urls.py names them to Django ------------------------------------------------------------
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, problem("bad_request", 400, gettext("The request could not be read.")))
+    if isinstance(exception, DisallowedHost):
+        return _unknown_host(request)
+    return refuse(request, "bad_request", 400, gettext("The request could not be read."))
+
+
+def _unknown_host(request: HttpRequest) -> HttpResponse:
+    """Django has checked that the name is written as one can be, or it is left out: it stands on the page as text."""
+    host = request.META.get("HTTP_HOST", "").rpartition(":")[0] or request.META.get("HTTP_HOST", "")
+    # It is refused before the middleware that chooses the language.
+    with translation.override(translation.get_language_from_request(request)):
+        detail = gettext(
+            "The portal is not known under the name {host}. Use its usual address. If this is to be one, its operator "
+            "adds the name to REGATTA_ALLOWED_HOSTS and starts the portal again."
+        )
+        return refuse(request, "unknown_host", 400, detail.format(host=repr(host[:_LONGEST_HOST])))
+
+
+def refuse(request: HttpRequest, code: str, status: int, detail: str) -> HttpResponse:
+    """A problem document or a page, whichever the caller reads."""
+    return _answer(request, problem(code, status, detail))
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(request, problem("forbidden", 403, gettext("Your account may not do this.")))
+    return refuse(request, "forbidden", 403, gettext("Your account may not do this."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return _answer(
-        request, problem("not_found", 404, gettext("There is nothing here that you may see. Check the address."))
-    )
+    return refuse(request, "not_found", 404, gettext("There is nothing here that you may see. Check the address."))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -163,10 +192,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """A form from an old tab, most likely. The page carries a fresh token and a way on."""
-    detail = gettext(
-        "This page was open for too long, or you signed in again in another tab. Go back, reload, and try again."
-    )
-    return _answer(request, problem("stale_form", 403, detail, reason=reason, back=_way_back(request)))
+    return _answer(request, problem("stale_form", 403, gettext(_STALE), reason=reason, back=_way_back(request)))
 
 
 def _way_back(request: HttpRequest) -> str:
@@ -218,7 +244,7 @@ class SecurityHeadersMiddleware:
         request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
         request.request_id = _request_id(request)  # type: ignore[attr-defined]
         _drop_last_slash(request)
-        response = _refusal(request) or self._get_response(request)
+        response = _refusal(request) or _explained(request, self._get_response(request))
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
         return response
@@ -231,6 +257,7 @@ class SecurityHeadersMiddleware:
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         return {
+            **(_RELEASE if wants_problem(request) else {}),
             "Content-Security-Policy": content_security_policy(request.csp_nonce, _host(request)),  # type: ignore[attr-defined]
             "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
             "Cross-Origin-Resource-Policy": "same-origin",
@@ -250,6 +277,17 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     if request.path.startswith("/api/") and "Transfer-Encoding" in request.headers:
         return problem_response(problem("length_required", 411, "Send the length of the body (Content-Length)."))
     return None
+
+
+def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Who comes by a link or a reload to where only a form leads sees a page and not an empty window: most often their
+    session ended before they sent the form, and they have just signed in again."""
+    if response.status_code != 405 or request.method != "GET" or wants_problem(request):
+        return response
+    detail = gettext(
+        "Nothing was changed: this address only takes forms. Go to the page of the form and send it again."
+    )
+    return refuse(request, "method_not_allowed", 405, detail)
 
 
 def _request_id(request: HttpRequest) -> str:

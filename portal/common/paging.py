@@ -18,12 +18,18 @@ from django.core.exceptions import FieldDoesNotExist
 from django.core.exceptions import ValidationError as FieldError
 from django.db import DataError
 from django.db.models import Model, Q, QuerySet
+from drf_spectacular.utils import OpenApiParameter
 
 from portal.common.errors import ValidationFailed
 
 Row = TypeVar("Row", bound=Model)
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 500
+# How the API document tells of them.
+PARAMETERS = (
+    OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT}),
+    OpenApiParameter("cursor", str, description="The `next` of the page before."),
+)
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
 _BAD_CURSOR = "This is no cursor of this list. Leave it out to begin at the start."
 

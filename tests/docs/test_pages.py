@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from django.urls import Resolver404, resolve
 
-from client import errors
 from jobs import spec
 from jobs.states import JobState
+from regatta import errors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
+from tests.browser import Watch
 from tests.end_to_end.house import ADMIN, PASSWORD, ROOT, House
 
-EXECUTABLE = Path("/usr/bin/chromium")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+# For what a page shall show some day: replicas may take their time to start on a machine that is busy.
+WAIT_MILLISECONDS = 20_000
+expect.set_options(timeout=WAIT_MILLISECONDS)
 SCREENSHOTS = ROOT / "build" / "screenshots"
 
-# Runs before the page's own scripts: remembers its sockets so that a test can cut them, and what the policy refused.
-_WATCH = """
+# Runs before the page's own scripts: remembers its sockets so that a test can cut them.
+_SOCKETS = """
 window.__sockets = [];
-window.__violations = [];
-document.addEventListener("securitypolicyviolation", (event) =>
-  window.__violations.push(`${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
 window.WebSocket = class extends WebSocket {
   constructor(...given) { super(...given); window.__sockets.push(this); }
 };
@@ -48,13 +38,14 @@ class Person:
     def __init__(self, browser: Browser, house: House) -> None:
         self.house = house
         self._context = browser.new_context(base_url=house.address, viewport={"width": 1280, "height": 900})
-        self._context.add_init_script(_WATCH)
+        self._context.add_init_script(_SOCKETS)
+        self._watch = Watch(self._context)
         self.complaints: list[str] = []
         self.page = self._open()
 
     def _open(self) -> Page:
         page = self._context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(WAIT_MILLISECONDS)
         page.on("console", lambda message: message.type == "error" and self.complaints.append(message.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
@@ -108,8 +99,8 @@ class Person:
         self.page.wait_for_function(look, arg=text, timeout=seconds * 1000)
 
     def violations(self) -> list[str]:
-        found: list[str] = self.page.evaluate("() => window.__violations")
-        return found
+        """What the policy refused on any page since the person came."""
+        return self._watch.violations
 
     def real_complaints(self) -> list[str]:
         """Without the browser's own note of a refused question, which no page can keep back."""

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from client import Client
+from regatta import Client
 from tests.end_to_end.house import House
 
 

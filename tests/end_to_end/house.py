@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx
 
-from client import Client
+from regatta import Client
 from tests.end_to_end import processes
 from tests.end_to_end.processes import Process, until
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from client import Client, Job
+from regatta import Client, Job
 from tests.end_to_end import code
 from tests.end_to_end.house import House
 

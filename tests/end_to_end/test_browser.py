@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
-from client import Client
+from regatta import Client
+from tests import browser
 from tests.end_to_end import code
-from tests.end_to_end.browser import ARGUMENTS, EXECUTABLE, Person
-from tests.end_to_end.house import House
+from tests.end_to_end.browser import Person
+from tests.end_to_end.house import ADMIN, ROOT, House
+from tests.end_to_end.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]
 CUTS = 20
@@ -20,10 +26,8 @@ CUTS = 20
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=ARGUMENTS)
-        yield browser
-        browser.close()
+    with browser.chromium() as started:
+        yield started
 
 
 @pytest.fixture
@@ -194,3 +198,23 @@ def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person],
             "(last) => document.querySelector('log-view').lines.at(-1)?.seq === last", arg=last
         )
         assert [(line["seq"], line["text"]) for line in somebody.lines()] == told
+
+
+def test_the_command_signs_in_by_the_browser(person: Callable[[], Person], house: House, tmp_path: Path) -> None:
+    ada, page_file = person(), tmp_path / "page"
+    opener = tmp_path / "browse.sh"
+    opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {page_file}.part && mv {page_file}.part {page_file}\n')
+    opener.chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
+    environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "client"), "BROWSER": f"{opener} %s"}
+    regatta = [sys.executable, "-m", "regatta"]
+    command = subprocess.Popen([*regatta, "login", "--server", house.address], cwd=tmp_path, env=environment)
+    until("the command opens the page", page_file.exists, 30)
+    ada.page.goto(page_file.read_text())
+    ada.photograph("connect")
+    ada.page.get_by_role("button", name="Let it act as me").click()
+    expect(ada.page.get_by_text("You are signed in. Go back to the terminal.")).to_be_visible()
+    assert command.wait(30) == 0
+    asked = [*regatta, "whoami", "-o", "name"]
+    me = subprocess.run(asked, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert me.stdout.strip() == ADMIN

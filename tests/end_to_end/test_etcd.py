@@ -10,6 +10,7 @@ from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import CoordinationStore
 from runtime.coordination.etcd_address import EtcdAddress
+from tests.end_to_end import code, processes
 from tests.end_to_end.house import House, is_of_a_replica
 from tests.end_to_end.processes import until
 from tests.etcd_server import EtcdServer
@@ -58,6 +59,23 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
     until("the account is gone", lambda: user not in guarded.ctl("user", "list", account=account), 10)
     until("the keys are gone", lambda: not root.list("/").entries, 10)
+
+
+def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(house: House) -> None:
+    with house.client() as portal:
+        job = portal.submit(code.slow("kill-in-etcd", passes=16, pause=0.03))
+
+        def trains() -> bool:
+            return any(line.text == "step 5" for line in portal.logs(job.id, replica="trainer-1"))
+
+        until("it trains", trains, END_SECONDS)
+        for process in [*house.replica(job.id, "pserver-0"), *house.replica(job.id, "master-0")]:
+            processes.kill(process.pid)
+        ended = portal.wait(job.id, END_SECONDS)
+        told = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+    for victim in ("pserver-0", "master-0"):
+        assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again") for text in told), told
 
 
 def _check_who_knows_what(house: House) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from client import Client, Job
+from regatta import Client, Job
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House, is_of_a_replica
 from tests.end_to_end.processes import until
@@ -24,16 +24,25 @@ def story(portal: Client, job: Job) -> list[str]:
     return [event["text"] for event in portal.events(job.id)]
 
 
-@pytest.mark.parametrize("victim", ["master-0", "pserver-0", "trainer-1"])
-def test_who_is_killed_is_started_again_and_the_job_goes_on(house: House, portal: Client, victim: str) -> None:
-    job = portal.submit(code.slow(f"kill-{victim}", passes=16, pause=0.03))
+@pytest.mark.parametrize(
+    "victims",
+    [("master-0",), ("pserver-0",), ("trainer-1",), ("master-0", "pserver-0"), ("pserver-0", "trainer-1")],
+    ids=" and ".join,
+)
+def test_who_is_killed_is_started_again_and_the_job_goes_on(
+    house: House, portal: Client, victims: tuple[str, ...]
+) -> None:
+    job = portal.submit(code.slow(f"kill-{'-'.join(victims)}", passes=16, pause=0.03))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
-    for process in house.replica(job.id, victim):
+    for process in [process for victim in victims for process in house.replica(job.id, victim)]:
         processes.kill(process.pid)
     ended = portal.wait(job.id, END_SECONDS)
     told = story(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
-    assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)") for text in told)
+    for victim in victims:
+        assert any(
+            text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)") for text in told
+        )
     lines = list(portal.logs(job.id))
     rate = portal.metrics(job.id)["records_per_second"]
     # Two trainers with 64 records every 0.03 s at most: no loss and no comeback makes it look faster, or negative.

@@ -9,7 +9,7 @@ from collections import defaultdict
 import httpx
 import pytest
 
-from client import Client, Job
+from regatta import Client, Job
 from tests.end_to_end import code
 from tests.end_to_end.house import STOP_SECONDS, House
 from tests.end_to_end.processes import until

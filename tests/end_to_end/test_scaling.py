@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 
-from client import Client
+from regatta import Client
 from tests.end_to_end import code
 from tests.end_to_end.processes import until
 
@@ -19,6 +21,23 @@ def trains(portal: Client, job_id: str, replica: str) -> bool:
 
 def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
     assert http.post(f"/api/v1/jobs/{job_id}/scale", json={"trainer": trainers}).status_code == 202
+
+
+def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(portal: Client, http: httpx.Client) -> None:
+    job = portal.submit(code.slow("resized", passes=6, pause=0.02, trainers=1))
+    until("it trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
+    answer = http.post(f"/api/v1/jobs/{job.id}/scale", json={"pserver": 2})
+    assert (answer.status_code, answer.json()["pservers"]) == (202, 2)
+    assert http.post(f"/api/v1/jobs/{job.id}/cancel").status_code == 202
+    portal.wait(job.id, END_SECONDS)
+    assert http.post(f"/api/v1/jobs/{job.id}/retry").status_code == 202
+    ended = portal.wait(job.id, END_SECONDS)
+    story = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
+    assert "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt." in story
+    for server in (0, 1):
+        goes_on = re.compile(rf"Parameter server {server} goes on from version [1-9]\d* of 1 servers\.")
+        assert any(map(goes_on.fullmatch, story)), story
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client import Client, Job, Line
+from regatta import Client, Job, Line
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House
 from tests.end_to_end.processes import until

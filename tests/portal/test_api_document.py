@@ -74,7 +74,15 @@ def test_every_call_says_what_it_gives_and_how_it_refuses(document: dict[str, An
 
 def questions(document: dict[str, Any], job: str) -> Iterator[tuple[str, str]]:
     """The address of every GET, with each of its parameters."""
-    places = {"{ns}": "team", "{job_id}": job, "public/{name}": "public/digits", "{name}": "model.npz"}
+    places = {
+        "{ns}/{name}": "team/mine",
+        "{ns}": "team",
+        "{number}": "1",
+        "{job_id}": job,
+        "public/{name}": "public/digits",
+        "{name}": "model.npz",
+        "{path}": "no.file",
+    }
     for path, operations in document["paths"].items():
         for place, value in places.items():
             path = path.replace(place, value)

@@ -98,3 +98,42 @@ def test_a_word_that_is_no_choice_is_refused_by_its_name(monkeypatch: pytest.Mon
     monkeypatch.setenv("REGATTA_SOMETHING", "ajar")
     with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*open, closed"):
         env.choice("REGATTA_SOMETHING", "open", ("open", "closed"))
+
+
+@pytest.mark.parametrize("raw", ["10.0.0.1/8", "proxy.example.org", "10.0.0.0/33", "10.0.0.1;10.0.0.2"])
+def test_what_is_no_network_is_refused_by_its_name_and_what_to_write(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", raw)
+    with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*10\.0\.0\.0/8"):
+        env.networks("REGATTA_SOMETHING", [])
+
+
+def test_networks_are_read_in_both_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", "10.0.0.7, fd00::/8,")
+    assert [str(each) for each in env.networks("REGATTA_SOMETHING", [])] == ["10.0.0.7/32", "fd00::/8"]
+
+
+@pytest.mark.parametrize("raw", ["*", "https://train.example.org", "train.example.org:8443", "::1", "a b"])
+def test_what_names_no_host_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", raw)
+    with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*train\.example\.org"):
+        env.hosts("REGATTA_SOMETHING", [], "http://127.0.0.1:8000")
+
+
+@pytest.mark.parametrize(
+    ("ingest", "expected"),
+    [
+        ("http://127.0.0.1:8000", [".example.org", "127.0.0.1"]),
+        ("http://[fd00::5]:8000", [".example.org", "[fd00::5]"]),
+        ("https://.example.org", [".example.org"]),
+    ],
+)
+def test_agents_may_ask_by_the_name_that_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, ingest: str, expected: list[str]
+) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", ".example.org")
+    assert env.hosts("REGATTA_SOMETHING", [], ingest) == expected
+
+
+def test_an_address_for_agents_that_is_none_is_refused_by_its_name() -> None:
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_INGEST_URL"):
+        env.hosts("REGATTA_SOMETHING", [], "127.0.0.1")

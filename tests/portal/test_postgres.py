@@ -16,6 +16,7 @@ AGAIN = (
     "tests/quota/test_ledger.py",
     "tests/quota/test_crowd.py",
     "tests/jobs/test_services.py",
+    "tests/jobs/test_keeping.py",
     "tests/jobs/streams/test_store.py",
     "tests/portal/test_paging.py",
 )

@@ -49,6 +49,10 @@ NOT_TO_READERS = (
     "jobs/subscriptions.py",
     "runtime/__main__.py",
     "runtime/agent/__main__.py",
+    "runtime/checkpoint/command.py",
+    "runtime/data/command.py",
+    "runtime/data/recordio/command.py",
+    "runtime/checkpoint/report.py",
     "runtime/gateway/",
     "runtime/protocol/",
 )
@@ -77,9 +81,8 @@ COMPOSED = {
     "All {} passes are done{}.": (
         "All 5 passes are done, without what no trainer could do: record 7 (train-0.recordio) of public/digits."
     ),
-    "{} Its optimiser begins anew: there was no checkpoint yet.": (
-        "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
-        "Its optimiser begins anew: there was no checkpoint yet."
+    "{} This takes effect with the next attempt.": (
+        "Scaled from 1 to 2 parameter servers by ada. This takes effect with the next attempt."
     ),
     "{} Its optimiser goes on from the checkpoint of version {}.": (
         "Parameter server 0 is back after 1.2 s at version 7, with trainer-1's values. "
@@ -93,7 +96,6 @@ COMPOSED = {
     # An agent's or a programmer's mistake: no reader meets it.
     "This attempt has no replica {}.": "",
     "The content has another hash; it was cut or changed on its way.": "",
-    "Chunks can be written plain or with gzip, not with compressor {}.": "",
     "{} is not set: no agent runs beside this process.": "",
 }
 _SENTENCE = re.compile(r"([A-Z{]|etcd ).* .*[.?]", re.DOTALL)
@@ -196,7 +198,7 @@ def test_in_english_nothing_changes() -> None:
             "Training with 1 of 3 trainers; trainer-1 and trainer-2 are joining.",
             "3 个训练器中有 1 个在训练；trainer-1 和 trainer-2 正在加入。",
         ),
-        ("Scaled from 1 to 3 trainers by ada.", "ada 将训练器由 1 个调整为 3 个训练器。"),
+        ("Scaled from 1 to 3 trainers by ada.", "ada 将数量由 1 个调整为 3 个训练器。"),
         (
             "trainer-1 was ended by signal 9; started again (1 of 3).",
             "trainer-1 被 信号 9 终止；已重新启动（第 1 次，最多 3 次）。",

@@ -6,7 +6,6 @@ import socket
 from typing import Any
 
 import uvicorn
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 _PING_SECONDS = 20
@@ -30,8 +29,8 @@ class Command(BaseCommand):
             access_log=False,
             log_level="warning",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # Without a proxy in front, a caller could claim any address and so slip past the sign-in throttle.
-            proxy_headers=settings.HTTPS,
+            # Whom to believe about callers is decided in one place: portal.common.transport.
+            proxy_headers=False,
             server_header=False,
         )
         # The family is read from the socket itself: the event loop sets TCP_NODELAY only where it knows it is TCP.

@@ -24,12 +24,15 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
+        from datasets.housekeeping import Stewardship
+        from jobs.keeping import Accounting
         from jobs.meeting import Housekeeping
         from jobs.pruning import Pruning
         from jobs.reconciler import sweep
         from jobs.streams.sealing import seal_due
 
-        stop, pruning, housekeeping = threading.Event(), Pruning(), Housekeeping()
+        stop = threading.Event()
+        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
@@ -37,8 +40,8 @@ class Command(BaseCommand):
             close_old_connections()
             sweep(now)
             seal_due(now)
-            pruning.when_due(now)
-            housekeeping.when_due(now)
+            for each in rounds:
+                each.when_due(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 

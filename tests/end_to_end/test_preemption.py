@@ -1,0 +1,77 @@
+"""Capacity that was lent is called back: with real processes, and told on the page."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+
+from regatta import Client
+from tests.end_to_end import code
+from tests.end_to_end.house import ADMIN, PASSWORD, House
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+OWNERS = "lenders"
+
+
+@pytest.fixture
+def lent(http: httpx.Client) -> Iterator[None]:
+    """The platform has room for one job; it belongs to ``lenders``, and the admin's own namespace may borrow it."""
+    limits = {ADMIN: {"limits": {"cpu": 0}, "borrow": {"cpu": 8}}, OWNERS: {"limits": {"cpu": 8}}}
+    assert http.post("/api/v1/namespaces", json={"name": OWNERS, "owner": ADMIN}).status_code == 201
+    for name, body in limits.items():
+        assert http.put(f"/api/v1/namespaces/{name}/quota", json=body).status_code == 200
+    assert http.put("/api/v1/capacity", json={"capacity": {"cpu": 3}}).status_code == 200
+    yield
+    http.put("/api/v1/capacity", json={"capacity": {"cpu": None}})
+    http.put(f"/api/v1/namespaces/{ADMIN}/quota", json={"limits": {"cpu": None}, "borrow": {"cpu": None}})
+
+
+def let_an_hour_pass(house: House, job: str) -> None:
+    """A borrower may keep what it has for ten minutes at least; it began an hour ago."""
+    with closing(sqlite3.connect(house.directory / "regatta.sqlite3", timeout=20)) as database, database:
+        moved = "UPDATE quota_reservation SET created = datetime(created, '-1 hour') WHERE job = ?"
+        assert database.execute(moved, [job.replace("-", "")]).rowcount == 1
+
+
+def page_of(house: House, job: str) -> str:
+    with httpx.Client(base_url=house.address, timeout=30, follow_redirects=True) as browser:
+        form = browser.get("/sign-in").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
+        assert token is not None
+        fields = {"username": ADMIN, "password": PASSWORD, "csrfmiddlewaretoken": token[1]}
+        browser.post("/sign-in", data=fields, headers={"Referer": house.address})
+        return browser.get(f"/n/{ADMIN}/jobs/{job}").text
+
+
+def trains(portal: Client, job: str, step: int, attempt: int) -> bool:
+    return portal.job(job).attempt == attempt and any(line.text == f"step {step}" for line in portal.logs(job))
+
+
+@pytest.mark.usefixtures("lent")
+def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoint(
+    house: House, portal: Client, http: httpx.Client
+) -> None:
+    borrower = portal.submit(code.slow("borrower", passes=4, pause=0.05, trainers=1))
+    until("the borrower trains", lambda: trains(portal, borrower.id, 30, 1), END_SECONDS)
+    let_an_hour_pass(house, borrower.id)
+    made: dict[str, Any] = http.post(
+        f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.05, trainers=1)
+    ).json()
+    until("the borrower has made way", lambda: portal.job(borrower.id).attempt == 2, END_SECONDS)
+    assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(house, borrower.id)
+    assert portal.wait(made["id"], END_SECONDS).attempt == 1
+    ended = portal.wait(borrower.id, END_SECONDS)
+    story = [event["text"] for event in portal.events(borrower.id)]
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
+    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(story)
+    assert any("goes on from version" in text or "goes on in pass" in text for text in story), story
+    steps = [line.text for line in portal.logs(borrower.id) if line.text.startswith("steps ")]
+    assert int(steps[-1].split()[1]) < 4 * 23, "the second attempt began anew"

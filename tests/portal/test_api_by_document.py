@@ -1,0 +1,222 @@
+"""Questions that schemathesis makes from the API document, whole and broken ones: whatever is asked of a portal with
+something in it, and whoever asks, the answer is one that the document tells of."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+import schemathesis
+from django.core.cache import cache
+from django.core.handlers.wsgi import WSGIHandler
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core import NOT_SET
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
+
+from jobs import services, spec
+from jobs.models import Job
+from jobs.states import JobState
+from jobs.streams import store
+from portal.common.time import now
+from quota.services import ask_for_more
+from rbac import connecting, invitations, tokens
+from rbac.models import Connection, Role, Session
+from rbac.selectors import digest_of
+from tests.factories import make_attempt, make_member, make_namespace, make_token, make_user
+from tests.jobs.conftest import SPEC
+from tests.personas import Personas
+from tests.rbac.test_connecting import CHALLENGE, VERIFIER
+
+pytestmark = pytest.mark.django_db
+CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
+PASSWORD = "a few words to remember"
+CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance)
+# Questions for each operation, the same ones on every run: such as the document asks for, and broken ones.
+EXAMPLES: Mapping[GenerationMode, int] = {GenerationMode.POSITIVE: 2, GenerationMode.NEGATIVE: 1}
+# Who asks the one question with which all is right; the first two ask what was made from the document, too.
+CALLERS = ("admin", "developer", "owner", "stranger", "nobody")
+# A body with which the deed can be done, for those operations that take one.
+BODIES: Mapping[str, Any] = {
+    "POST /api/v1/auth/token": {"username": "grace", "password": PASSWORD},
+    "POST /api/v1/auth/exchange": {"code": "a-code", "verifier": VERIFIER},
+    "PUT /api/v1/capacity": {"capacity": {"cpu": 64}},
+    "POST /api/v1/jobs/{job_id}/rehearse": {"kill": "trainer", "every": "10s"},
+    "POST /api/v1/jobs/{job_id}/scale": {"trainer": 2},
+    "POST /api/v1/namespaces": {"name": "vision"},
+    "POST /api/v1/namespaces/{ns}/hand-over": {"username": "developer"},
+    "POST /api/v1/namespaces/{ns}/invitations": {"who": "ada@example.org"},
+    "POST /api/v1/namespaces/{ns}/jobs": SPEC,
+    "POST /api/v1/namespaces/{ns}/members": {"username": "grace", "role": "viewer"},
+    "PUT /api/v1/namespaces/{ns}/quota": {"limits": {"cpu": 3}},
+    "POST /api/v1/namespaces/{ns}/quota/requests": {"limits": {"cpu": 3}, "reason": "A course."},
+    "POST /api/v1/namespaces/{ns}/tokens": {"name": "nightly", "role": "viewer"},
+    "POST /api/v1/quota-requests/{wish_id}": {"approve": True, "reason": "A course."},
+    "POST /api/v1/tokens": {"name": "program"},
+    "POST /api/v1/users": {"username": "ada", "password": PASSWORD},
+}
+# Rooms of their own for the deeds that a room with jobs and a wish does not take.
+ROOMS = {
+    "DELETE /api/v1/namespaces/{ns}": "spare",
+    "POST /api/v1/namespaces/{ns}/quota/requests": "spare",
+}
+Places = Mapping[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _own_rooms(settings: Any, tmp_path: Any) -> None:
+    settings.STORAGE_DIR, settings.ATTEMPTS_DIR = tmp_path / "storage", tmp_path / "attempts"
+
+
+@pytest.fixture
+def portal() -> Iterator[WSGIHandler]:
+    """The portal in this process. The end of a request leaves the test's transaction alone, as with Django's client."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+    yield WSGIHandler()
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def furnish(personas: Personas) -> Callable[[str], Places]:
+    """Something real for every place in the address of an operation."""
+    make_user("grace", password=PASSWORD)
+    make_member(make_namespace("spare", owner=personas.owner), personas.developer)
+    submitted = [
+        services.submit_job(actor=personas.developer, namespace="team", spec=spec.parse(SPEC)).job for _ in "ab"
+    ]
+    running, ended = submitted
+    Job.objects.filter(pk=running.pk).update(state=JobState.RUNNING)
+    Job.objects.filter(pk=ended.pk).update(state=JobState.FAILED)
+    write(running)
+    token, _ = tokens.create_token(actor=personas.owner, name="program")
+    service, _ = tokens.create_service_token(actor=personas.owner, namespace_name="team", name="bot", role=Role.VIEWER)
+    invite = partial(invitations.invite, actor=personas.owner, namespace_name="team", role=Role.VIEWER)
+    invited, outside = invite(who="stranger").invitation, invite(who="grace").invitation
+    wish = ask_for_more(actor=personas.developer, namespace_name="team", limits={"cpu": 99}, reason="More.")
+    personas.client("owner")
+    Connection.objects.create(
+        digest=digest_of("a-code"),
+        challenge=CHALLENGE,
+        user=personas.viewer,
+        name="laptop",
+        expires=now() + connecting.LIFE,
+    )
+    places = {
+        "ns": "team",
+        "job_id": str(running.pk),
+        "username": "viewer",
+        "token_id": str(token.pk),
+        "invitation_id": str(invited.pk),
+        "wish_id": wish.pk,
+        "handle": Session.objects.get(user=personas.owner).handle,
+        "name": "model.npz",
+    }
+    special: Mapping[str, Places] = {
+        "GET /api/v1/datasets/public/{name}": {"name": "digits"},
+        "POST /api/v1/jobs/{job_id}/retry": {"job_id": str(ended.pk)},
+        "DELETE /api/v1/jobs/{job_id}": {"job_id": str(ended.pk)},
+        "DELETE /api/v1/namespaces/{ns}/tokens/{token_id}": {"token_id": str(service.pk)},
+        "DELETE /api/v1/namespaces/{ns}/invitations/{invitation_id}": {"invitation_id": str(outside.pk)},
+        **{label: {"ns": room} for label, room in ROOMS.items()},
+    }
+    return lambda label: {**places, **special.get(label, {})}
+
+
+def write(job: Job) -> None:
+    """What an attempt of it left."""
+    attempt = make_attempt(job)
+    lines = [(1e9 + number, "stdout", f"line {number}") for number in range(1, 4)]
+    points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
+    store.append_logs(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, lines=lines)
+    store.append_metrics(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, points=points)
+    services.store_artifact(
+        attempt, replica="trainer-0", name="model.npz", sha256=SHA, size=1, stream=io.BytesIO(CONTENT)
+    )
+
+
+def questions(operation: Any) -> Iterator[Case]:
+    """Those that are made from the document: whole ones, and broken ones where more than the address can be broken."""
+    for mode, count in EXAMPLES.items():
+        if mode is GenerationMode.POSITIVE or operation.body or operation.query:
+            yield from drawn(operation.as_strategy(generation_mode=mode), count)
+
+
+def drawn(strategy: SearchStrategy[Case], count: int) -> list[Case]:
+    """The first so many that hypothesis makes of it."""
+    found: list[Case] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def keep(case: Case) -> None:
+        found.append(case)
+
+    keep()
+    return found
+
+
+class Examiner:
+    """Asks, and notes what was wrong with the answers. Nothing that is asked changes anything."""
+
+    def __init__(self, personas: Personas) -> None:
+        self.wrong: dict[str, str] = {}
+        self.done: set[str] = set()
+        self._bearers = {name: f"Bearer {make_token(personas.user(name))}" for name in CALLERS if name != "nobody"}
+
+    def ask(self, case: Case, caller: str) -> None:
+        label = case.operation.label
+        case.headers.pop("Authorization", None)
+        if caller in self._bearers:
+            case.headers["Authorization"] = self._bearers[caller]
+        with transaction.atomic():
+            answer = case.call()
+            transaction.set_rollback(True)
+        cache.clear()
+        self.done |= {label} if answer.status_code < 300 else set()
+        if sentence := _wrong_with(case, answer):
+            self.wrong.setdefault(label, f"{caller}: {case.as_curl_command()}: {answer.status_code} {sentence}")
+
+
+def _wrong_with(case: Case, answer: schemathesis.Response) -> str:
+    if answer.status_code < 400 and str(answer.status_code) not in case.operation.definition.raw["responses"]:
+        return "is not in the document"
+    try:
+        case.validate_response(answer, checks=list(CHECKS))
+    except (FailureGroup, Failure) as failure:
+        return repr(failure)
+    return ""
+
+
+@pytest.mark.timeout(600)
+def test_every_answer_is_one_that_the_document_tells_of(personas: Personas, portal: WSGIHandler) -> None:
+    places_of, examiner = furnish(personas), Examiner(personas)
+    document = schemathesis.openapi.from_wsgi("/api/schema", portal)
+    operations = {found.ok().label: found.ok() for found in document.get_all_operations()}
+    for label, operation in operations.items():
+        for case in questions(operation):
+            examiner.ask(case, CALLERS[0])
+            real = {name: value for name, value in places_of(label).items() if name in case.path_parameters}
+            case.path_parameters.update(real)
+            for caller in CALLERS[:2]:
+                examiner.ask(case, caller)
+        whole = operation.Case(path_parameters=real, body=BODIES.get(label, NOT_SET), media_type="application/json")
+        for caller in CALLERS:
+            examiner.ask(whole, caller)
+    assert examiner.wrong == {}
+    assert set(operations) - examiner.done == set(), "nobody got these done, so their answers were not looked at"
+    assert set(BODIES) <= set(operations)
