@@ -12,6 +12,7 @@ from datasets import housekeeping, indexing
 from datasets.models import Dataset, File, Version
 from portal.common.time import now
 from rbac.models import AuditEntry
+from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_member, make_namespace, make_token
 from tests.personas import Personas
@@ -74,8 +75,8 @@ def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) 
     missing = developer.post(f"{files}/{file['id']}/complete", {"sha256": sha(CONTENT)}, JSON)
     assert (missing.status_code, missing.json()["code"], missing.json()["missing"]) == (409, "incomplete", [0])
     assert send(developer, file, 0, CONTENT[:10]).json() == {"parts": [0, 1]}
-    whole = developer.post(f"{files}/{file['id']}/complete", {"sha256": sha(CONTENT)}, JSON)
-    assert (whole.status_code, whole.json()["complete"], whole.json()["checked"]) == (200, True, 20)
+    completed = developer.post(f"{files}/{file['id']}/complete", {"sha256": sha(CONTENT)}, JSON)
+    assert (completed.status_code, completed.json()["complete"], completed.json()["checked"]) == (200, True, 20)
 
     assert developer.post(f"{MINE}/versions/1/seal").json()["state"] == "indexing"
     indexing.index(Version.objects.get().pk)
@@ -149,7 +150,7 @@ def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
     shared = developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
     assert shared.json()["shared_with"] == ["elsewhere"]
     assert "team/mine" in names(stranger)
-    assert b"".join(stranger.get(content)) == CONTENT
+    assert whole(stranger.get(content)) == CONTENT
     assert stranger.get(MINE).json()["shared_with"] == []
     developer.put(f"{MINE}/shares", {"namespaces": []}, JSON)
     assert stranger.get(MINE).status_code == 404
@@ -216,7 +217,7 @@ def test_a_file_or_a_range_of_it(
     sealed: Version, developer: Client, asked: str, status: int, given: bytes, told: str | None
 ) -> None:
     answer = content(developer, Range=asked)
-    assert (answer.status_code, b"".join(answer)) == (status, given)
+    assert (answer.status_code, whole(answer)) == (status, given)
     assert answer.headers.get("Content-Range") == told
     assert answer.headers["ETag"] == f'"{sha(CONTENT)}"'
     assert answer.headers["Content-Disposition"].startswith("attachment")
@@ -238,7 +239,7 @@ def test_a_download_that_has_begun_outlives_the_deletion(
     developer.delete(MINE)
     housekeeping.tidy(now() + timedelta(days=8))
     assert not File.objects.exists()
-    assert b"".join(running) == CONTENT
+    assert whole(running) == CONTENT
     assert content(developer).status_code == 404
 
 

@@ -22,6 +22,8 @@ from schemathesis.core import NOT_SET
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
+from datasets import indexing
+from datasets.services import create_dataset
 from jobs import services, spec
 from jobs.models import Job
 from jobs.states import JobState
@@ -31,27 +33,40 @@ from quota.services import ask_for_more
 from rbac import connecting, invitations, tokens
 from rbac.models import Connection, Role, Session
 from rbac.selectors import digest_of
+from tests.answers import whole
+from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_attempt, make_member, make_namespace, make_token, make_user
 from tests.jobs.conftest import SPEC
 from tests.personas import Personas
 from tests.rbac.test_connecting import CHALLENGE, VERIFIER
 
 pytestmark = pytest.mark.django_db
-CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
+CONTENT, SHA = b"m", sha(b"m")
 PASSWORD = "a few words to remember"
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance)
 # Questions for each operation, the same ones on every run: such as the document asks for, and broken ones.
 EXAMPLES: Mapping[GenerationMode, int] = {GenerationMode.POSITIVE: 2, GenerationMode.NEGATIVE: 1}
 # Who asks the one question with which all is right; the first two ask what was made from the document, too.
 CALLERS = ("admin", "developer", "owner", "stranger", "nobody")
-# A body with which the deed can be done, for those operations that take one.
+DATASET = "/api/v1/datasets/{ns}/{name}"
+VERSION = f"{DATASET}/versions/{{number}}"
+FILE = f"{VERSION}/files/{{file_id}}"
+PUT_PART = f"PUT {FILE}/parts/{{part}}"
+# A body with which the deed can be done, for those operations that take one; of these, one needs a header too.
 BODIES: Mapping[str, Any] = {
     "POST /api/v1/auth/token": {"username": "grace", "password": PASSWORD},
     "POST /api/v1/auth/exchange": {"code": "a-code", "verifier": VERIFIER},
     "PUT /api/v1/capacity": {"capacity": {"cpu": 64}},
+    f"PATCH {DATASET}": {"visibility": "public"},
+    f"PUT {DATASET}/shares": {"namespaces": ["elsewhere"]},
+    f"POST {DATASET}/versions": {"expected_bytes": 1},
+    f"POST {VERSION}/files": {"path": "b.bin", "size": 1},
+    PUT_PART: CONTENT,
+    f"POST {FILE}/complete": {"sha256": SHA},
     "POST /api/v1/jobs/{job_id}/rehearse": {"kill": "trainer", "every": "10s"},
     "POST /api/v1/jobs/{job_id}/scale": {"trainer": 2},
     "POST /api/v1/namespaces": {"name": "vision"},
+    "POST /api/v1/namespaces/{ns}/datasets": {"name": "theirs"},
     "POST /api/v1/namespaces/{ns}/hand-over": {"username": "developer"},
     "POST /api/v1/namespaces/{ns}/invitations": {"who": "ada@example.org"},
     "POST /api/v1/namespaces/{ns}/jobs": SPEC,
@@ -63,6 +78,7 @@ BODIES: Mapping[str, Any] = {
     "POST /api/v1/tokens": {"name": "program"},
     "POST /api/v1/users": {"username": "ada", "password": PASSWORD},
 }
+HEADERS = {PUT_PART: {"X-Content-SHA256": SHA}}
 # Rooms of their own for the deeds that a room with jobs and a wish does not take.
 ROOMS = {
     "DELETE /api/v1/namespaces/{ns}": "spare",
@@ -81,9 +97,19 @@ def portal() -> Iterator[WSGIHandler]:
     """The portal in this process. The end of a request leaves the test's transaction alone, as with Django's client."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    yield WSGIHandler()
+    yield Gathering()
     for signal in (request_started, request_finished):
         signal.connect(close_old_connections)
+
+
+class Gathering(WSGIHandler):
+    """Reads answers that stream from a thread to their end, for a server that does not wait for threads."""
+
+    def get_response(self, request: Any) -> Any:
+        answer = super().get_response(request)
+        if answer.streaming and answer.is_async:
+            answer.streaming_content = [whole(answer)]
+        return answer
 
 
 def furnish(personas: Personas) -> Callable[[str], Places]:
@@ -110,6 +136,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         name="laptop",
         expires=now() + connecting.LIFE,
     )
+    stored = upload(personas)
     places = {
         "ns": "team",
         "job_id": str(running.pk),
@@ -119,6 +146,8 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "wish_id": wish.pk,
         "handle": Session.objects.get(user=personas.owner).handle,
         "name": "model.npz",
+        "path": "a.bin",
+        "part": 0,
     }
     special: Mapping[str, Places] = {
         "GET /api/v1/datasets/public/{name}": {"name": "digits"},
@@ -128,7 +157,28 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "DELETE /api/v1/namespaces/{ns}/invitations/{invitation_id}": {"invitation_id": str(outside.pk)},
         **{label: {"ns": room} for label, room in ROOMS.items()},
     }
-    return lambda label: {**places, **special.get(label, {})}
+    return lambda label: {**places, **stored(label), **special.get(label, {})}
+
+
+def upload(personas: Personas) -> Callable[[str], Places]:
+    """A version that is sealed, one into which a file comes, and one whose file is whole; which of them it is about."""
+    create_dataset(actor=personas.developer, namespace_name="team", name="mine")
+    mine = Uploader(personas.developer)
+    mine.begin()
+    mine.upload("a.bin", CONTENT)
+    indexing.index(mine.seal().pk)
+    mine.begin()
+    coming = {"number": mine.number, "file_id": mine.announce("a.bin", CONTENT).pk}
+    mine.begin()
+    ready = {"number": mine.number, "file_id": mine.upload("a.bin", CONTENT).pk}
+    about: Mapping[str, Places] = {
+        f"POST {VERSION}/files": coming,
+        f"DELETE {FILE}": coming,
+        PUT_PART: coming,
+        f"POST {FILE}/complete": ready,
+        f"POST {VERSION}/seal": ready,
+    }
+    return lambda label: {"name": "mine", "number": 1, **about.get(label, {})} if DATASET in label else {}
 
 
 def write(job: Job) -> None:
@@ -214,9 +264,15 @@ def test_every_answer_is_one_that_the_document_tells_of(personas: Personas, port
             case.path_parameters.update(real)
             for caller in CALLERS[:2]:
                 examiner.ask(case, caller)
-        whole = operation.Case(path_parameters=real, body=BODIES.get(label, NOT_SET), media_type="application/json")
+        body = BODIES.get(label, NOT_SET)
+        right = operation.Case(
+            path_parameters=real,
+            body=body,
+            media_type="application/octet-stream" if isinstance(body, bytes) else "application/json",
+            headers=HEADERS.get(label, {}),
+        )
         for caller in CALLERS:
-            examiner.ask(whole, caller)
+            examiner.ask(right, caller)
     assert examiner.wrong == {}
     assert set(operations) - examiner.done == set(), "nobody got these done, so their answers were not looked at"
     assert set(BODIES) <= set(operations)

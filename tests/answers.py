@@ -1,0 +1,16 @@
+"""Answers that come in pieces, as a test reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.sync import async_to_sync
+
+
+def whole(answer: Any) -> bytes:
+    """All pieces of an answer that streams from a thread."""
+
+    async def read() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return async_to_sync(read)()
