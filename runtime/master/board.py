@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from runtime.checkpoint.progress import Progress
 from runtime.master.messages import Task, Trainer
-from runtime.master.state import NO_TIMER, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
+from runtime.master.state import NO_TIMER, PREFETCHED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 from runtime.master.table import Span, TaskTable
 
 
@@ -112,10 +112,21 @@ class Board:
         for task_id in self.pending:
             entry = self.entries[task_id]
             if entry.request == request and entry.trainer == trainer:
-                return self.task(task_id)
+                return self.with_prefetched(self.task(task_id), trainer)
             if entry.rival and (entry.rival.trainer, entry.rival.request) == (trainer, request):
                 return self._task(task_id, entry.rival.epoch)
         return None
+
+    def prefetched_by(self, trainer: Trainer) -> int | None:
+        """The task that the trainer has been given and has not asked for."""
+        return next(
+            (i for i in self.pending if self.entries[i].trainer == trainer and self.entries[i].prefetched), None
+        )
+
+    def with_prefetched(self, task: Task, trainer: Trainer) -> Task:
+        """The task, with the one that its trainer has been given beside it."""
+        other = self.prefetched_by(trainer)
+        return task if other is None else task._replace(prefetched=self.task(other))
 
     def held_by(self, trainer: Trainer) -> list[int]:
         return [task_id for task_id in sorted(self.pending) if trainer in self.entries[task_id].holders]
@@ -132,6 +143,15 @@ class Board:
         blame = entry.failures, entry.blamed, entry.failures_ever
         self.write(task_id, Entry(*key, *blame, timer, contained=entry.contained))
         self.pending.add(task_id)
+        return self.task(task_id)
+
+    def prefetch(self, task_id: int, trainer: Trainer) -> None:
+        """Give a task that is todo to a trainer that has another in hand."""
+        self.dispatch(task_id, trainer, PREFETCHED, NO_TIMER)
+
+    def begin(self, task_id: int, request: int, timer: Timer) -> Task:
+        """The trainer asks for the task that it was given ahead: the same dispatch, and from now on it is in hand."""
+        self.write(task_id, self.entries[task_id]._replace(request=request, timer=timer))
         return self.task(task_id)
 
     def dispatch_again(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:

@@ -57,6 +57,11 @@ class Dealing:
         """Nothing is todo."""
         return not self.free and not any(self.hands.values())
 
+    @property
+    def left(self) -> int:
+        """How many tasks are todo."""
+        return len(self.free) + sum(map(len, self.hands.values()))
+
     def members(self, live: Collection[Trainer], now: float) -> None:
         self.live, self.dealt = tuple(sorted(live)), True
         self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}

@@ -37,7 +37,8 @@ class Task(NamedTuple):
     """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
 
     ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all. The parameters
-    contain the first ``skip`` batches already.
+    contain the first ``skip`` batches already. ``prefetched`` is the trainer's next task, to be begun when this one is
+    done and the master does not answer.
     """
 
     pass_id: int
@@ -46,6 +47,7 @@ class Task(NamedTuple):
     chunks: tuple[Chunk, ...]
     ranges: tuple[tuple[int, int], ...] | None = None
     skip: int = 0
+    prefetched: Task | None = None
 
 
 class Wait(NamedTuple):
@@ -68,7 +70,10 @@ Answer = Task | Wait | PassEnd | JobDone
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
-    return dict(zip(_FIELDS[type(answer)], (_NAMES[type(answer)], *answer), strict=True))
+    body = dict(zip(_FIELDS[type(answer)], (_NAMES[type(answer)], *answer), strict=True))
+    if isinstance(answer, Task) and answer.prefetched is not None:
+        body["prefetched"] = answer_to_json(answer.prefetched)
+    return body
 
 
 def answer_from_json(body: Mapping[str, Any]) -> Answer:
@@ -77,7 +82,11 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
     if kind is not Task:
         answer: Answer = kind(**{name: body[name] for name in kind._fields})
         return answer
-    ranges = body["ranges"]
+    return _task_from_json(body)
+
+
+def _task_from_json(body: Mapping[str, Any]) -> Task:
+    ranges, prefetched = body["ranges"], body["prefetched"]
     return Task(
         body["pass_id"],
         body["task_id"],
@@ -85,6 +94,7 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
         tuple(Chunk(*chunk) for chunk in body["chunks"]),
         None if ranges is None else tuple((first, end) for first, end in ranges),
         body["skip"],
+        None if prefetched is None else _task_from_json(prefetched),
     )
 
 

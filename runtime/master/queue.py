@@ -26,6 +26,9 @@ Rules, each with a named test:
   failure of one of the two is held against the task, and what becomes of it is decided with the other. In ``sync`` mode
   nobody is idle before the others are: a step waits for all of them, and the records of a task done twice would count
   twice in it.
+- With ``plan.prefetch`` a trainer is given its next task with the one that it asks for, as long as enough are left for
+  the others. Nobody is blamed for such a task before it is begun: it is no trainer's fault and not the task's. It never
+  stays with a trainer that has nothing else in hand: it is begun, goes back to the head, or its time runs.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ from runtime.master.board import Board
 from runtime.master.dealing import Dealing
 from runtime.master.durations import Durations
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
+from runtime.master.prefetch import Prefetch
 from runtime.master.state import (
+    NO_TIMER,
     Bad,
     Changes,
     Deal,
@@ -83,6 +88,7 @@ class TaskQueue:
         self.happenings: list[Happening] = []
         self._start_by = start_by
         self._pass_begun = 0.0
+        self._prefetch = Prefetch(self.board, self.dealing)
         self._blame = Blame(self.board, self.dealing, self._tell)
 
     @classmethod
@@ -178,7 +184,7 @@ class TaskQueue:
         if self.pass_id < 0:
             return self._start_by if now < self._start_by else None
         pending = [self.entries[task_id] for task_id in self.pending]
-        overdue = [entry.timer.deadline for entry in pending]
+        overdue = [entry.timer.deadline for entry in pending if entry.timer != NO_TIMER]
         overdue += [entry.rival.timer.deadline for entry in pending if entry.rival]
         silent = [self.dealing.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
@@ -199,10 +205,10 @@ class TaskQueue:
             return PassEnd(ended + 1)
         if self.finished:
             return JobDone()
-        task_id = self.dealing.take(trainer) if self.open else None
         timer = Timer(now, now + self.durations.timeout)
-        if task_id is not None:
-            return self.board.dispatch(task_id, trainer, request, timer)
+        task = self._first_task(trainer, request, timer)
+        if task is not None:
+            return self._prefetch.add_to(task, trainer)
         slow = self._slow_task(trainer, now)
         if slow is not None:
             return self.board.dispatch_again(slow, trainer, request, timer)
@@ -211,12 +217,36 @@ class TaskQueue:
             return PassEnd(self.pass_id)
         return Wait(WAIT_SECONDS)
 
-    def _slow_task(self, trainer: Trainer, now: float) -> int | None:
-        """The task that this idle trainer should try too, if there is one."""
+    def _first_task(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
+        """The task that the trainer was given ahead, the next in the queue, or one that waits behind a slow task."""
+        if not self.open:
+            return None
+        task = self._prefetch.begin(trainer, request, timer)
+        if task is not None:
+            return task
+        task_id = self.dealing.take(trainer)
+        if task_id is None and (since := self._slow_since(trainer, timer.begun)) is not None:
+            task_id = self._prefetch.stuck(trainer, since)
+        return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
+
+    def _give_back_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
+        """The trainer does not go on as usual: others may do the task that it was given ahead. Nobody is blamed."""
+        task_id = self.board.prefetched_by(trainer)
+        if task_id is not None and task_id != but:
+            self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
+
+    def _slow_since(self, trainer: Trainer, now: float) -> float | None:
+        """Whoever has a task for longer than since then is slow; None where this trainer helps nobody."""
         usual = self.durations.usual
         if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.dealing.empty:
             return None
-        since = now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
+        return now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
+
+    def _slow_task(self, trainer: Trainer, now: float) -> int | None:
+        """The task that this idle trainer should try too, if there is one."""
+        usual, since = self.durations.usual, self._slow_since(trainer, now)
+        if usual is None or since is None:
+            return None
         slow = [task_id for task_id in self.pending if self._may_try_too(trainer, self.entries[task_id], since)]
         task_id = min(slow, key=lambda task_id: (self.entries[task_id].timer.begun, task_id), default=None)
         if task_id is not None:
@@ -231,7 +261,8 @@ class TaskQueue:
 
     def _may_try_too(self, trainer: Trainer, entry: Entry, since: float) -> bool:
         indices = {holder.index for holder in entry.holders}.union(entry.blamed)
-        return entry.rival is None and entry.timer.begun < since and trainer.index not in indices
+        is_slow = entry.timer.begun < since and not entry.prefetched
+        return entry.rival is None and is_slow and trainer.index not in indices
 
     def done(self, key: Key, now: float) -> Verdict:
         """The task's last gradient was accepted. Saying it twice is no harm."""
@@ -240,7 +271,8 @@ class TaskQueue:
         if not self._holds(key, now):
             return Verdict.STALE
         entry = self.entries[key.task_id]
-        self.durations = self.durations.add(now - entry.timer.begun)
+        if entry.timer != NO_TIMER:  # else it was given ahead, and the master was not asked when it was begun
+            self.durations = self.durations.add(now - entry.timer.begun)
         self.board.settle(key.task_id, entry._replace(status=Status.DONE, failures=0, blamed=()))
         self._settle(now)
         return Verdict.OK
@@ -251,6 +283,7 @@ class TaskQueue:
             return Verdict.STALE
         self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         self._blame.blame(key.task_id, self.dealing.to_tail, place)
+        self._give_back_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
 
@@ -261,6 +294,7 @@ class TaskQueue:
         self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         if failed := self._blame.cannot_read(key.task_id, why, unread):
             self._fail(failed)
+        self._give_back_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
 
@@ -268,7 +302,9 @@ class TaskQueue:
         """The trainer hands the task back, for it has to leave. Nobody is blamed."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._blame.put_back(key.task_id, self.entries[key.task_id], self.dealing.to_head)
+        self._give_back_prefetched(key.trainer)
+        if key.task_id in self.pending:  # it was not the one that was given ahead
+            self._blame.put_back(key.task_id, self.entries[key.task_id], self.dealing.to_head)
         self._settle(now)
         return Verdict.OK
 
@@ -311,8 +347,10 @@ class TaskQueue:
     def tick(self, now: float) -> None:
         """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
         for task_id in sorted(self.pending):
-            for holder in self.entries[task_id].holders:
-                if self.board.bring_forward(task_id, holder).timer.deadline <= now:
+            for holder in self.entries[task_id].holders if task_id in self.pending else ():
+                timer = self.board.bring_forward(task_id, holder).timer
+                if timer != NO_TIMER and timer.deadline <= now:
+                    self._give_back_prefetched(holder, but=task_id)
                     self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
                     self._blame.blame(task_id, self.dealing.to_tail)
         for trainer in self.dealing.free_hands_of_the_silent(now, self._patience):
@@ -335,8 +373,12 @@ class TaskQueue:
         self.dealing.free_hands_of_the_gone()
         for task_id in sorted(self.pending, reverse=True):
             for holder in self.entries[task_id].holders:
-                if holder not in self.live:
-                    self.board.bring_forward(task_id, holder)
+                if holder in self.live:
+                    continue
+                entry = self.board.bring_forward(task_id, holder)
+                if entry.prefetched:
+                    self._blame.put_back(task_id, entry, self.dealing.to_head)
+                else:
                     self._blame.blame(task_id, self.dealing.to_head)
         self._settle(now)
 
@@ -349,6 +391,7 @@ class TaskQueue:
             self._end_pass(now)
         if self.open and self.plan.sync and self.free:
             self.dealing.deal_free(now, self._patience)
+        self._prefetch.start_clocks(Timer(now, now + self.durations.timeout))
 
     def _may_start(self, now: float) -> bool:
         needed = self.plan.trainers if now < self._start_by else self.plan.min_trainers

@@ -31,6 +31,8 @@ class Timer(NamedTuple):
 
 
 NO_TIMER = Timer(0.0, 0.0)
+# In place of a request's number: the task was handed out with the one before it.
+PREFETCHED = -1
 
 
 class Rival(NamedTuple):
@@ -46,8 +48,10 @@ class Entry(NamedTuple):
     """The few bytes of state of one task.
 
     ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
-    ``request`` is the number of the trainer's request that was answered with it. ``failures`` and ``blamed`` (indices
-    of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is pending.
+    ``request`` is the number of the trainer's request that was answered with it, PREFETCHED while the trainer has
+    another in hand and has not asked for it; its timer does not run before the other is done. ``failures`` and
+    ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is
+    pending.
     ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
     The parameters with which the attempt began contain the first ``contained`` batches of it.
     """
@@ -64,6 +68,11 @@ class Entry(NamedTuple):
     latest: int = 0
     rival: Rival | None = None
     contained: int = 0
+
+    @property
+    def prefetched(self) -> bool:
+        """Pending, and handed out ahead of the request for it."""
+        return self.status is Status.PENDING and self.request == PREFETCHED
 
     @property
     def next_epoch(self) -> int:
@@ -175,7 +184,10 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins."""
+    """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins.
+
+    ``prefetch``: with each task goes the next one, so that a trainer has work while nothing can be committed.
+    """
 
     passes: int
     sync: bool = True
@@ -185,6 +197,7 @@ class Plan:
     start_grace: float = START_GRACE_SECONDS
     quarantine: bool = False
     resume: Progress | None = None
+    prefetch: bool = False
 
 
 def fresh(entry: Entry) -> Entry:

@@ -18,6 +18,7 @@ from runtime.master.table import partition
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
 from runtime.trainer.params import LocalStore, ServerStore
+from runtime.trainer.prefetching import Prefetching
 from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
 from runtime.trainer.store import Store
 from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
@@ -131,7 +132,7 @@ class Attached:
             leaving=self._leave.is_set,
         )
         self._tasks.move(self._master.address, self._master.incarnation)  # it may have been replaced meanwhile
-        return self._tasks
+        return Prefetching(self._tasks)
 
     def store(self, wire: str) -> Store:
         servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]

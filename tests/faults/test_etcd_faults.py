@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
 
 import pytest
@@ -117,7 +118,11 @@ def test_etcd_down_30s(job, own_etcd):
     cluster = job(etcd, tasks=80, passes=2, lease=SHORT_LEASE_SECONDS, variables=SLOWLY)
     cluster.await_count("pulled", 20)
     etcd.kill()
+    killed = time.monotonic()
     cluster.await_quiet("pulled", seconds=3 * SHORT_LEASE_SECONDS)
+    # A task is one step of a tenth of a second, and its trainer begins the next when it has waited for a whole one.
+    meanwhile = [event.who for event in cluster.history() if event.kind == "pulled" and event.at > killed + 0.5]
+    assert sorted(meanwhile) == ["trainer-0.1", "trainer-1.1"], "each does the task that it was given ahead"
     etcd.start()
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.master.messages import Task, Trainer
 from runtime.master.queue import TaskQueue
-from runtime.master.state import Key, Status
+from runtime.master.state import NO_TIMER, Key, Status
 
 
 class MemoryStore:
@@ -73,6 +73,16 @@ def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
     assert all(set(queue.entries[i].holders) <= set(queue.live) for i in pending)
     assert all(entry.rival is None for entry in queue.entries if entry.status is not Status.PENDING)
     assert not (queue.plan.sync and any(entry.rival for entry in queue.entries))
+    _none_waits_for_ever_behind_another(queue)
+
+
+def _none_waits_for_ever_behind_another(queue: TaskQueue) -> None:
+    """A task that was given ahead has no deadline, so its trainer has another that has; and it has one such at most."""
+    pending = [queue.entries[i] for i in sorted(queue.pending)]
+    busy = {holder for entry in pending if entry.timer != NO_TIMER for holder in entry.holders}
+    assert all(entry.prefetched and entry.trainer in busy for entry in pending if entry.timer == NO_TIMER)
+    ahead = [entry.trainer for entry in pending if entry.prefetched]
+    assert len(ahead) == len(set(ahead)) and (queue.plan.prefetch or not ahead)
 
 
 def _pieces_and_tasks_cover_every_record_once(queue: TaskQueue) -> None:

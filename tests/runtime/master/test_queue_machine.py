@@ -23,10 +23,13 @@ PASSES = 3
 class QueueMachine(RuleBasedStateMachine):
     """Trainers come, go, work, fail and report late; the master crashes after or before a commit."""
 
-    @initialize(tasks=st.integers(1, 5), sync=st.booleans(), cap=st.integers(0, 3), quarantine=st.booleans())
-    def begin(self, tasks: int, sync: bool, cap: int, quarantine: bool) -> None:
+    @initialize(
+        tasks=st.integers(1, 5), sync=st.booleans(), cap=st.integers(0, 3), options=st.tuples(*[st.booleans()] * 2)
+    )
+    def begin(self, tasks: int, sync: bool, cap: int, options: tuple[bool, bool]) -> None:
         self.now = 0.0
-        self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap, quarantine=quarantine)
+        quarantine, prefetch = options
+        self.plan = Plan(PASSES, sync, trainers=1, failure_cap=cap, quarantine=quarantine, prefetch=prefetch)
         self.table = table_of(tasks)
         self.store = MemoryStore()
         self.ledger = Ledger(self.store, "/j/")
@@ -99,6 +102,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.rules.given(trainer, task)
         self.ended[trainer] = task.pass_id - 1
         self.given.append(Key(task.pass_id, task.task_id, task.epoch, trainer))
+        if task.prefetched is not None:
+            self.take(trainer, task.prefetched)
 
     @precondition(lambda self: self.given)
     @rule(
