@@ -19,6 +19,7 @@ from portal.common.paging import paginate
 from rbac.access import namespace_for, signed_in
 from rbac.api.shapes import page_of, read
 from rbac.scopes import Scope
+from runtime.data.choosing import WORDS, Unread
 
 PREVIEW_RECORDS = 8
 LARGEST_EXPECTED = 2**50
@@ -96,6 +97,8 @@ class FileEntryOutput(serializers.Serializer[Any]):
     path = serializers.CharField()
     size = serializers.IntegerField()
     sha256 = serializers.CharField()
+    format = serializers.CharField(help_text="Of its records; empty where jobs read none of it.")
+    why = serializers.CharField(help_text="Why jobs read no records of it.")
     records = serializers.IntegerField(allow_null=True)
 
 
@@ -281,4 +284,11 @@ class ContentView(APIView):
 
 def file_entry(file: File) -> dict[str, Any]:
     """A file of a version, as its list shows it."""
-    return {"path": file.path, "size": file.size, "sha256": file.sha256, "records": file.records}
+    return {
+        "path": file.path,
+        "size": file.size,
+        "sha256": file.sha256,
+        "format": file.format,
+        "why": WORDS[Unread(file.unread)] if file.unread else "",
+        "records": file.records,
+    }

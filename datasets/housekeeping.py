@@ -5,14 +5,16 @@ Each step may be cut off: a row that knows of bytes is removed after them.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import shutil
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from datasets import indexing, room, staging, tasks
+from datasets import chunking, indexing, room, staging, tasks
 from datasets.models import Blob, Dataset, File, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage import default_storage
@@ -25,6 +27,8 @@ EVERY = timedelta(minutes=5)
 HINT_EVERY = timedelta(seconds=10)
 # What gathers without a row, or was to be handed over and was not, is left alone so long: it may be on its way.
 SETTLED = timedelta(hours=1)
+# So long nobody looks through one file.
+SCRATCH_SETTLED = timedelta(days=1)
 
 
 def grace() -> timedelta:
@@ -56,6 +60,7 @@ def tidy(now: datetime) -> None:
     doom(now)
     sweep_out()
     discard_orphans(now)
+    clear_scratch(now)
     find_homes()
     room.repair(now)
 
@@ -136,3 +141,11 @@ def discard_orphans(now: datetime) -> int:
     for name in old - known:
         staging.discard(folder, name)
     return len(old - known)
+
+
+def clear_scratch(now: datetime) -> None:
+    """Remove what was laid out to be looked through by a worker that died of it."""
+    for folder in default_storage().shelf().glob(f"{chunking.SCRATCH}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if datetime.fromtimestamp(folder.stat().st_mtime, UTC) < now - SCRATCH_SETTLED:
+                shutil.rmtree(folder, ignore_errors=True)

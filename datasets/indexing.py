@@ -1,39 +1,39 @@
-"""What follows sealing: the files of a version are looked through, their chunks found, and the manifest is written.
+"""What follows sealing: the files of a version are looked through (``chunking``), and the manifest is written.
 
-No code of users runs here, only the parsers of ``runtime.data``, which believe no size before they have compared it
-with the file. Whoever indexes claims the version first; where they die, another takes over when the claim has run out.
+Whoever indexes claims the version first and renews the claim; where they die, another takes over when it has run out.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from io import BytesIO
-from pathlib import Path
 
 from django.db import transaction
 from django.db.models import F, Q
 
 from datasets import manifest, states
-from datasets.manifest import Chunk, Entry, Manifest
+from datasets.chunking import Look, Unindexable
+from datasets.manifest import Manifest
 from datasets.models import File, Version
 from datasets.states import Event, VersionState
 from datasets.storage import default_storage
 from portal.common.errors import RegattaError
 from portal.common.time import now as wall_clock
-from runtime.data import recordio
-from runtime.errors import RegattaError as RuntimeFault
 
 _log = logging.getLogger(__name__)
 
 CLAIM = timedelta(minutes=15)
+RENEW = CLAIM / 5
 TRIES = 3
-RECORDIO, FILES = "recordio", "files"
+_AT_ONCE = 500  # rows of files that are written together
+_DIED = "Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."
 
 
-class Unindexable(Exception):
-    """A file is not what it says it is. The text is the sentence that the version fails with."""
+class TakenOver(Exception):
+    """Somebody else indexes the version now, or it has been deleted."""
 
 
 def index(version_id: int) -> None:
@@ -43,15 +43,18 @@ def index(version_id: int) -> None:
     if version is None:
         return
     try:
-        made = _manifest(version)
+        look = Look(version, _renewal(version))
+        made = look.manifest()
         key = f"manifests/{version.dataset_id}/{version.number}.json"
         default_storage().put(key, BytesIO(made.dump()))
+    except TakenOver:
+        _log.info("Version %s is not indexed to its end here: it was deleted, or is indexed elsewhere.", version.pk)
     except (Unindexable, manifest.BadManifest) as fault:
         _fail(version, str(fault))
     except (RegattaError, OSError) as fault:
         _give_back(version, fault)
     else:
-        _seal(version, made, key)
+        _seal(version, look, made, key)
 
 
 def due() -> list[int]:
@@ -66,7 +69,28 @@ def _claim(version_id: int) -> Version | None:
     rows = Version.objects.filter(free, pk=version_id, state=VersionState.INDEXING)
     if not rows.update(claimed_until=now + CLAIM, tries=F("tries") + 1):
         return None
-    return Version.objects.select_related("dataset__namespace").get(pk=version_id)
+    version = Version.objects.select_related("dataset__namespace").get(pk=version_id)
+    if version.tries > TRIES:  # whoever had it before died of it
+        _fail(version, _DIED.format(tries=TRIES))
+        return None
+    return version
+
+
+def _renewal(version: Version) -> Callable[[], None]:
+    """What keeps the claim, called often; it raises TakenOver where there is nothing to be kept any more."""
+    due = time.monotonic() + RENEW.total_seconds()
+
+    def renew() -> None:
+        nonlocal due
+        if time.monotonic() < due:
+            return
+        until = wall_clock() + CLAIM
+        ours = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
+        if not ours.update(claimed_until=until):
+            raise TakenOver
+        version.claimed_until, due = until, time.monotonic() + RENEW.total_seconds()
+
+    return renew
 
 
 def _give_back(version: Version, fault: Exception) -> None:
@@ -85,14 +109,14 @@ def _fail(version: Version, why: str) -> None:
 
 
 @transaction.atomic
-def _seal(version: Version, made: Manifest, key: str) -> None:
+def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
     """By compare-and-set: a version that was deleted or claimed by another meanwhile is left alone."""
     state = states.step(VersionState.INDEXING, Event.INDEXED, version.number)
     rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
     sealed = rows.update(
         state=state,
         why="",
-        format=version.format,
+        format=look.format,
         files_count=len(made.files),
         size=made.size,
         records=made.records,
@@ -101,45 +125,14 @@ def _seal(version: Version, made: Manifest, key: str) -> None:
         claimed_until=None,
     )
     if sealed:
-        counted = {entry.path: entry.records for entry in made.files if entry.records is not None}
-        for file in version.files.filter(path__in=counted).iterator():
-            File.objects.filter(pk=file.pk).update(records=counted[file.path])
+        _note_files(version, look, made)
 
 
-# --- Looking through -------------------------------------------------------------------------------------------------
-def _manifest(version: Version) -> Manifest:
-    files = version.files.select_related("blob").order_by("path")
-    names = {path.rpartition(".")[2].lower() for path in files.values_list("path", flat=True)}
-    version.format = version.dataset.format or _format_of(names)
-    entries = tuple(_entry(file, FORMATS[version.format]) for file in files.iterator())
-    return Manifest(version.dataset.full_name, version.number, entries)
-
-
-def _format_of(endings: set[str]) -> str:
-    return RECORDIO if RECORDIO in endings else FILES
-
-
-def _entry(file: File, chunks_of: Callable[[str, Path], tuple[Chunk, ...] | None]) -> Entry:
-    assert file.blob is not None  # noqa: S101  only whole files are sealed
-    path = default_storage().local_path(file.blob.key)
-    if path is None:
-        return Entry(file.path, file.size, file.sha256)
-    chunks = chunks_of(file.path, path)
-    records = None if chunks is None else sum(chunk.records for chunk in chunks)
-    return Entry(file.path, file.size, file.sha256, records, chunks or ())
-
-
-def _recordio(name: str, path: Path) -> tuple[Chunk, ...] | None:
-    if not name.lower().endswith(f".{RECORDIO}"):
-        return None
-    try:
-        return tuple(Chunk(span.offset, span.length, span.records) for span in recordio.scan(path))
-    except RuntimeFault as fault:
-        raise Unindexable(f"{name!r} is no whole RecordIO file: {str(fault).replace(str(path), name)}") from fault
-
-
-def _plain(name: str, path: Path) -> None:
-    """Files as they are: nothing is known of what they hold."""
-
-
-FORMATS: Mapping[str, Callable[[str, Path], tuple[Chunk, ...] | None]] = {RECORDIO: _recordio, FILES: _plain}
+def _note_files(version: Version, look: Look, made: Manifest) -> None:
+    """Write down of each file how it is read."""
+    records = {entry.path: entry.records for entry in made.files}
+    files = []
+    for pk, path in version.files.values_list("pk", "path"):
+        format_, unread = look.chosen[path]
+        files.append(File(pk=pk, format=format_, unread=unread or "", records=records[path]))
+    File.objects.bulk_update(files, ["format", "unread", "records"], batch_size=_AT_ONCE)

@@ -3,11 +3,11 @@
 Pure. A manifest is written once, when a version is sealed, and never changed. As JSON::
 
     {"format": 1, "dataset": "team/mine", "version": 2, "files": [
-        {"path": "train/a.recordio", "size": 1048576, "sha256": "<hex>", "records": 500,
-         "chunks": [[<offset>, <length>, <records>, "<sha256 of these bytes>"], ...]}, ...]}
+        {"path": "train/a.csv", "size": 1048576, "sha256": "<hex>", "format": "csv", "records": 500,
+         "chunks": [[<offset>, <length>, <records>, <CRC-32 or null>], ...]}, ...]}
 
-Offsets and lengths are in bytes. Chunks lie one after the other without overlap and within their file; a file whose
-format has no chunks has none, and ``records`` is then null.
+Offsets and lengths are in bytes. Chunks lie one after the other without overlap and within their file. A file of which
+no records are read has an empty format, no chunks, and null ``records``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
 PATH_LIMIT = 500  # characters of a path
 SEGMENT_LIMIT = 200  # bytes of one name in it; file systems take 255
 DEPTH_LIMIT = 16  # names in a path
@@ -125,29 +125,30 @@ def is_digest(text: str) -> bool:
 # --- The document ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a file that can be read on its own. ``sha256`` is that of its bytes as they lie in the file; empty
-    where the format keeps a checksum of its own."""
+    """A piece of a file that can be read on its own. ``digest`` is what ``runtime.data.formats.span.Span`` says."""
 
     offset: int
     length: int
     records: int
-    sha256: str = ""
+    digest: int | None = None
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. ``records`` is None where nobody can count them."""
+    """One file. ``format`` is the name of one in ``runtime.data.formats.table``; where it is empty, no records are read
+    of the file and ``records`` is None."""
 
     path: str
     size: int
     sha256: str
+    format: str = ""
     records: int | None = None
     chunks: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """All files of a version, by path."""
+    """All files of a version, in any order."""
 
     dataset: str
     version: int
@@ -189,11 +190,12 @@ def load(document: bytes) -> Manifest:
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    chunks = [[chunk.offset, chunk.length, chunk.records, chunk.sha256] for chunk in entry.chunks]
+    chunks = [[chunk.offset, chunk.length, chunk.records, chunk.digest] for chunk in entry.chunks]
     return {
         "path": entry.path,
         "size": entry.size,
         "sha256": entry.sha256,
+        "format": entry.format,
         "records": entry.records,
         "chunks": chunks,
     }
@@ -206,13 +208,14 @@ def _entry(row: Mapping[str, Any]) -> Entry:
         path=str(row["path"]),
         size=_whole(row["size"]),
         sha256=str(row["sha256"]),
+        format=str(row["format"]),
         records=None if records is None else _whole(records),
         chunks=chunks,
     )
 
 
-def _chunk(offset: object, length: object, records: object, sha256: object) -> Chunk:
-    return Chunk(_whole(offset), _whole(length), _whole(records), str(sha256))
+def _chunk(offset: object, length: object, records: object, digest: object) -> Chunk:
+    return Chunk(_whole(offset), _whole(length), _whole(records), None if digest is None else _whole(digest))
 
 
 def _whole(value: object) -> int:
@@ -244,7 +247,7 @@ def _faults_of(entry: Entry) -> Iterator[str]:
             yield f"{entry.path!r} is not spelled as it should be."
     except BadPath as error:
         yield str(error)
-    if not is_digest(entry.sha256) or any(chunk.sha256 and not is_digest(chunk.sha256) for chunk in entry.chunks):
+    if not is_digest(entry.sha256) or any((chunk.digest or 0) >> 32 for chunk in entry.chunks):
         yield f"{entry.path!r} has a digest that is none."
     end = 0
     for chunk in entry.chunks:

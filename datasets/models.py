@@ -9,6 +9,7 @@ from django.db import models
 from datasets.manifest import PATH_LIMIT
 from datasets.states import VersionState
 from rbac.models import Namespace, User
+from runtime.data.choosing import Unread
 
 DESCRIPTION_LIMIT = 2000
 
@@ -129,6 +130,9 @@ class File(models.Model):
     # All parts are there and are being compared with the checksum: none may be replaced any more.
     frozen = models.BooleanField(default=False)
     blob = models.ForeignKey(Blob, null=True, blank=True, on_delete=models.PROTECT, related_name="files")
+    # Found when the version is sealed: in which format jobs read it, and how many records; or why they read none.
+    format = models.CharField(max_length=32, blank=True)
+    unread = models.CharField(max_length=16, choices=[(why, why) for why in Unread], blank=True)
     records = models.BigIntegerField(null=True, blank=True)
     created = models.DateTimeField()
 

@@ -10,7 +10,6 @@ from django.http import HttpRequest
 
 from datasets import room, states, tasks
 from datasets.errors import Exists, Incomplete
-from datasets.indexing import FORMATS
 from datasets.models import DESCRIPTION_LIMIT, Dataset, Share, Version, Visibility
 from datasets.selectors import dataset_for, version_for
 from datasets.states import Event, VersionState
@@ -20,6 +19,7 @@ from rbac import audit, names
 from rbac.access import hold_open, namespace_for
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
+from runtime.data.choosing import SAYABLE
 
 SHARES_LIMIT = 100  # namespaces that one data set is shared with
 NAMED_LIMIT = 20  # files that a refusal names
@@ -134,7 +134,7 @@ _FAULTS: Mapping[str, Callable[[str], str]] = {
     "description": lambda text: (
         "" if len(text) <= DESCRIPTION_LIMIT else f"Write up to {DESCRIPTION_LIMIT} characters."
     ),
-    "format": lambda name: "" if name in ("", *FORMATS) else f"Choose one of: {', '.join(FORMATS)}; or leave it out.",
+    "format": lambda name: "" if name in ("", *SAYABLE) else f"Choose one of: {', '.join(SAYABLE)}; or leave it out.",
     "visibility": lambda word: "" if word in Visibility.values else f"Choose one of: {', '.join(Visibility.values)}.",
 }
 

@@ -82,8 +82,13 @@ class Storage(Protocol):
         ``path``. What is under the key already stays, and ``path`` then need not be there: a call that was cut off may
         be made again. Raises KeyNotFound where neither is there, StorageFull, StorageError."""
 
-    def local_path(self, key: str) -> Path | None:
-        """Where the content lies on this machine, to be read only; None where it does not. Raises KeyNotFound."""
+    def shelf(self) -> Path:
+        """A directory on this machine in which ``place`` lays content out; made if need be. What is in it can be made
+        again, and is its maker's to remove."""
+
+    def place(self, key: str, path: Path) -> None:
+        """Have the content at ``path``, a new file of the shelf, to be read only: a link to it where it lies, else a
+        copy. Raises KeyNotFound, StorageFull, StorageError."""
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         """An address from which anybody may read the key for a while, or None where the storage has no such thing."""

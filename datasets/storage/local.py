@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -24,6 +25,9 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUMS = ".sums"
 _STAGING = ".staging"
+_SHELF = ".shelf"
+# A file system without links, or one that allows no more of them for this file.
+_NO_LINK = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class LocalStorage:
@@ -95,11 +99,23 @@ class LocalStorage:
             self._remember(stat, found.st_mtime_ns)
         return stat
 
-    def local_path(self, key: str) -> Path | None:
-        path = self.root / normalise(key)
-        if not path.is_file():
+    def shelf(self) -> Path:
+        folder = self.root / _SHELF
+        with _in_words(_SHELF, "written"):
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def place(self, key: str, path: Path) -> None:
+        source = self.root / normalise(key)
+        if not source.is_file():
             raise KeyNotFound(key)
-        return path
+        with _in_words(key, "laid out"):
+            try:
+                path.hardlink_to(source)
+            except OSError as error:
+                if error.errno not in _NO_LINK:
+                    raise
+                shutil.copyfile(source, path)
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         normalise(key)

@@ -668,6 +668,26 @@ SENTENCES: tuple[str, ...] = (
     _("The key {key} was used for another job ({job}). Use a fresh key for each job."),
     _("This pattern takes too long on these lines. Make it simpler: avoid nested repeats such as (a+)+."),
     _("A pattern cannot hold the character NUL; write \\x00."),
+    # Why a version of a data set cannot be sealed, and why jobs read no records of a file
+    _("It is of no format that is known here: it is kept as it is, and jobs read no records of it."),
+    _(
+        "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload it again "
+        "to train on it."
+    ),
+    _("It is text beside files of another format: it is kept as it is, and jobs read no records of it."),
+    _("It is not of the format of this data set: it is kept as it is, and jobs read no records of it."),
+    _("{path} is not whole as {format}: {why}"),
+    _("{path}, offset {offset}: the version has more than {count} chunks. Write larger ones, of some MiB each."),
+    _(
+        "{path}, chunk at {offset}: it names {name}, which is no file of this version. Upload it too, or take the "
+        "line out."
+    ),
+    _(
+        "{path} is {format}, which this portal cannot read: its operator has to install {package}. Seal the version "
+        "again after that, or make a data set with the format 'files', which keeps all as it is."
+    ),
+    _("Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."),
+    _("The files could not be read from the storage. Seal the version again, or ask the operator."),
 )
 
 _PLACE = re.compile(r"\{(\w+)\}")

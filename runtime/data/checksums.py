@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +31,7 @@ _LONG_BYTES = 4096
 _isal: ModuleType | None = find("isal.isal_zlib")
 _google: ModuleType | None = find("google_crc32c")
 
-crc32: Callable[[Any], int] = _isal.crc32 if _isal else zlib.crc32
+crc32: Callable[..., int] = _isal.crc32 if _isal else zlib.crc32
 
 
 def crc32c(data: Bytes) -> int:

@@ -2,6 +2,7 @@
 
 FormatError        a file is not what its format says, is damaged, or is refused
 ├── RecordIOError  (recordio) of RecordIO
+├── UnknownFormat  a file is of none of the formats that are read here
 └── RecordError    the file is as it should be, and one record in it makes no sense
 """
 
@@ -16,3 +17,11 @@ class FormatError(RegattaError):
 
 class RecordError(FormatError):
     """One record makes no sense, or cannot be written. Others may."""
+
+
+class UnknownFormat(FormatError):
+    """A file is of no format that is read here. ``packed``: because it is compressed as a whole."""
+
+    def __init__(self, why: str, *, packed: bool = False) -> None:
+        super().__init__(why)
+        self.packed = packed

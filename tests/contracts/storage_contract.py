@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +116,57 @@ class StorageContract:
     def test_one_key_has_one_spelling(self, storage: Storage) -> None:
         self.put(storage, "a//./b", b"x")
         assert storage.stat("a/b").key == "a/b"
+
+    def test_a_file_of_this_machine_is_taken_over(self, storage: Storage) -> None:
+        path = self.staged(storage, b"grown")
+        digest = hashlib.sha256(b"grown").hexdigest()
+        assert storage.adopt("a/b", path, digest) == Stat("a/b", 5, digest) == storage.stat("a/b")
+        assert self.read(storage, "a/b") == b"grown" and not path.exists()
+
+    def test_taking_over_may_be_asked_again(self, storage: Storage) -> None:
+        path, digest = self.staged(storage, b"grown"), hashlib.sha256(b"grown").hexdigest()
+        assert storage.adopt("a", path, digest) == storage.adopt("a", path, digest)
+
+    def test_what_is_there_stays_when_another_is_to_be_taken_over(self, storage: Storage) -> None:
+        self.put(storage, "a", b"first")
+        path = self.staged(storage, b"other")
+        storage.adopt("a", path, hashlib.sha256(b"other").hexdigest())
+        assert self.read(storage, "a") == b"first" and not path.exists()
+
+    def test_taking_over_nothing_says_so(self, storage: Storage) -> None:
+        with pytest.raises(KeyNotFound):
+            storage.adopt("a", storage.staging() / "nothing", "0" * 64)
+
+    def test_what_is_laid_out_can_be_read_on_this_machine(self, storage: Storage) -> None:
+        self.put(storage, "a/b", b"content")
+        path = storage.shelf() / "mine.csv"
+        storage.place("a/b", path)
+        assert path.read_bytes() == b"content"
+
+    def test_what_is_laid_out_stays_when_the_key_is_deleted_and_goes_without_it(self, storage: Storage) -> None:
+        self.put(storage, "a", b"content")
+        one, other = storage.shelf() / "one", storage.shelf() / "other"
+        storage.place("a", one)
+        storage.place("a", other)
+        one.unlink()
+        assert self.read(storage, "a") == b"content"
+        storage.delete("a")
+        assert other.read_bytes() == b"content"
+
+    def test_nothing_cannot_be_laid_out(self, storage: Storage) -> None:
+        with pytest.raises(KeyNotFound):
+            storage.place("a", storage.shelf() / "a")
+
+    def test_staging_and_shelf_are_no_content(self, storage: Storage) -> None:
+        self.staged(storage, b"x")
+        (storage.shelf() / "y").write_bytes(b"y")
+        assert list(storage.list()) == []
+
+    @staticmethod
+    def staged(storage: Storage, content: bytes) -> Path:
+        path = storage.staging() / "growing"
+        path.write_bytes(content)
+        return path
 
     def test_a_signed_url_is_an_address_or_nothing(self, storage: Storage) -> None:
         self.put(storage, "a", b"x")

@@ -12,6 +12,7 @@ from datasets import housekeeping, indexing
 from datasets.models import Dataset, File, Version
 from portal.common.time import now
 from rbac.models import AuditEntry
+from runtime.data.choosing import WORDS, Unread
 from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_member, make_namespace, make_token
@@ -83,7 +84,14 @@ def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) 
     told = developer.get(MINE).json()
     assert (told["latest"], told["size"], told["versions"][0]["state"]) == (1, 20, "sealed")
     assert developer.get(files).json()["results"] == [
-        {"path": "a.bin", "size": 20, "sha256": sha(CONTENT), "records": None}
+        {
+            "path": "a.bin",
+            "size": 20,
+            "sha256": sha(CONTENT),
+            "format": "",
+            "why": WORDS[Unread.UNKNOWN],
+            "records": None,
+        }
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets import housekeeping, indexing, services, staging, tasks, uploads
+from datasets import chunking, housekeeping, indexing, services, staging, tasks, uploads
 from datasets.models import Blob, Dataset, File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
@@ -101,3 +101,12 @@ def test_a_version_whose_hint_was_lost_is_hinted_again(uploader: Uploader, monke
     monkeypatch.setattr(tasks, "hint", hinted.append)
     housekeeping.Stewardship().when_due(now())
     assert hinted == [version.pk]
+
+
+def test_what_a_dead_worker_had_laid_out_is_removed(uploader: Uploader) -> None:
+    folder = default_storage().shelf() / f"{chunking.SCRATCH}1"
+    folder.mkdir()
+    housekeeping.tidy(now())
+    assert folder.exists()
+    housekeeping.tidy(now() + timedelta(days=2))
+    assert not folder.exists()

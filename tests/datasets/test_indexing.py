@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
-from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from datasets import indexing, manifest, services, uploads
+from datasets.chunking import Look
 from datasets.models import File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
@@ -88,10 +89,10 @@ def test_a_storage_that_is_away_is_tried_again_and_then_told(
     uploader.upload("a", b"x")
     version = uploader.seal()
 
-    def away(self: LocalStorage, key: str) -> Path:
+    def away(self: LocalStorage, key: str, offset: int = 0) -> BinaryIO:
         raise StorageError("away")
 
-    monkeypatch.setattr(LocalStorage, "local_path", away)
+    monkeypatch.setattr(LocalStorage, "open", away)
     for _ in range(indexing.TRIES):
         indexing.index(version.pk)
         version.refresh_from_db()
@@ -105,6 +106,41 @@ def test_a_version_that_is_deleted_while_it_is_indexed_stays_deleted(uploader: U
     claimed = indexing._claim(version.pk)
     assert claimed is not None
     services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
-    indexing._seal(claimed, indexing._manifest(claimed), "manifests/x")
+    look = Look(claimed, lambda: None)
+    indexing._seal(claimed, look, look.manifest(), "manifests/x")
     version.refresh_from_db()
     assert version.state == VersionState.DELETED
+
+
+def test_whoever_indexes_for_long_keeps_the_claim(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploader.upload("a", b"x")
+    version = uploader.seal()
+    monkeypatch.setattr(indexing, "RENEW", timedelta(0))
+    claimed = indexing._claim(version.pk)
+    assert claimed is not None
+    before = claimed.claimed_until
+    indexing._renewal(claimed)()
+    version.refresh_from_db()
+    assert version.claimed_until == claimed.claimed_until != before
+
+
+def test_whoever_is_not_wanted_any_more_stops(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    uploader.upload("a", b"x")
+    version = uploader.seal()
+    monkeypatch.setattr(indexing, "RENEW", timedelta(0))
+    claimed = indexing._claim(version.pk)
+    assert claimed is not None
+    services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
+    with pytest.raises(indexing.TakenOver):
+        indexing._renewal(claimed)()
+
+
+def test_a_version_on_which_every_worker_dies_fails_and_says_so(uploader: Uploader) -> None:
+    uploader.upload("a", b"x")
+    version = uploader.seal()
+    for _ in range(indexing.TRIES):
+        assert indexing._claim(version.pk) is not None
+        Version.objects.update(claimed_until=now() - timedelta(seconds=1))
+    indexing.index(version.pk)
+    version.refresh_from_db()
+    assert version.state == VersionState.FAILED and "never came to an end" in version.why

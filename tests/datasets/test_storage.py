@@ -60,6 +60,16 @@ def test_losing_the_kept_hash_costs_nothing_but_time(storage: LocalStorage) -> N
     assert storage.stat("a") == before
 
 
+def test_content_that_cannot_be_linked_is_copied(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
+
+    storage.put("a", io.BytesIO(b"x"))
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    storage.place("a", storage.shelf() / "a")
+    assert (storage.shelf() / "a").read_bytes() == b"x"
+
+
 def test_the_default_storage_lies_where_the_settings_say(settings, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     settings.STORAGE_DIR = tmp_path / "elsewhere"
     default_storage().put("a", io.BytesIO(b"x"))

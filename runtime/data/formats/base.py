@@ -11,6 +11,8 @@ from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 
+_PIECE_BYTES = 1 << 20
+
 # The chunks of a file, each of about so many bytes where the format leaves the choice. Reads as little as it can.
 Index = Callable[[Path, int], Iterable[Span]]
 # The records of one of these chunks, in order; exactly as many as the index said. All is checked before it is given.
@@ -34,6 +36,8 @@ class Format:
     index: Index
     read: Read
     recognise: Recognise = lambda head: False
+    # A chunk is read as its bytes, and its index does not read them: their CRC-32 may be given to it as its digest.
+    takes_digest: bool = False
 
 
 def read_bytes(path: Path, span: Span) -> bytes:
@@ -48,6 +52,18 @@ def read_bytes(path: Path, span: Span) -> bytes:
     if span.digest is not None and crc32(data) != span.digest:
         raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
     return data
+
+
+def digest_of(path: Path, span: Span) -> int:
+    """The CRC-32 of a chunk's bytes. Raises FormatError where the file has changed since it was listed."""
+    digest, left = 0, span.length
+    with path.open("rb", buffering=0) as file:
+        file.seek(span.offset)
+        while left and (piece := file.read(min(left, _PIECE_BYTES))):
+            digest, left = crc32(piece, digest), left - len(piece)
+    if left:
+        raise FormatError(f"{path} ends inside the chunk at {span.offset}; it has been cut short since it was listed.")
+    return digest
 
 
 def too_large(path: Path, offset: int, length: int) -> FormatError:

@@ -32,6 +32,11 @@ def read(path: Path, span: Span) -> Iterator[tuple[bytes, Label]]:
         yield _content(path, folder, name), label
 
 
+def names(path: Path, span: Span) -> Iterator[str]:
+    """The files that a chunk of the list names, relative to it."""
+    return (name for name, _ in _entries(path, span.offset, without_mark(span.offset, read_bytes(path, span))))
+
+
 def _entries(path: Path, offset: int, data: bytes) -> list[tuple[str, Label]]:
     try:
         return [_entry(path, offset, line) for line in filled(data)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from runtime.data import values
-from runtime.data.errors import FormatError
+from runtime.data.errors import UnknownFormat
 from runtime.data.formats import arrays, delimited, images, lines, parquet, recordio, tfrecord, webdataset
 from runtime.data.formats.base import Format
 from runtime.errors import UsageError
@@ -25,8 +25,9 @@ _FORMATS = (
     Format("features", "RecordIO of features and label", "(float32 array, number)", (),
            recordio.list_chunks, recordio.read_features),
     Format("webdataset", "WebDataset", "dict of __key__ and bytes by extension", (".tar",),
-           webdataset.index, webdataset.read, webdataset.recognise),
-    Format("npy", "NumPy array", "a row", (".npy",), arrays.index_array, arrays.read_array, arrays.recognise_array),
+           webdataset.index, webdataset.read, webdataset.recognise, takes_digest=True),
+    Format("npy", "NumPy array", "a row", (".npy",),
+           arrays.index_array, arrays.read_array, arrays.recognise_array, takes_digest=True),
     Format("npz", "NumPy arrays", "dict of rows", (".npz",),
            arrays.index_arrays, arrays.read_arrays, arrays.recognise_arrays),
     Format("parquet", "Parquet", "dict of columns", (".parquet",), parquet.index, parquet.read, parquet.recognise),
@@ -54,23 +55,31 @@ def named(name: str) -> Format:
 
 
 def detect(path: Path) -> Format:
-    """The format of a file: by its first bytes, else by the end of its name. Raises FormatError where neither tells,
+    """The format of a file: by its first bytes, else by the end of its name. Raises UnknownFormat where neither tells,
     OSError if it cannot be read."""
     with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+        return of(path, file.read(HEAD_BYTES))
+
+
+def of(path: PurePath, head: bytes) -> Format:
+    """The same for a file of which the first HEAD_BYTES are at hand."""
     packing = next((how for magic, how in _PACKED.items() if head.startswith(magic)), None)
     if packing:
-        raise FormatError(f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.")
-    for each in _FORMATS:
-        if each.recognise(head):
-            return each
-    return _by_name(path)
+        raise UnknownFormat(
+            f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.", packed=True
+        )
+    return next((each for each in _FORMATS if each.recognise(head)), None) or _by_name(path)
 
 
-def _by_name(path: Path) -> Format:
-    suffix = Path(_SHARD.sub("", path.name)).suffix.lower()
+def alike(one: Format, other: Format) -> bool:
+    """Whether they differ only in what they make of a record, as the formats that lie in RecordIO do."""
+    return one.index is other.index
+
+
+def _by_name(path: PurePath) -> Format:
+    suffix = PurePath(_SHARD.sub("", path.name)).suffix.lower()
     for each in _FORMATS:
         if suffix in each.suffixes:
             return each
     known = ", ".join(sorted({suffix for each in _FORMATS for suffix in each.suffixes}))
-    raise FormatError(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
+    raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")

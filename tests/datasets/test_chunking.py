@@ -1,0 +1,143 @@
+"""The chunks of files of every format, as the manifest of a version names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from datasets import chunking, indexing, manifest, services
+from datasets.manifest import Entry
+from datasets.models import Dataset, File, Version
+from datasets.states import VersionState
+from datasets.storage import default_storage
+from portal.common.errors import ValidationFailed
+from runtime.data.errors import FormatError
+from runtime.data.formats import table
+from runtime.data.formats.span import Span
+from tests.datasets.conftest import Uploader
+from tests.runtime.data.formats import makers
+
+pytestmark = pytest.mark.django_db
+
+EVERY_FORMAT = [
+    pytest.param(name, marks=pytest.mark.formats if name == "parquet" else ()) for name in sorted(makers.FILES)
+]
+
+
+def sealed(uploader: Uploader) -> Version:
+    indexing.index(uploader.seal().pk)
+    return Version.objects.get(dataset__name=uploader.name, number=uploader.number)
+
+
+def entries(version: Version) -> dict[str, Entry]:
+    with default_storage().open(version.manifest) as stream:
+        return {entry.path: entry for entry in manifest.load(stream.read()).files}
+
+
+def make(name: str, folder: Path) -> list[Path]:
+    makers.make(name, folder)
+    return sorted(path for path in folder.iterdir() if path.is_file())
+
+
+@pytest.mark.parametrize("name", EVERY_FORMAT)
+def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploader, tmp_path: Path, name: str) -> None:
+    if name == "features":  # nothing in the file says so
+        Dataset.objects.update(format=name)
+    paths = make(name, tmp_path)
+    for path in paths:
+        uploader.upload(f"train/{path.name}", path.read_bytes())
+    version = sealed(uploader)
+    assert (version.state, version.why, version.format) == ("sealed", "", name)
+    _, rows, _ = makers.FILES[name]
+    found = {path.name: entries(version)[f"train/{path.name}"] for path in paths}
+    read = [
+        record
+        for path in paths
+        for chunk in found[path.name].chunks
+        for record in table.named(found[path.name].format).read(
+            path, Span(chunk.offset, chunk.length, chunk.records, chunk.digest)
+        )
+    ]
+    assert len(read) == len(rows) == version.records
+    assert makers.plain(read[0]) == makers.plain(rows[0]) or name == "features"
+
+
+def test_chunks_that_say_nothing_of_their_bytes_are_given_a_digest(uploader: Uploader, tmp_path: Path) -> None:
+    (path,) = make("npy", tmp_path)
+    uploader.upload("a.npy", path.read_bytes())
+    (chunk,) = entries(sealed(uploader))["a.npy"].chunks
+    spoiled = bytearray(path.read_bytes())
+    spoiled[-1] ^= 1
+    path.write_bytes(spoiled)
+    with pytest.raises(FormatError, match="has changed since it was listed"):
+        list(table.named("npy").read(path, Span(*(chunk.offset, chunk.length, chunk.records), chunk.digest)))
+
+
+def test_a_file_that_no_format_knows_is_kept_and_told_of(uploader: Uploader) -> None:
+    uploader.upload("a.csv", b"x,y\n1,2\n")
+    uploader.upload("notes.docx", b"what we did")
+    version = sealed(uploader)
+    assert (version.state, version.files_count, version.records) == (VersionState.SEALED, 2, 1)
+    notes = File.objects.get(path="notes.docx")
+    assert (notes.format, notes.unread, notes.records) == ("", "unknown", None)
+    assert entries(version)["notes.docx"] == Entry("notes.docx", 11, notes.sha256)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.csv", b'x,y\n1,2\n3,"4\n', "offset 0: a quote is opened here or later and never closed"),
+        ("a.npy", b"\x93NUMPY\x01\x00", "no array of NumPy"),
+        ("a.tar", b"\0" * 100 + b"x" * 500, "offset 0: no member of a tar file begins here"),
+        ("a.list", b"no tab\n", "chunk at 0: 'no tab' is no relative path"),
+        ("a.list", b"b.png\t1\n", "chunk at 0: it names 'b.png', which is no file of this version"),
+    ],
+)
+def test_a_broken_file_fails_the_version_with_its_name_and_the_place(
+    uploader: Uploader, name: str, content: bytes, why: str
+) -> None:
+    uploader.upload(f"train/{name}", content)
+    version = sealed(uploader)
+    assert version.state == VersionState.FAILED
+    assert f"'train/{name}'" in version.why and why in version.why
+    assert str(default_storage().shelf()) not in version.why
+
+
+def test_what_needs_a_package_that_is_not_there_says_who_can_help(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uploader.upload("a.parquet", b"PAR1")
+    monkeypatch.setattr(chunking, "find", lambda name: None)
+    assert "its operator has to install pyarrow" in sealed(uploader).why
+
+
+def test_a_file_of_countless_chunks_is_refused(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunking, "CHUNKS_LIMIT", 1)
+    uploader.upload("a.csv", b"1,2\n")
+    uploader.upload("b.csv", b"1,2\n")
+    version = sealed(uploader)
+    assert version.state == VersionState.FAILED
+    assert "'b.csv', offset 0: the version has more than 1 chunks" in version.why
+
+
+def test_nothing_is_left_of_looking_through(uploader: Uploader) -> None:
+    uploader.upload("a.csv", b"1,2\n")
+    sealed(uploader)
+    assert list(default_storage().shelf().iterdir()) == []
+
+
+def test_what_is_said_counts_for_the_next_version(uploader: Uploader) -> None:
+    uploader.upload("rows.dat", b"1,2\n3,4\n")
+    assert sealed(uploader).format == "files"
+    Dataset.objects.update(format="csv")
+    uploader.begin()
+    uploader.upload("rows.dat", b"1,2\n3,4\n")
+    version = sealed(uploader)
+    assert (version.format, version.records) == ("csv", 2)
+
+
+def test_a_format_that_there_is_none_of_is_refused(uploader: Uploader) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        services.create_dataset(actor=uploader.actor, namespace_name="team", name="other", format="cvs")
+    assert "Choose one of" in refused.value.errors["format"][0]
