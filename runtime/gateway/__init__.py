@@ -17,7 +17,7 @@ and a sentence ``why``.
     POST /v1/params/NAME?op=push_pull&n=128   the same, and makes the step of 128 samples: the gradients of all other
                                          parameters have been pushed; gives the new values
     POST /v1/tables                      {"name", "dim", "init"?: {"name": "Uniform", "scale": 0.05}, "opt"?, "seed"?}:
-                                         a table of rows by id, after the parameters; not in mode outer
+                                         a table of rows by id, after the parameters
     POST /v1/tables/NAME/pull            the body is ids, little-endian i8; gives a row of dim f4 for each. With
                                          ?dtype=csv ids come as text, and each row is a line
     POST /v1/tables/NAME/push            the body is n ids (i8), then n gradients of dim f4; with ?dtype=csv a line

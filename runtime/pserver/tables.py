@@ -177,7 +177,12 @@ class Shelf:
 
     def unseen(self, ids: Array) -> int:
         """How many of ``ids`` have no memory yet."""
-        return int(np.count_nonzero(self._find(ids) < 0))
+        return int(np.count_nonzero(~self.holds(ids)))
+
+    def holds(self, ids: Array) -> Array:
+        """Which of ``ids`` (n,) have memory, as a mask."""
+        found: Array = self._find(ids) >= 0
+        return found
 
     def make_room(self, more: int) -> None:
         """Have memory for ``more`` new rows. Raises MemoryError; nothing has changed then."""
@@ -218,6 +223,10 @@ class Shelf:
         kernels.KERNELS[type(rule).__name__](values, gradients, *state, rates, *rule.constants, np.empty_like(values))
         for array, fresh in zip(self._arrays, taken, strict=True):
             array[places] = fresh
+
+    def write(self, ids: Array, values: Array) -> None:
+        """Have these values (n, dim) in the rows of ``ids``, which differ; there is room. Their state stays."""
+        self._arrays[0][self._admit(ids)] = values
 
     def pieces(self) -> Iterator[Piece]:
         """All rows that were trained, as views, each of at most a block's size."""

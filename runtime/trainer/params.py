@@ -270,8 +270,6 @@ class Params(Mapping[str, Array]):
         """
         if not isinstance(name, str) or not name or name in self._tables:
             raise UsageError(f"The name of a table is a text that no other table of the job has, not {name!r}.")
-        if self._mode.local_steps:
-            raise UsageError(f"Table {name!r} needs its rows in every step, which mode outer has not; take another.")
         if not isinstance(init, Initial | None) or not isinstance(opt, Optimiser | None):
             raise UsageError(f"Table {name!r} takes init=dist.Uniform(0.05) or the like, and opt=dist.SGD(0.1).")
         try:

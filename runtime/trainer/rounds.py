@@ -3,7 +3,7 @@
 Traffic shrinks by a factor of H. After DiLoCo (Douillard et al. 2023): the job's optimiser makes the steps here, with
 state that stays here; what H steps have changed counts as one gradient, weighed by its samples, for the servers.
 A round that a pass's end cuts short is handed in as it is. A trainer that dies takes the steps since its last round
-with it.
+with it. The same goes for rows of tables (``round_rows``).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from runtime.pserver.declaration import Declaration, Mode
 from runtime.pserver.numbers import all_finite
 from runtime.pserver.optimisers import Optimiser
 from runtime.pserver.tables import Rows, Table
+from runtime.trainer.round_rows import RoundRows, averaged
 from runtime.trainer.store import NO_ROWS, Pushes, Store, arrays_of
 
 Array = NDArray[Any]
@@ -37,6 +38,7 @@ class Rounds:
         self._steps = 0  # of this round
         self._samples = 0  # of this round
         self._updates = 0  # ever made here
+        self._tables: dict[Table, RoundRows] = {}
 
     @property
     def version(self) -> int:
@@ -66,10 +68,11 @@ class Rounds:
         return self.take(number, gradient)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        """Make a step here; the last one of a round waits for the others and brings the new values. A round has no
-        ``rows``: those of tables live on the servers alone."""
+        """Make a step here; the last one of a round waits for the others and brings the new values."""
         if samples:
             self._updates += 1
+            for table, some in rows.items():
+                self._rows_of(table).apply(some, self._updates)
             for value, gradient, state in zip(self._values, gradients, self._state, strict=True):
                 self._rule.apply(value, gradient, state, self._updates)
         self._steps += 1
@@ -86,10 +89,16 @@ class Rounds:
             self._begin_round()
 
     def rows(self, table: Table, ids: Array) -> Array:
-        return self._store.rows(table, ids)
+        return self._rows_of(table).values(ids)
 
     def trained_rows(self, table: Table) -> Rows:
-        return self._store.trained_rows(table)
+        """As of the last round."""
+        return self._store.trained_rows(averaged(table))
+
+    def _rows_of(self, table: Table) -> RoundRows:
+        if table not in self._tables:
+            self._tables[table] = RoundRows(table, lambda ids: self._store.rows(averaged(table), ids))
+        return self._tables[table]
 
     def stand(self, position: Position) -> None:
         self._store.stand(position)
@@ -107,10 +116,14 @@ class Rounds:
         changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
         for number, change in enumerate(changes):
             self._store.take(number, change)
-        self._store.push(changes, self._samples, pull=True)
+        rows = {averaged(table): rows.changes() for table, rows in self._tables.items()}
+        changed = {table: some for table, some in rows.items() if len(some)}
+        self._store.push(changes, self._samples, pull=True, rows=changed if self._samples else NO_ROWS)
         self._begin_round()
 
     def _begin_round(self) -> None:
         for before, value in zip(self._before, self._values, strict=True):
             np.copyto(value, before)
+        for rows in self._tables.values():
+            rows.begin()
         self._steps = self._samples = 0

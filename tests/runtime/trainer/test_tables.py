@@ -118,11 +118,6 @@ def test_a_second_table_of_the_same_name_is_refused():
         zeros(p)
 
 
-def test_steps_that_are_made_in_the_trainers_have_no_tables():
-    with pytest.raises(UsageError, match="take another"):
-        zeros(params(LocalStore(), mode="outer(5)"))
-
-
 def test_a_row_that_is_not_finite_is_told_with_its_table():
     p = params(LocalStore())
     zeros(p).push([1], np.full((1, 2), np.nan, "f4"))
