@@ -1,0 +1,83 @@
+"""Phases and conditions of a PaddleJob, and the time as Kubernetes writes it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+
+class Phase(StrEnum):
+    """Those that paddle-operator gives, and SUSPENDED. The others are only declared, as they are there."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    TERMINATING = "Terminating"
+    SUSPENDED = "Suspended"
+    SCALING = "Scaling"
+    ABORTING = "Aborting"
+    ABORTED = "Aborted"
+    RESTARTING = "Restarting"
+    COMPLETING = "Completing"
+    TERMINATED = "Terminated"
+    SUCCEED = "Succeed"
+    UNKNOWN = "Unknown"
+    NONE = ""
+
+
+ENDED = frozenset({Phase.COMPLETED, Phase.FAILED})
+
+
+class Kind(StrEnum):
+    """The conditions."""
+
+    VALID = "Valid"
+    SUSPENDED = "Suspended"
+    RUNNING = "Running"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+
+
+Condition = Mapping[str, Any]
+
+
+def condition(kind: Kind, holds: bool, reason: str, message: str = "") -> Condition:
+    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": message}
+
+
+def merged(before: Sequence[Condition], now: Sequence[Condition], moment: datetime) -> list[dict[str, Any]]:
+    """The conditions of ``now``, those of ``before`` that it says nothing about, and since when each is as it is."""
+    old = {entry["type"]: entry for entry in before}
+    fresh = {
+        entry["type"]: {**entry, "lastTransitionTime": _since(old.get(entry["type"]), entry, moment)} for entry in now
+    }
+    return [dict(entry) for entry in {**old, **fresh}.values()]
+
+
+def _since(old: Condition | None, new: Condition, moment: datetime) -> str:
+    unchanged = old is not None and old["status"] == new["status"]
+    return str(old.get("lastTransitionTime") or written(moment)) if old and unchanged else written(moment)
+
+
+def since(status: Mapping[str, Any], kind: Kind) -> datetime | None:
+    """Since when a condition holds; None where it does not."""
+    for entry in status.get("conditions") or ():
+        if entry["type"] == kind and entry["status"] == "True":
+            return moment_of(entry.get("lastTransitionTime"))
+    return None
+
+
+def written(moment: datetime) -> str:
+    """A moment as Kubernetes writes it: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def moment_of(text: object) -> datetime | None:
+    """The moment of ``written``; fractions of a second are read as well."""
+    if not text:
+        return None
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00"))

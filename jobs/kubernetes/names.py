@@ -1,0 +1,78 @@
+"""Names of the PaddleJob contract: the resource, its roles, labels, annotations and reasons. Pure.
+
+Whatever paddle-operator 0.3.5 has a name for keeps it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+# An object of the Kubernetes API, as its JSON.
+Object: TypeAlias = Mapping[str, Any]
+
+GROUP = "batch.paddlepaddle.org"
+VERSION = "v1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "PaddleJob"
+PLURAL = "paddlejobs"
+
+# In the order in which their pods are made and counted. The first is the native framework's, the others Paddle's.
+MASTER, PS, WORKER, HETER = "master", "ps", "worker", "heter"
+ROLES = (MASTER, PS, WORKER, HETER)
+TRAINING_ROLES: Mapping[str, str] = {MASTER: "MASTER", PS: "PSERVER", WORKER: "TRAINER", HETER: "HETER"}
+
+# Labels and annotations of paddle-operator.
+RESOURCE_NAME_LABEL = "paddle-res-name"
+RESOURCE_TYPE_LABEL = "paddle-res-type"
+RESOURCE_ANNOTATION = "paddle-resource"
+HOST_PORT_ANNOTATION = "host-port"
+FINALIZER = "finalizers.paddlepaddle.org"  # set by paddle-operator; taken away when the job is deleted
+
+# Labels of ours. A pod template may read the last four by fieldRef.
+JOB_LABEL = f"{GROUP}/job-name"
+ROLE_LABEL = f"{GROUP}/role"
+INDEX_LABEL = f"{GROUP}/index"
+ATTEMPT_LABEL = f"{GROUP}/attempt"
+# On the ConfigMap: the pods whose addresses it tells, as JSON.
+MEMBERS_ANNOTATION = f"{GROUP}/members"
+# On the PaddleJob: any text that changes with every bit of progress, written by whoever watches the training.
+PROGRESS_ANNOTATION = f"{GROUP}/progress"
+# Value of runPolicy.managedBy that means this controller.
+CONTROLLER = f"{GROUP}/paddlejob-controller"
+
+COORDINATION_CONTAINER = "coord-paddle"
+
+PORT = 36000  # of a pod that has an address of its own
+PORTS = 20  # in a row, for each pod
+GLOO_OFFSET = PORTS - 2  # of the rendezvous on the first parameter server
+
+VOLCANO = "volcano"
+LABEL_LIMIT = 63  # characters of a label's value and of a host's name
+
+_POD_NAME = re.compile(r"(?P<job>.+)-(?P<role>master|ps|worker|heter)-(?P<index>[0-9]+)")
+HOST_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+
+
+def pod_name(job: str, role: str, index: int) -> str:
+    return f"{job}-{role}-{index}"
+
+
+def role_and_index(name: str) -> tuple[str, int]:
+    """Role and index in a pod's name; ``("", 0)`` where the name is not one of ours."""
+    found = _POD_NAME.fullmatch(name)
+    return (found["role"], int(found["index"])) if found else ("", 0)
+
+
+def name_of(item: Object) -> str:
+    return str(item["metadata"]["name"])
+
+
+def uid_of(item: Object) -> str:
+    return str(item["metadata"].get("uid", ""))
+
+
+def is_leaving(item: Object) -> bool:
+    """Whether the object is being deleted."""
+    return bool(item["metadata"].get("deletionTimestamp"))

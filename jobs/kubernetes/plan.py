@@ -1,0 +1,71 @@
+"""``plan(job, observed, now) -> actions, status, requeue_after``: what to do about a PaddleJob. Pure.
+
+Every decision is made anew from what there is; nothing is remembered but what the status tells. In one pass everything
+is done that can be done, the status first:
+
+1. ``status.py`` decides: has it succeeded, failed, stalled, run too long; does it have to start anew?
+2. ``children.py`` derives from the decision which objects have to go and which are missing.
+3. Whoever executes the plan writes the status (comparing the version that was read), and then acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.kubernetes import children, gang, names
+from jobs.kubernetes.actions import Action
+from jobs.kubernetes.names import Object
+from jobs.kubernetes.observed import Observed, Settings
+from jobs.kubernetes.spec import PaddleJob, read
+from jobs.kubernetes.status import Record, next_record, stalled_at, status_of
+
+_LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells us of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``status``: what to write first; None: it stays. ``requeue_after``: seconds until time changes something."""
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    requeue_after: float | None = None
+
+
+def plan(item: Object, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
+    """What to do about the PaddleJob ``item``, as the API server gave it."""
+    settings = settings or Settings()
+    job = read(item)
+    if job.run.managed_by != names.CONTROLLER:
+        return Plan()
+    now = now.replace(microsecond=0)  # as times are written
+    record = next_record(job, observed, now, settings)
+    status = status_of(job, observed, record, now)
+    return Plan(
+        actions=tuple(children.actions(job, record, observed, now, settings)),
+        status=status if status != job.status else None,
+        requeue_after=min((wait for wait in _waits(job, record, observed, now, settings)), default=None),
+    )
+
+
+def _waits(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[float]:
+    for moment in _moments(job, record, settings):
+        if moment is not None:
+            yield max((moment - now).total_seconds(), 0.0)
+    if observed.foreign:
+        yield _LOOK_AGAIN
+
+
+def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[datetime | None]:
+    if record.ended:
+        yield children.ends_at(job, record)
+        return
+    yield record.not_before
+    yield stalled_at(job, record)
+    if record.start and job.run.active_deadline is not None:
+        yield record.start + timedelta(seconds=job.run.active_deadline)
+    limit = gang.timeout(job, settings)
+    if record.holding_since and limit > 0:
+        yield record.holding_since + timedelta(seconds=limit)

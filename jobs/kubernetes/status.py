@@ -1,0 +1,341 @@
+"""What a job's status becomes, from what there is. Pure.
+
+The status is written before anything is done (``children.py`` derives what to do from it), so whoever is killed in
+between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod of an
+earlier attempt is not looked at any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.kubernetes import census, explain, gang, names
+from jobs.kubernetes.conditions import ENDED, Condition, Kind, Phase, condition, merged, moment_of, since, written
+from jobs.kubernetes.failures import Failure, Verdict, failure_of, judge, pause
+from jobs.kubernetes.membership import is_out_of_date
+from jobs.kubernetes.names import Object
+from jobs.kubernetes.observed import Observed, Settings, attempt_of, phase_of
+from jobs.kubernetes.spec import PaddleJob, Role
+
+
+@dataclass(frozen=True)
+class Record:
+    """The part of a status that has a memory."""
+
+    phase: Phase = Phase.NONE
+    reason: str = ""
+    message: str = ""
+    attempt: int = 1
+    restarts: int = 0
+    releases: int = 0
+    counted: tuple[str, ...] = ()
+    start: datetime | None = None
+    completion: datetime | None = None
+    not_before: datetime | None = None
+    holding_since: datetime | None = None
+    progress: Mapping[str, str] = field(default_factory=dict)
+    suspended: bool = False
+    running_since: datetime | None = None
+
+    @classmethod
+    def of(cls, status: Object) -> Record:
+        return cls(
+            phase=Phase(status.get("phase", "")),
+            reason=str(status.get("reason", "")),
+            message=str(status.get("message", "")),
+            attempt=int(status.get("attempt") or 1),
+            restarts=int(status.get("restarts", 0)),
+            releases=int(status.get("releases", 0)),
+            counted=tuple(status.get("counted") or ()),
+            start=moment_of(status.get("startTime")),
+            completion=moment_of(status.get("completionTime")),
+            not_before=moment_of(status.get("notBefore")),
+            holding_since=moment_of(status.get("holdingSince")),
+            progress=status.get("progress") or {},
+            suspended=since(status, Kind.SUSPENDED) is not None,
+            running_since=since(status, Kind.RUNNING),
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
+
+
+def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
+    """The pods that count: wanted, of the present attempt, staying, and not failed and counted already."""
+    wanted = {name for name, _, _ in job.pod_names()}
+    return [
+        pod
+        for pod in observed.pods
+        if names.name_of(pod) in wanted
+        and not names.is_leaving(pod)
+        and attempt_of(pod, record.attempt) == record.attempt
+        and names.uid_of(pod) not in record.counted
+    ]
+
+
+def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Settings) -> Record:
+    before = Record.of(job.status)
+    if job.leaving:
+        return replace(before, phase=Phase.TERMINATING)
+    if before.ended:
+        return before
+    if job.problems:
+        return replace(
+            before, phase=before.phase or Phase.PENDING, reason="InvalidSpec", message=" ".join(job.problems)
+        )
+    if job.run.suspend:
+        return _suspended(before)
+    if before.suspended:
+        return replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, reason="", message="")
+    return _living(job, observed, before, now, settings)
+
+
+def _suspended(before: Record) -> Record:
+    return replace(
+        before,
+        phase=Phase.SUSPENDED,
+        reason="Suspended",
+        message="The job is suspended. Set spec.runPolicy.suspend to false to go on.",
+        start=None,
+        not_before=None,
+        holding_since=None,
+        counted=(),
+        progress={},
+        suspended=True,
+        running_since=None,
+    )
+
+
+def _living(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
+    present = {names.uid_of(pod) for pod in observed.pods}
+    record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
+    record = _with_progress(job, record, now)
+    pods = current_pods(job, observed, record)
+    if _has_succeeded(job, pods):
+        return _end(record, Phase.COMPLETED, now, "Completed", "")
+    for judged in (_failures, _limits, _membership, _gang):
+        after = judged(job, observed, pods, record, now, settings)
+        if after.ended or after.attempt != record.attempt:
+            return after
+        record = after
+    pods = current_pods(job, observed, record)
+    record = replace(record, phase=_phase(job, pods, record))
+    if record.phase is Phase.RUNNING:
+        running = record.running_since or now
+        return replace(
+            record, start=record.start or now, running_since=running, releases=0, not_before=None, reason="", message=""
+        )
+    record = replace(record, running_since=None)
+    if record.not_before and record.not_before <= now:
+        record = replace(record, not_before=None)
+    reason, message = explain.why_waiting(job, observed, pods, record.not_before)
+    return replace(record, reason=reason, message=message)
+
+
+def _with_progress(job: PaddleJob, record: Record, now: datetime) -> Record:
+    value = job.annotations.get(names.PROGRESS_ANNOTATION, "")
+    if not value or value == record.progress.get("value"):
+        return record
+    return replace(record, progress={"value": value, "since": written(now)})
+
+
+def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
+    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded"}
+    awaited = [name for name, role, _ in job.pod_names() if role.name in job.success.roles]
+    return all(name in done for name in awaited) if job.success.every else any(name in done for name in awaited)
+
+
+def _failures(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    failed = [pod for pod in pods if phase_of(pod) == "Failed"]
+    found = [(names.uid_of(pod), failure_of(pod, census.role_of(pod))) for pod in failed]
+    return _answer(job, found, record, now) if found else record
+
+
+def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, now: datetime) -> Record:
+    restarts = record.restarts
+    for _, failure in found:
+        # What is started together counts once.
+        so_far = restarts if job.replaces_alone else record.restarts
+        verdict = judge(failure, job.failure_rules, so_far, job.run.backoff_limit)
+        if verdict is Verdict.FAIL:
+            return _failed(job, failure, record, so_far, now)
+        if verdict is Verdict.RESTART:
+            restarts = so_far + 1
+    said = f"{found[0][1].sentence()}. It is started again."
+    told = replace(record, restarts=restarts, reason="Restarting", message=said)
+    later = now + timedelta(seconds=pause(max(restarts, record.attempt)))
+    if job.replaces_alone:
+        return replace(told, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
+    return _anew(told, later)
+
+
+def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now: datetime) -> Record:
+    limit = job.run.backoff_limit or 0
+    reason = "BackoffLimitExceeded" if 0 < limit <= restarts else "PodFailed"
+    return _end(record, Phase.FAILED, now, reason, f"{failure.sentence()}.")
+
+
+def _limits(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    run, again = job.run, census.container_restarts(pods)
+    if run.backoff_limit is not None and again >= max(run.backoff_limit, 1):
+        message = f"Containers were started again {again} times; spec.runPolicy.backoffLimit is {run.backoff_limit}."
+        return _end(record, Phase.FAILED, now, "BackoffLimitExceeded", message)
+    if run.active_deadline is not None and record.start and (now - record.start).total_seconds() >= run.active_deadline:
+        message = f"The job ran for {run.active_deadline} s, which is spec.runPolicy.activeDeadlineSeconds."
+        return _end(record, Phase.FAILED, now, "DeadlineExceeded", message)
+    stalled = stalled_at(job, record)
+    if stalled is not None and stalled <= now:
+        return _stalled(job, record, now)
+    return record
+
+
+def stalled_at(job: PaddleJob, record: Record) -> datetime | None:
+    """When a running job counts as stalled unless it tells of progress; None: never."""
+    if job.run.stall is None or record.running_since is None:
+        return None
+    heard = moment_of(record.progress.get("since"))
+    return max(heard or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
+
+
+def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
+    message = f"No progress for {job.run.stall} s, which is spec.runPolicy.stallTimeoutSeconds"
+    failure = Failure(job.name, "", reason="Stalled", message=message)
+    if judge(failure, job.failure_rules, record.restarts, job.run.backoff_limit) is Verdict.FAIL:
+        return _end(record, Phase.FAILED, now, "Stalled", f"{message}.")
+    told = replace(
+        record, restarts=record.restarts + 1, reason="Restarting", message=f"{message}. It is started again."
+    )
+    return _anew(told, now + timedelta(seconds=pause(record.restarts + 1)))
+
+
+def _membership(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    if job.meets_again or not is_out_of_date(job, observed, record.attempt):
+        return record
+    message = "The pods of the job have changed. All are started anew, so that they find one another."
+    return _anew(replace(record, reason="MembersChanged", message=message), None)
+
+
+def _gang(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, settings: Settings
+) -> Record:
+    if not gang.is_holding(job, pods):
+        return replace(record, holding_since=None)
+    since = record.holding_since or now
+    if not gang.has_waited(job, since, now, settings):
+        return replace(record, holding_since=since)
+    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.sentence(job, pods))
+    return _anew(told, now + timedelta(seconds=gang.pause(told.releases)))
+
+
+def _anew(record: Record, not_before: datetime | None) -> Record:
+    """All pods together, once those that are there have gone."""
+    return replace(
+        record,
+        phase=Phase.PENDING,
+        attempt=record.attempt + 1,
+        not_before=not_before,
+        holding_since=None,
+        counted=(),
+        progress={},
+        running_since=None,
+    )
+
+
+def _end(record: Record, phase: Phase, now: datetime, reason: str, message: str) -> Record:
+    return replace(
+        record,
+        phase=phase,
+        reason=reason,
+        message=message,
+        start=record.start or now,
+        completion=now,
+        not_before=None,
+        holding_since=None,
+        running_since=None,
+    )
+
+
+def _phase(job: PaddleJob, pods: list[Object], record: Record) -> Phase:
+    states = [census.state_of(pod) for pod in pods]
+    if job.meets_again and _are_enough(job, pods):
+        return Phase.RUNNING
+    if "starting" in states:
+        return Phase.STARTING
+    if "pending" in states or len(pods) < job.total:
+        return Phase.PENDING
+    # Nothing is known of an unknown pod, whose node is silent: nothing has changed so far.
+    return record.phase if "unknown" in states else Phase.RUNNING
+
+
+def _are_enough(job: PaddleJob, pods: list[Object]) -> bool:
+    up = Counter(census.role_of(pod) for pod in pods if census.state_of(pod) in ("running", "succeeded"))
+    return all(up[role.name] >= role.least for role in job.roles.values())
+
+
+# --- As JSON ---------------------------------------------------------------------------------------------------------
+def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime) -> dict[str, Any]:
+    """The status to be written; equal to the one before where nothing has changed."""
+    before = job.status
+    pods = current_pods(job, observed, record)
+    status: dict[str, Any] = {
+        "phase": record.phase.value,
+        "mode": job.mode.value,
+        "attempt": record.attempt,
+        "restarts": record.restarts,
+        "observedGeneration": job.generation,
+        "selector": f"{names.JOB_LABEL}={job.name},{names.ROLE_LABEL}={names.WORKER}",
+        **{role.name: _role_status(role, pods, observed, before, record) for role in job.roles.values()},
+        "conditions": merged(before.get("conditions") or [], _conditions(job, record, before), now),
+    }
+    remembered: dict[str, Any] = {
+        "reason": record.reason,
+        "message": record.message,
+        "releases": record.releases,
+        "counted": list(record.counted),
+        "startTime": record.start and written(record.start),
+        "completionTime": record.completion and written(record.completion),
+        "notBefore": record.not_before and written(record.not_before),
+        "holdingSince": record.holding_since and written(record.holding_since),
+        "progress": dict(record.progress),
+    }
+    return status | {key: value for key, value in remembered.items() if value}
+
+
+def _role_status(role: Role, pods: list[Object], observed: Observed, before: Object, record: Record) -> dict[str, Any]:
+    of_role = [pod for pod in observed.pods if census.role_of(pod) == role.name]
+    status = census.role_status([pod for pod in pods if census.role_of(pod) == role.name], of_role)
+    if record.ended:
+        # How it ended stays to be read when the pods are gone.
+        was = before.get(role.name) or {}
+        status |= {key: max(status[key], int(was.get(key, 0))) for key in ("succeeded", "failed")}
+    return status
+
+
+def _conditions(job: PaddleJob, record: Record, before: Object) -> list[Condition]:
+    known = {entry["type"] for entry in before.get("conditions") or ()}
+    said = [
+        condition(
+            Kind.VALID, not job.problems, *(("InvalidSpec", " ".join(job.problems)) if job.problems else ("Read",))
+        )
+    ]
+    if record.suspended:
+        said.append(condition(Kind.SUSPENDED, True, "Suspended"))
+    elif Kind.SUSPENDED in known:
+        said.append(condition(Kind.SUSPENDED, False, "Resumed"))
+    if record.phase is Phase.RUNNING or Kind.RUNNING in known:
+        said.append(condition(Kind.RUNNING, record.phase is Phase.RUNNING, record.reason or record.phase.value))
+    if record.ended:
+        kind = Kind.COMPLETED if record.phase is Phase.COMPLETED else Kind.FAILED
+        said.append(condition(kind, True, record.reason or record.phase.value, record.message))
+    return said
