@@ -117,6 +117,12 @@ class House:
         """The processes of a replica that run its code; the agent beside them is not among them."""
         return [p for p in self.processes() if is_code_of(p, job_id, name)]
 
+    def release(self, job_id: str) -> None:
+        """The test has seen enough: what runs of a slow job makes its remaining steps without a pause."""
+        for process in self.processes():
+            if process.environment.get("REGATTA_JOB_ID") == job_id and "REGATTA_WORK_DIR" in process.environment:
+                Path(process.environment["REGATTA_WORK_DIR"], "enough").touch()
+
     # --- people ------------------------------------------------------------------------------------------------------
     def client(self, username: str = ADMIN, password: str = PASSWORD) -> Client:
         """A signed-in client."""

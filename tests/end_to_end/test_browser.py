@@ -182,14 +182,15 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     expect(panel).to_be_hidden()
 
 
-def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client) -> None:
-    job = portal.submit(code.slow("watched", passes=12))
+def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client, house: House) -> None:
+    job = portal.submit(code.slow("watched", passes=4))
     ada, grace = person(), person()
     for somebody in (ada, grace):
         somebody.watch(job.namespace, job.id)
     ada.shows_line("step 1")
     for _ in range(CUTS):
         ada.cut_socket()
+    house.release(job.id)
     assert portal.wait(job.id, 60).state == "SUCCEEDED"
     told = [(line.seq, line.text) for line in portal.logs(job.id)]
     for somebody in (ada, grace):

@@ -63,7 +63,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
 
 def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(house: House) -> None:
     with house.client() as portal:
-        job = portal.submit(code.slow("kill-in-etcd", passes=16, pause=0.03))
+        job = portal.submit(code.slow("kill-in-etcd"))
 
         def trains() -> bool:
             return any(line.text == "step 5" for line in portal.logs(job.id, replica="trainer-1"))
@@ -71,6 +71,9 @@ def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_k
         until("it trains", trains, END_SECONDS)
         for process in [*house.replica(job.id, "pserver-0"), *house.replica(job.id, "master-0")]:
             processes.kill(process.pid)
+        again = "was ended by signal 9 (SIGKILL); started again"
+        until("both are back", lambda: sum(again in one["text"] for one in portal.events(job.id)) == 2, END_SECONDS)
+        house.release(job.id)
         ended = portal.wait(job.id, END_SECONDS)
         told = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told

@@ -64,11 +64,11 @@ def steps(portal: Client, job: str) -> int:
 def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoint(
     house: House, portal: Client, http: httpx.Client
 ) -> None:
-    borrower = portal.submit(code.slow("borrower", passes=4, pause=0.05, trainers=1))
+    borrower = portal.submit(code.slow("borrower", passes=4, pause=0.02, trainers=1))
     until("the borrower trains", lambda: trains(portal, borrower.id, 30, 1), END_SECONDS)
     let_an_hour_pass(house, borrower.id)
     made: dict[str, Any] = http.post(
-        f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.05, trainers=1)
+        f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.02, trainers=1)
     ).json()
     until("the borrower has made way", lambda: portal.job(borrower.id).attempt == 2, END_SECONDS)
     assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(house, borrower.id)

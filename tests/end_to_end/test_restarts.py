@@ -41,11 +41,12 @@ def points_of(http: httpx.Client, job: Job) -> list[dict[str, str]]:
 
 
 def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client, http: httpx.Client) -> None:
-    job = portal.submit(code.slow("survivor", passes=12))
+    job = portal.submit(code.slow("survivor"))
     until("it trains", lambda: trains(portal, job, 5), 60)
     house.crash()
     assert house.replica(job.id, "trainer-0"), "the trainers live on while the portal is dead"
     house.start()
+    house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), story(portal, ended)
 
@@ -64,5 +65,7 @@ def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal:
     until("it trains", lambda: trains(portal, job, 3), 60)
     assert house.interrupt() <= STOP_SECONDS
     house.start()
+    until("it trains again", lambda: house.replica(job.id, "trainer-0"), END_SECONDS)
+    house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story(portal, ended)

@@ -9,10 +9,12 @@ import pytest
 
 from regatta import Client
 from tests.end_to_end import code
+from tests.end_to_end.house import House
 from tests.end_to_end.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
+ASKED = "was asked to stop"
 
 
 def trains(portal: Client, job_id: str, replica: str) -> bool:
@@ -23,14 +25,18 @@ def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
     assert http.post(f"/api/v1/jobs/{job_id}/scale", json={"trainer": trainers}).status_code == 202
 
 
-def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(portal: Client, http: httpx.Client) -> None:
-    job = portal.submit(code.slow("resized", passes=6, pause=0.02, trainers=1))
+def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
+    house: House, portal: Client, http: httpx.Client
+) -> None:
+    job = portal.submit(code.slow("resized", passes=2, trainers=1))
     until("it trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
     answer = http.post(f"/api/v1/jobs/{job.id}/scale", json={"pserver": 2})
     assert (answer.status_code, answer.json()["pservers"]) == (202, 2)
     assert http.post(f"/api/v1/jobs/{job.id}/cancel").status_code == 202
     portal.wait(job.id, END_SECONDS)
     assert http.post(f"/api/v1/jobs/{job.id}/retry").status_code == 202
+    until("it trains again", lambda: house.replica(job.id, "trainer-0"), END_SECONDS)
+    house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     story = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
@@ -41,14 +47,18 @@ def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(porta
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_trainers_join_and_leave_while_the_job_runs(portal: Client, http: httpx.Client, mode: str) -> None:
-    spec = code.slow(f"elastic-{mode}", passes=12, pause=0.02, trainers=1)
+def test_trainers_join_and_leave_while_the_job_runs(
+    house: House, portal: Client, http: httpx.Client, mode: str
+) -> None:
+    spec = code.slow(f"elastic-{mode}", passes=8, trainers=1)
     spec["mode"], spec["roles"]["trainer"]["max"] = mode, 3
     job = portal.submit(spec)
     until("trainer-0 trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
     scale(http, job.id, 3)
     until("both newcomers train", lambda: all(trains(portal, job.id, f"trainer-{n}") for n in (1, 2)), END_SECONDS)
     scale(http, job.id, 1)
+    until("both have left", lambda: [one.why for one in portal.job(job.id).replicas].count(ASKED) == 2, END_SECONDS)
+    house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     story = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), story
@@ -57,4 +67,4 @@ def test_trainers_join_and_leave_while_the_job_runs(portal: Client, http: httpx.
         "Scaled from 3 to 1 trainer by admin.",
     ]
     left = {replica.name: replica.why for replica in ended.replicas}
-    assert (left["trainer-1"], left["trainer-2"]) == ("was asked to stop", "was asked to stop")
+    assert (left["trainer-1"], left["trainer-2"]) == (ASKED, ASKED)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Protocol
-
-import pytest
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Message
 from runtime.trainer.link import Link
+
+if TYPE_CHECKING:
+    import pytest
 
 
 class Notes(Protocol):
