@@ -134,6 +134,11 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
     expect(page.locator("metric-chart .xy2 .js-line").last).to_be_attached()
     page.get_by_role("tab", name="Events").click()
     expect(page.locator("[data-happening=scaled]")).to_contain_text("Scaled from 2 to 3 trainers by admin.")
+    page.get_by_role("button", name="One parameter server more").click()
+    expect(page.locator(".replica-stepper[data-role=pserver]")).to_contain_text("from the next attempt on; 1 now")
+    expect(page.locator("[data-happening=scaled]", has_text="parameter servers")).to_contain_text(
+        "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt."
+    )
     ada.photograph("scaled")
     portal.cancel(job.id)
     ada.wait_for_state("CANCELLED")
@@ -145,7 +150,7 @@ def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[
     spec["roles"]["trainer"]["max"] = 30
     job = portal.submit(spec)
     ada = person()
-    stepper = ada.page.locator(".trainer-stepper")
+    stepper = ada.page.locator(".replica-stepper[data-role=trainer]")
     ada.watch(job.namespace, job.id)
     ada.wait_for_state("RUNNING")
     stepper.get_by_role("button", name="One trainer more").evaluate(

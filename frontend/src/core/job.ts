@@ -34,9 +34,11 @@ export interface Job {
   finished: string | null;
   /** How many trainers were last wished for; null: as many as the specification says. */
   trainers: number | null;
+  /** The same of parameter servers, from the next attempt on. */
+  pservers: number | null;
   rehearsal: Rehearsal | null;
   replicas: Replica[];
-  spec: { roles: { trainer: { replicas: number; min: number; max: number } } };
+  spec: { roles: { trainer: { replicas: number; min: number; max: number }; pserver: { replicas: number } } };
 }
 
 export interface LogLine {
@@ -67,12 +69,6 @@ export interface JobEvent {
   replica: string;
   text: string;
   actor: string;
-}
-
-/** How many trainers there shall be, and between which bounds a person may choose. */
-export function trainersOf({ trainers, spec }: Job): { wanted: number; min: number; max: number } {
-  const { replicas, min, max } = spec.roles.trainer;
-  return { wanted: trainers ?? replicas, min, max };
 }
 
 const TERMINAL = new Set(["SUCCEEDED", "FAILED", "CANCELLED"]);

@@ -7,14 +7,30 @@ import { dateOf, isTerminal, stateLabel, type Job, type Replica } from "../core/
 import { theLive, type Connection } from "../core/live";
 import { ordinal } from "../core/numbers";
 import { absolute } from "../core/time";
+import { pserversOf, trainersOf } from "../core/staffing";
 import { RehearsalPanel, type Offer } from "./rehearsal-panel";
-import { TrainerStepper } from "./trainer-stepper";
+import { ReplicaStepper } from "./replica-stepper";
 
 export class LiveStatus extends HTMLElement {
   private stop: (() => void) | undefined;
   /** What others show by the job, as one text: they are told when it changes. */
   private told = "";
-  private readonly stepper = new TrainerStepper();
+  private readonly steppers = [
+    new ReplicaStepper({
+      role: "trainer",
+      label: gettext("Trainers"),
+      fewer: gettext("One trainer fewer"),
+      more: gettext("One trainer more"),
+      staffing: trainersOf,
+    }),
+    new ReplicaStepper({
+      role: "pserver",
+      label: gettext("Parameter servers"),
+      fewer: gettext("One parameter server fewer"),
+      more: gettext("One parameter server more"),
+      staffing: pserversOf,
+    }),
+  ];
   /** For those who may; the page says who may what. */
   private rehearsal: RehearsalPanel | null = null;
   private readonly replicas = h("div");
@@ -24,7 +40,8 @@ export class LiveStatus extends HTMLElement {
     const job = embedded<Job>("job-data");
     const offer = embedded<Offer>("rehearsal-data");
     this.rehearsal = offer && new RehearsalPanel(offer);
-    this.replaceChildren(...(this.hasAttribute("may-scale") ? [this.stepper.element] : []), this.replicas);
+    const steppers = this.hasAttribute("may-scale") ? this.steppers.map(({ element }) => element) : [];
+    this.replaceChildren(...steppers, this.replicas);
     if (this.rehearsal) this.append(this.rehearsal.element);
     if (job) this.show(job);
     document.addEventListener("regatta:connection", this.onConnection);
@@ -53,7 +70,7 @@ export class LiveStatus extends HTMLElement {
     for (const element of document.querySelectorAll<HTMLElement>("[data-when]")) {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
     }
-    this.stepper.show(job);
+    for (const stepper of this.steppers) stepper.show(job);
     this.rehearsal?.show(job);
     this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));

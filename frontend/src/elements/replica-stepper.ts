@@ -1,0 +1,81 @@
+/** How many replicas of a role there shall be: one more or fewer, as far as the role allows it just now. */
+import { debounce, h } from "../core/dom";
+import { postJson } from "../core/http";
+import type { Job } from "../core/job";
+import { sentenceOf } from "../core/problem";
+import type { Staffing } from "../core/staffing";
+
+// Some clicks in a row are one wish.
+const SETTLE_MS = 400;
+
+/** A role that can be scaled, and what its buttons are called. */
+export interface Scalable {
+  role: "trainer" | "pserver";
+  label: string;
+  fewer: string;
+  more: string;
+  /** How it stands with the role in a job; null where it cannot be scaled now. */
+  staffing: (job: Job) => Staffing | null;
+}
+
+export class ReplicaStepper {
+  readonly element: HTMLElement;
+  private job: Job | null = null;
+  /** What the reader has chosen and the portal has not answered yet. */
+  private chosen: number | null = null;
+  private readonly number = h("output", { "aria-live": "polite" });
+  private readonly fewer = h("button", { class: "button small", type: "button", onclick: () => this.step(-1) }, "−");
+  private readonly more = h("button", { class: "button small", type: "button", onclick: () => this.step(1) }, "+");
+  private readonly note = h("span", { class: "quiet" });
+  private readonly problem = h("p", { class: "field-error", role: "status", hidden: true });
+  private readonly ask = debounce(() => void this.send(), SETTLE_MS);
+
+  constructor(private readonly scalable: Scalable) {
+    const { role, label } = scalable;
+    this.fewer.setAttribute("aria-label", scalable.fewer);
+    this.more.setAttribute("aria-label", scalable.more);
+    const group = h("span", { class: "stepper", role: "group", "aria-label": label }, this.fewer, this.number, this.more);
+    this.element = h("div", { class: "replica-stepper", "data-role": role, hidden: true });
+    this.element.append(h("span", {}, label), group, this.note, this.problem);
+  }
+
+  show(job: Job): void {
+    this.job = job;
+    const staffing = this.scalable.staffing(job);
+    this.element.hidden = staffing === null;
+    if (!staffing) return;
+    const shown = this.chosen ?? staffing.wanted;
+    this.number.textContent = String(shown);
+    this.note.textContent = staffing.note;
+    this.fewer.disabled = shown <= staffing.min;
+    this.more.disabled = shown >= staffing.max;
+  }
+
+  private step(by: number): void {
+    const staffing = this.job && this.scalable.staffing(this.job);
+    if (!this.job || !staffing) return;
+    this.chosen = (this.chosen ?? staffing.wanted) + by;
+    this.complain("");
+    this.show(this.job);
+    this.ask();
+  }
+
+  private async send(): Promise<void> {
+    const { job, chosen } = this;
+    if (!job || chosen === null) return;
+    try {
+      const answer = await postJson<Job>(`/api/v1/jobs/${job.id}/scale`, { [this.scalable.role]: chosen });
+      this.job = { ...(this.job as Job), trainers: answer.trainers, pservers: answer.pservers };
+    } catch (error) {
+      this.complain(sentenceOf(error));
+    }
+    // A choice that was made meanwhile is asked for on its own.
+    if (this.chosen === chosen) this.chosen = null;
+    this.show(this.job as Job);
+  }
+
+  private complain(sentence: string): void {
+    this.problem.textContent = sentence;
+    this.problem.hidden = sentence === "";
+  }
+}

@@ -1,0 +1,117 @@
+"""What happens beneath a job is told on its page in words, in the reader's language."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from playwright.sync_api import Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from jobs import services
+from jobs.models import Job
+from runtime.checkpoint import reader, writer
+from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.meta import Book
+from runtime.coordination.base import StoreUnavailable
+from runtime.coordination.embedded import EmbeddedStore
+from runtime.coordination.etcd import EtcdStore
+from runtime.coordination.etcd_address import EtcdAddress
+from runtime.master.ledger import Ledger
+from runtime.master.queue import TaskQueue
+from runtime.master.reception import Reception
+from runtime.master.server import Master
+from runtime.master.state import Happening, Key, Plan
+from tests.factories import make_attempt
+from tests.personas import Personas
+from tests.runtime.checkpoint.conftest import Writer, blocks
+from tests.runtime.master.test_queue import X, Y, table_of
+
+Fact = tuple[str, str]
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+
+def of_an_etcd_that_is_away(_: Path) -> Fact:
+    """What the master tells when nobody listens where etcd should be."""
+    store, told = EtcdStore(EtcdAddress(("127.0.0.1:9",), "/site")), list[Happening]()
+    with contextlib.closing(Reception()) as reception, pytest.raises(StoreUnavailable):
+        Master(Plan(1), table_of(1), Ledger(store, "/"), told.extend, reception, patience=0.0)
+    store.close()
+    return told[0].kind, told[0].text
+
+
+def of_a_straggler(_: Path) -> Fact:
+    """What the master tells when a trainer is so slow that another does its task too."""
+    queue = TaskQueue.begin(Plan(1, sync=False, trainers=2), table_of(2), 0.0)
+    queue.members([X, Y], 0.0)
+    queue.get(X, 1, None, 0.0)
+    quick = queue.get(Y, 1, None, 0.0)
+    queue.done(Key(quick.pass_id, quick.task_id, quick.epoch, Y), 20.0)  # type: ignore[union-attr]
+    queue.get(Y, 2, None, 40.0)
+    told = queue.happenings[-1]
+    return told.kind, told.text
+
+
+def of_a_damaged_checkpoint(directory: Path) -> Fact:
+    """What a parameter server tells that finds its checkpoint cut off."""
+    store, files, told = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[str]()
+    book, who = Book(store, "job", 1, 1), Writer(store)
+    entry = writer.save(files, book, who.header(4), blocks(4), who.owner, 1.0)
+    (files.directory / entry.file).write_bytes((files.directory / entry.file).read_bytes()[:-9])
+    reader.restore(files, book.generation(), True, reader.all_blocks, told.append)
+    store.close()
+    return "checkpoint", told[0]
+
+
+@pytest.mark.parametrize(
+    ("language", "words"),
+    [
+        (
+            "en",
+            [
+                ("Coordination", "Meanwhile trainers do the tasks that they have."),
+                ("Task", "Task 0 is under way on trainer-0 for 40 s, 20 s is usual: trainer-1 does it too"),
+                ("Checkpoint", "(version 4 of parameter server 0) cannot be used: it is cut off after"),
+            ],
+        ),
+        (
+            "zh-hans",
+            [
+                ("协调存储", "没有应答"),
+                ("任务", "任务 0 已在 trainer-0 上运行 40 秒，通常为 20 秒"),
+                ("检查点", "（参数服务器 0 的版本 4）无法使用：它在"),
+            ],
+        ),
+    ],
+)
+def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
+    language: str,
+    words: list[tuple[str, str]],
+    page: Page,
+    live_server: LiveServer,
+    personas: Personas,
+    submit: Callable[..., Job],
+    tmp_path: Path,
+) -> None:
+    job = submit()
+    facts = [fact(tmp_path) for fact in (of_an_etcd_that_is_away, of_a_straggler, of_a_damaged_checkpoint)]
+    told = [(1_700_000_000.0 + at, *fact) for at, fact in enumerate(facts)]
+    services.record_events(make_attempt(job), replica="master-0", first=1, events=told)
+    sign_in(page, live_server, personas, language)
+    page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
+    for (kind, _text), (label, sentence) in zip(facts, words, strict=True):
+        row = page.locator(f".timeline [data-happening={kind}]")
+        expect(row.locator("strong")).to_have_text(label)
+        expect(row).to_contain_text(sentence)
+
+
+def sign_in(page: Page, live_server: LiveServer, personas: Personas, language: str) -> None:
+    session = personas.client("developer").cookies[settings.SESSION_COOKIE_NAME].value
+    cookies = {settings.SESSION_COOKIE_NAME: session, settings.LANGUAGE_COOKIE_NAME: language}
+    page.context.add_cookies(
+        [{"name": name, "value": value, "url": live_server.url} for name, value in cookies.items()]
+    )
