@@ -11,11 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from datasets import content, housekeeping, selectors, services
+from datasets import content, glance, housekeeping, selectors, services
 from datasets.models import DESCRIPTION_LIMIT, Dataset, File, Visibility
 from datasets.states import VersionState
 from datasets.storage import default_storage
 from portal.common.paging import paginate
+from portal.common.sentences import told
 from rbac.access import namespace_for, signed_in
 from rbac.api.shapes import page_of, read
 from rbac.scopes import Scope
@@ -91,6 +92,44 @@ class SharesInput(serializers.Serializer[Any]):
 
 class VersionInput(serializers.Serializer[Any]):
     expected_bytes = serializers.IntegerField(min_value=0, max_value=LARGEST_EXPECTED, required=False)
+
+
+class PreviewQuery(serializers.Serializer[Any]):
+    limit = serializers.IntegerField(min_value=1, max_value=glance.RECORDS, default=20)
+
+
+class ColumnOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    type = serializers.CharField(help_text="Such as `integer`, `text`, `float32 8 × 8`, or several with `or`.")
+
+
+class PictureOutput(serializers.Serializer[Any]):
+    record = serializers.IntegerField(help_text="The number of its record, from 0.")
+    column = serializers.IntegerField(help_text="The number of its column, from 0.")
+    # Declared fields are taken out of the class, so this hides nothing of its base.
+    source = serializers.CharField(help_text="A data: address.")  # type: ignore[assignment]
+    width = serializers.IntegerField(help_text="pixels")
+    height = serializers.IntegerField(help_text="pixels")
+
+
+class StatisticsOutput(serializers.Serializer[Any]):
+    records = serializers.IntegerField(allow_null=True)
+    size = serializers.IntegerField(help_text="bytes")
+    files = serializers.IntegerField()
+    chunks = serializers.IntegerField(help_text="Pieces that trainers read on their own.")
+
+
+class DatasetPreviewOutput(serializers.Serializer[Any]):
+    format = serializers.CharField()
+    file = serializers.CharField(help_text="The one that was looked at; empty where it was several, or none.")
+    columns = ColumnOutput(many=True)
+    more_columns = serializers.IntegerField(help_text="Further columns, which are not shown.")
+    records = serializers.ListField(
+        child=serializers.ListField(), help_text="One cell for each column: null, true, false, a number or a text."
+    )
+    pictures = PictureOutput(many=True)
+    statistics = StatisticsOutput(help_text="Of the whole version.")
+    why = serializers.CharField(help_text="Why there are no more records, if that is no matter of the limit.")
 
 
 class FileEntryOutput(serializers.Serializer[Any]):
@@ -249,6 +288,19 @@ class VersionView(APIView):
             actor=signed_in(request.user), ns=ns, name=name, number=number, request=request._request
         )
         return Response(selectors.version_json(version), status=status.HTTP_202_ACCEPTED)
+
+
+class PreviewView(APIView):
+    @extend_schema(operation_id="dataset_versions_preview", parameters=[PreviewQuery], responses=DatasetPreviewOutput)
+    def get(self, request: Request, ns: str, name: str, number: int) -> Response:
+        """The first records, and what the version is as a whole. Those that are shipped have version 1."""
+        query = PreviewQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        document = selectors.preview_for(request.user, ns, name, number)
+        limit = query.validated_data["limit"]
+        shown = [picture for picture in document["pictures"] if picture["record"] < limit]
+        limited = {"records": document["records"][:limit], "pictures": shown, "why": told(document["why"])}
+        return Response({**document, **limited})
 
 
 class SealView(APIView):

@@ -17,6 +17,7 @@ urlpatterns = [
     path(f"{_DATASET}/shares", api.SharesView.as_view(), name="api-dataset-shares"),
     path(f"{_DATASET}/versions", api.VersionsView.as_view(), name="api-dataset-versions"),
     path(_VERSION, api.VersionView.as_view(), name="api-dataset-version"),
+    path(f"{_VERSION}/preview", api.PreviewView.as_view(), name="api-dataset-preview"),
     path(f"{_VERSION}/seal", api.SealView.as_view(), name="api-dataset-seal"),
     path(f"{_VERSION}/files", upload_api.FilesView.as_view(), name="api-dataset-files"),
     path(_FILE, upload_api.FileView.as_view(), name="api-dataset-file"),

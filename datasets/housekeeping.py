@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from datasets import chunking, indexing, room, staging, tasks
+from datasets import chunking, indexing, previews, room, staging, tasks
 from datasets.models import Blob, Dataset, File, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage import default_storage
@@ -86,10 +86,13 @@ def _give_up(version: Version, before: datetime) -> int:
 
 def purge(before: datetime) -> None:
     """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces."""
-    Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).delete()
+    gone = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before)
+    previews.forget(gone.iterator())
+    gone.delete()
     for dataset in Dataset.objects.filter(Q(deleted_at__lt=before) | Q(namespace__closed__lt=before)).select_related(
         "namespace"
     ):
+        previews.forget(dataset.versions.iterator())
         with transaction.atomic():
             room.forget(dataset)
             dataset.delete()

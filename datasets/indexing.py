@@ -14,7 +14,7 @@ from io import BytesIO
 from django.db import transaction
 from django.db.models import F, Q
 
-from datasets import manifest, states
+from datasets import manifest, previews, states
 from datasets.chunking import Look, Unindexable
 from datasets.manifest import Manifest
 from datasets.models import File, Version
@@ -47,6 +47,7 @@ def index(version_id: int) -> None:
         made = look.manifest()
         key = f"manifests/{version.dataset_id}/{version.number}.json"
         default_storage().put(key, BytesIO(made.dump()))
+        previews.make(version, made)
     except TakenOver:
         _log.info("Version %s is not indexed to its end here: it was deleted, or is indexed elsewhere.", version.pk)
     except (Unindexable, manifest.BadManifest) as fault:

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet, Sum
 
+from datasets import previews
 from datasets.models import Dataset, File, Version, Visibility
 from datasets.states import VersionState
 from portal.common.errors import Forbidden, NotFound
@@ -23,6 +24,7 @@ from runtime.data import catalogue as shipped
 from runtime.data.catalogue import DatasetInfo, UnknownDataset
 
 PUBLIC = "public/"
+SHIPPED_VERSION = 1
 _ROOM = Path(__file__).resolve().parent
 _NOT_THERE = "There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."
 
@@ -105,6 +107,16 @@ def file_for(actor: Actor, version: Version, file_id: int) -> File:
     return found
 
 
+def preview_for(actor: Actor, ns: str, name: str, number: int) -> dict[str, Any]:
+    """What a version shows of itself; those that are shipped have version 1. Raises like ``dataset_for``."""
+    if f"{ns}/" != PUBLIC:
+        return previews.of(version_for(actor, ns, name, number))
+    info = find(PUBLIC + name)
+    if number != SHIPPED_VERSION:
+        raise NotFound(f"{info.name} has no version {number} that you may see.")
+    return previews.of_shipped(info)
+
+
 def content_of(version: Version, path: str) -> File:
     """A whole file of a version, by path. Raises NotFound."""
     found = version.files.filter(path=path, blob__isnull=False).select_related("blob").first()
@@ -169,7 +181,7 @@ def shipped_json(info: DatasetInfo) -> dict[str, Any]:
         "format": "recordio",
         "size": sum(sizes),
         "records": records,
-        "latest": 1,
+        "latest": SHIPPED_VERSION,
         "created": None,
         "owner": None,
         "deleted_at": None,

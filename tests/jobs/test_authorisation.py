@@ -176,6 +176,7 @@ TABLE = {
     f"POST {DATASET}/versions": "201 201 201 403 404 401",
     # Its only version is open: a viewer does not see it.
     f"GET {VERSION}": "200 200 200 404 404 401",
+    f"GET {VERSION}/preview": "404 404 404 404 404 401",
     f"DELETE {VERSION}": "202 404 404 403 404 401",  # the first deletes it
     f"POST {VERSION}/seal": "409 409 409 403 404 401",
     f"GET {VERSION}/files": "200 200 200 404 404 401",

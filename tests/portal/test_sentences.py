@@ -35,7 +35,7 @@ def texts_of_the_code() -> str:
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-# --- Every sentence that jobs and runtime say to a person -------------------------------------------------------------
+# --- Every sentence that jobs, runtime and datasets say to a person ---------------------------------------------------
 # What programs say to each other, what a command prints on its own terminal, and what tells of a fault of ours.
 NOT_TO_READERS = (
     "jobs/backends/registry.py",
@@ -97,14 +97,21 @@ COMPOSED = {
     "This attempt has no replica {}.": "",
     "The content has another hash; it was cut or changed on its way.": "",
     "{} is not set: no agent runs beside this process.": "",
+    # A manifest that contradicts itself, which we write.
+    "{} has a digest that is none.": "",
+    "{} counts other records than its chunks.": "",
+    "{} is not spelled as it should be.": "",
+    "{} has a chunk at {} that overlaps another or leaves the file.": "",
+    "This manifest is of format {}; known is {}.": "",
+    "This is no manifest ({}).": "",
 }
 _SENTENCE = re.compile(r"([A-Z{]|etcd ).* .*[.?]", re.DOTALL)
 _STATEMENT_OF_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE) ")
 
 
 def sentences_of_the_code() -> Iterator[tuple[str, str]]:
-    """What looks like a sentence in jobs and runtime: its place, and the text with {} for what is put in."""
-    for path, tree in modules("jobs", "runtime"):
+    """What looks like a sentence in jobs, runtime and datasets: its place, and the text with {} for what is put in."""
+    for path, tree in modules("jobs", "runtime", "datasets"):
         if path.startswith(NOT_TO_READERS):
             continue
         passed_over = set(silent_nodes(tree))
@@ -144,7 +151,7 @@ def is_told(sentence: str) -> bool:
 
 
 @pytest.mark.usefixtures("chinese")
-def test_whatever_jobs_and_runtime_say_is_told_in_chinese() -> None:
+def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
     """A sentence that fails here belongs into ``portal/common/sentences.py``, and translated into ``portal/locale``."""
     said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in sentences_of_the_code()]
     assert [(place, sentence) for place, sentence in said if not is_told(sentence)] == []
