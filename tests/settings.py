@@ -12,8 +12,12 @@ if "REGATTA_DATA_DIR" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["REGATTA_DATA_DIR"], ignore_errors=True)
 
 from portal.settings import *  # noqa: F403
-from portal.settings import DATA_DIR, DATABASES
+from portal.settings import DATA_DIR, DATABASES, PASSWORD_HASHERS
 
 # A file, not memory: threads and child processes of a test see the same database, with the locks of the real one.
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+
+# What costs much and is no business of a test: looking through all static files for every client, and hashing slowly.
+WHITENOISE_AUTOREFRESH = True
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *PASSWORD_HASHERS]
