@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from jobs.kubernetes import names
 from jobs.kubernetes.failures import Rule, rules_of
 from jobs.kubernetes.names import Object
+
+_Word = TypeVar("_Word", bound=StrEnum)
 
 
 class CleanPodPolicy(StrEnum):
@@ -189,7 +191,7 @@ def read(item: Object) -> PaddleJob:
     return PaddleJob(**{**vars(job), "problems": tuple(problems)})
 
 
-def _one_of(spec: Object, key: str, words: Mapping[str, Any], default: Any, problems: list[str]) -> Any:
+def _one_of(spec: Object, key: str, words: Mapping[str, _Word], default: _Word, problems: list[str]) -> _Word:
     said = spec.get(key) or ""
     if said not in words:
         problems.append(f'spec.{key} is "{said}". Write one of {", ".join(type(default))}.')

@@ -67,7 +67,7 @@ def judge(made: Plan) -> None:
 
 
 @given(jobs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any]) -> None:
     world = World(job)
     world.settle(limit=5)  # the status tells of the pods after they are made
@@ -75,7 +75,7 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
 
 
 @given(jobs(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
     job["spec"]["runPolicy"].pop("suspend", None)
     whole = World(copy.deepcopy(job)).up()
@@ -168,5 +168,5 @@ class Life(RuleBasedStateMachine):
         self.world.settle()
 
 
-Life.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+Life.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestLife = Life.TestCase

@@ -1,0 +1,117 @@
+"""Keeps the cache as the API server has it: list, then watch from there on.
+
+* A list comes in pages. A watch asks for bookmarks, so that after a quiet hour it can still be resumed.
+* 410, in the answer or as an event: too much has happened since; listed anew.
+* 429: the server is left alone for as long as it asks for. Everything else: back-off with jitter, then the watch is
+  resumed where it was.
+* Every ten minutes everything is listed anew, in case an event was lost.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jobs.kubernetes.api import GONE, KubeApi, Refusal
+from jobs.kubernetes.backoff import Backoff
+from jobs.kubernetes.cache import Cache
+from jobs.kubernetes.metrics import Metrics
+from jobs.kubernetes.resources import Resource
+
+_PAGE = 500
+_WATCH_SECONDS = (240.0, 300.0)
+_LIST_ANEW = 600.0
+
+
+class Reflector:
+    """One kind of object, of one namespace or of all. ``clock`` is monotonic, in seconds."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        resource: Resource,
+        cache: Cache,
+        metrics: Metrics,
+        clock: Callable[[], float],
+        *,
+        namespace: str = "",
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.resource = resource
+        self.synced = False
+        self.heard = clock()  # when the server last said anything
+        self._api, self._cache, self._metrics, self._clock, self._chance = api, cache, metrics, clock, chance
+        self._path = resource.path(namespace)
+        self._version = ""
+        self._listed = 0.0
+        self._failures = 0
+        self._backoff = Backoff()
+
+    def round(self) -> float:
+        """List if that is due, and watch until the server ends it. Returns how many seconds to wait before the next."""
+        try:
+            if not self._version or self._clock() - self._listed >= _LIST_ANEW:
+                self._list()
+            self._watch()
+        except Refusal as refusal:
+            return self._after(refusal)
+        self._failures = 0
+        return 0.0
+
+    def is_stale(self, now: float) -> bool:
+        """Whether the server has been silent for longer than a watch ever is."""
+        return now - self.heard > 2 * _WATCH_SECONDS[1]
+
+    def _list(self) -> None:
+        items: list[dict[str, Any]] = []
+        version = ""
+        for page in self._pages():
+            items += page.get("items") or ()
+            version = str(page["metadata"].get("resourceVersion", ""))
+        self._cache.replace(self.resource.kind, items, version)
+        self._version, self._listed, self.heard, self.synced = version, self._clock(), self._clock(), True
+        self._metrics.lists.labels(self.resource.kind).inc()
+
+    def _pages(self) -> Iterator[dict[str, Any]]:
+        query = {"limit": str(_PAGE), **self._selector()}
+        while True:
+            page = self._api.call("GET", self._path, query=query)
+            yield page
+            rest = page["metadata"].get("continue")
+            if not rest:
+                return
+            query["continue"] = rest
+
+    def _watch(self) -> None:
+        shortest, longest = _WATCH_SECONDS
+        seconds = shortest + (longest - shortest) * self._chance()
+        query = {"resourceVersion": self._version, "allowWatchBookmarks": "true", **self._selector()}
+        for event in self._api.watch(self._path, query, seconds):
+            self.heard = self._clock()
+            self._failures = 0
+            self._take(str(event["type"]), event["object"])
+            if self.heard - self._listed >= _LIST_ANEW:
+                return
+        self.heard = self._clock()  # ended as it should
+
+    def _take(self, kind: str, item: dict[str, Any]) -> None:
+        if kind == "ERROR":
+            raise Refusal(int(item.get("code", 500)), str(item.get("reason", "")), str(item.get("message", "")))
+        if kind == "DELETED":
+            self._cache.remove(self.resource.kind, item)
+        elif kind != "BOOKMARK":
+            self._cache.put(self.resource.kind, item)
+        self._version = str(item["metadata"]["resourceVersion"])
+
+    def _selector(self) -> dict[str, str]:
+        return {"labelSelector": self.resource.selector} if self.resource.selector else {}
+
+    def _after(self, refusal: Refusal) -> float:
+        self._failures += 1
+        self._metrics.watch_failures.labels(self.resource.kind, refusal.reason or str(refusal.status)).inc()
+        if refusal.status == GONE:
+            self._version = ""
+            # At once, but not again and again: a server that compacts faster than we list would never be left alone.
+            return self._backoff.pause(self._failures - 1, self._chance())
+        return max(refusal.retry_after or 0.0, self._backoff.pause(self._failures, self._chance()))

@@ -1,0 +1,83 @@
+"""Of several controllers one acts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from jobs.kubernetes.api import Refusal
+from jobs.kubernetes.election import LASTS, RENEWED_WITHIN, Election
+from tests.jobs.kubernetes.api_servers import FaithfulServer, RefusingServer
+from tests.jobs.kubernetes.world import START
+
+
+class Candidates:
+    """Controllers whose machines' clocks are an hour apart."""
+
+    def __init__(self, server: FaithfulServer | None = None) -> None:
+        self.server = server or FaithfulServer()
+        self.seconds = 0.0
+        self.first, self.second = (self._candidate(name, off) for name, off in (("first", 0), ("second", 3600)))
+
+    def _candidate(self, identity: str, off: int) -> Election:
+        return Election(
+            self.server,
+            "system",
+            "lease",
+            identity,
+            lambda: self.seconds,
+            lambda: START + timedelta(seconds=self.seconds + off),
+        )
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        spec: dict[str, Any] = self.server.objects["Lease", "system", "lease"]["spec"]
+        return spec
+
+
+def test_the_first_to_come_leads_and_stays_while_it_renews() -> None:
+    both = Candidates()
+    assert (both.first.campaign(), both.second.campaign()) == (True, False)
+    for _ in range(100):
+        both.seconds += 2
+        assert (both.first.campaign(), both.second.campaign()) == (True, False)
+    assert (both.lease["holderIdentity"], both.lease["leaseTransitions"]) == ("first", 1)
+
+
+def test_another_takes_over_when_nothing_was_renewed_for_as_long_as_the_lease_lasts() -> None:
+    both = Candidates()
+    both.first.campaign()
+    assert not both.second.campaign()
+    both.seconds += LASTS - 0.1
+    assert not both.second.campaign()
+    both.seconds += 0.1
+    assert both.second.campaign()
+    assert not both.first.leads
+    assert not both.first.campaign()
+
+
+def test_who_cannot_renew_stops_before_another_may_begin() -> None:
+    both = Candidates(RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False))
+    both.first.campaign()
+    both.second.campaign()
+    both.server.refuses = lambda verb, kind: True  # type: ignore[attr-defined]
+    while both.first.campaign():
+        both.seconds += 1
+    assert both.seconds == RENEWED_WITHIN < LASTS
+
+
+def test_who_resigns_is_followed_at_once() -> None:
+    both = Candidates()
+    both.first.campaign()
+    both.first.resign()
+    assert both.second.campaign()
+
+
+def test_of_two_who_write_at_once_one_leads() -> None:
+    both = Candidates()
+    both.first.campaign()
+    both.second.campaign()
+    both.seconds += LASTS
+    lease = both.server.call("GET", "/apis/coordination.k8s.io/v1/namespaces/system/leases/lease")
+    assert both.second.campaign()
+    assert not both.first._write("PUT", lease, "first")
