@@ -8,7 +8,8 @@ error, a name) stays as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -802,14 +803,14 @@ def _as_sentences(sentence: str, language: str) -> str | None:
 
 
 def _known(sentence: str) -> bool:
-    return any(pattern.fullmatch(sentence) for pattern, _original in _PATTERNS)
+    return any(pattern.match(sentence) for pattern in _PATTERNS)
 
 
 def _translated(sentence: str, language: str) -> str | None:
-    for pattern, original in _PATTERNS:
-        if found := pattern.fullmatch(sentence):
+    for pattern in _PATTERNS:
+        if found := pattern.match(sentence):
             values = {name: _told(value, language) for name, value in found.groupdict().items()}
-            return _filled(gettext(original), values)
+            return _filled(gettext(pattern.original), values)
     return None
 
 
@@ -833,12 +834,24 @@ def _joined(head: str, tail: str) -> str:
     return head + ("" if head.endswith(("。", "；", "？")) else " ") + tail
 
 
-def _patterns() -> Iterator[tuple[re.Pattern[str], str]]:
-    """The table, those with the most words of their own first: they say most exactly what they mean."""
-    for original in sorted(SENTENCES, key=lambda text: -len(_PLACE.sub("", text))):
-        pieces = _PLACE.split(original)
-        literal = [re.escape(piece) if index % 2 == 0 else _place(piece) for index, piece in enumerate(pieces)]
-        yield re.compile("".join(literal), re.DOTALL), original
+@dataclass(frozen=True)
+class _Pattern:
+    """A sentence of the table. What it says of its own is looked for first: that is quick, and seldom there."""
+
+    original: str
+    words: tuple[str, ...]  # what is between its places, with what is before the first and after the last
+    expression: re.Pattern[str]
+
+    def match(self, sentence: str) -> re.Match[str] | None:
+        if not (sentence.startswith(self.words[0]) and sentence.endswith(self.words[-1])):
+            return None
+        return self.expression.fullmatch(sentence) if all(word in sentence for word in self.words) else None
+
+
+def _pattern(original: str) -> _Pattern:
+    pieces = _PLACE.split(original)
+    literal = [re.escape(piece) if index % 2 == 0 else _place(piece) for index, piece in enumerate(pieces)]
+    return _Pattern(original, tuple(pieces[::2]), re.compile("".join(literal), re.DOTALL))
 
 
 def _place(name: str) -> str:
@@ -846,4 +859,5 @@ def _place(name: str) -> str:
     return rf"(?P<{name}>\S+?)" if name == "file" else f"(?P<{name}>.+?)"
 
 
-_PATTERNS = tuple(_patterns())
+# Those with the most words of their own first: they say most exactly what they mean.
+_PATTERNS = tuple(map(_pattern, sorted(SENTENCES, key=lambda text: -len(_PLACE.sub("", text)))))
