@@ -6,11 +6,12 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from tests.ports import free_port
 
 START_SECONDS = 20.0
 
@@ -129,8 +130,3 @@ def cluster(directory: Path, members: Sequence[str]) -> dict[str, EtcdServer]:
 
 def peer_address() -> str:
     return f"http://127.0.0.1:{free_port()}"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import httpx
 from regatta import Client
 from tests.end_to_end import processes
 from tests.end_to_end.processes import Process, until
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
@@ -28,7 +28,7 @@ class House:
 
     def __init__(self, directory: Path, **settings: str) -> None:
         self.directory = directory
-        self.port = _free_port()
+        self.port = free_port()
         self.address = f"http://127.0.0.1:{self.port}"
         self.output = directory / "up.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
@@ -151,9 +151,3 @@ def is_code_of(process: Process, job_id: str, name: str) -> bool:
     environment = process.environment
     ours = environment.get("REGATTA_JOB_ID") == job_id and environment.get("REGATTA_REPLICA") == name
     return ours and "REGATTA_INGEST_TOKEN" not in environment and "runtime.agent" not in process.command
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

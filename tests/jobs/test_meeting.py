@@ -13,8 +13,9 @@ from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.etcd_server import EtcdServer, free_port
+from tests.etcd_server import EtcdServer
 from tests.factories import make_attempt, make_job
+from tests.ports import free_port
 
 REF = AttemptRef("a-job", "an-attempt", 3)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

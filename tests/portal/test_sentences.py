@@ -42,6 +42,7 @@ NOT_TO_READERS = (
     "jobs/batches.py",
     "jobs/consumers.py",
     "jobs/ingest.py",
+    "jobs/kubernetes/",  # what its controller tells to ``kubectl``
     "jobs/lifecycle.py",
     "jobs/migrations/",
     "jobs/streams/entries.py",

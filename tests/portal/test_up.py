@@ -15,15 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 class Portal:

@@ -12,7 +12,8 @@ from runtime.coordination import connect
 from runtime.coordination.accounts import close_account, known_attempts, open_account
 from runtime.coordination.base import AccessDenied, CoordinationStore, StoreUnavailable
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.etcd_server import EtcdServer, free_port
+from tests.etcd_server import EtcdServer
+from tests.ports import free_port
 
 pytestmark = pytest.mark.etcd
 

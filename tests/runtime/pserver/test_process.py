@@ -1,5 +1,6 @@
 """A parameter server that is killed and started again, between real processes."""
 
+import re
 import signal
 import time
 
@@ -62,6 +63,11 @@ class Run:
     def train_to(self, version):
         until(lambda: any(value >= version for _at, _step, _key, value in self.attempt.replicas["trainer-0"].points))
 
+    def kept_by_all(self, servers):
+        """The versions of which every server has a checkpoint."""
+        logs = [self.attempt.log(f"pserver-{server}") for server in range(servers)]
+        return set.intersection(*(set(re.findall(r"checkpoint of version (\d+):", log)) for log in logs))
+
     def replace(self, name, number):
         role, _hyphen, index = name.partition("-")
         self.attempt.replicas[name].process.send_signal(number)
@@ -118,8 +124,7 @@ def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimise
 def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_was(run, before, after):
     undisturbed = run("Adam(0.01)", 1, REGATTA_PASSES="5").model()
     killed = run("Adam(0.01)", before, REGATTA_PASSES="5", REGATTA_CHECKPOINT_SECONDS="0.3")
-    servers = [f"pserver-{server}" for server in range(before)]
-    until(lambda: all("checkpoint of version" in killed.attempt.log(server) for server in servers))
+    until(lambda: killed.kept_by_all(before))
     killed.train_to(40)
     killed.attempt.kill()
     killed.start(after)
