@@ -147,15 +147,18 @@ class SendsACopyTooLate(Client):
         super().__init__(*arguments, **options)
         self.taken, self.copied = taken, threading.Event()
 
-    def send(self, message):
-        super().send(message)
+    def talk(self, message, *arguments):
         if message.head.op is Op.PUSH_PULL and not self.copied.is_set():
-            self.taken.acquire(timeout=10)
-            earlier = Connection(socket.create_connection(self._address))
-            earlier.send(message, time.monotonic() + 10)
-            self.taken.acquire(timeout=10)
-            earlier.close()
-            self.copied.set()
+            threading.Thread(target=self.send_a_copy, args=[self._addressed(message)], daemon=True).start()
+        return super().talk(message, *arguments)
+
+    def send_a_copy(self, message):
+        assert self.taken.acquire(timeout=10)
+        earlier = Connection(socket.create_connection(self._address))
+        earlier.send(message, time.monotonic() + 10)
+        assert self.taken.acquire(timeout=10)
+        earlier.close()
+        self.copied.set()
 
 
 def test_a_step_that_a_late_copy_of_itself_overtakes_is_asked_for_again_and_counts_once(servers, together, monkeypatch):
@@ -169,7 +172,7 @@ def test_a_step_that_a_late_copy_of_itself_overtakes_is_asked_for_again_and_coun
         params = Params({"w": np.zeros(3, "f4")}, ServerStore([client], share=False), SGD(1.0))
         params.begin_pass(0)
         if trainer == 1:
-            overtaken.copied.wait(10)
+            assert overtaken.copied.wait(10)
         params.push_pull({"w": np.full(3, 1 + 2 * trainer, "f4")})
         params.leave()
         return params.version, params["w"].tolist()
