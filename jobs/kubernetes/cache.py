@@ -68,9 +68,9 @@ class Cache:
             self._drop(kind, found)
         self.changed(kind, item)
 
-    def replace(self, kind: str, items: Iterable[Object], version: str) -> None:
-        """All objects of a kind, as they were at ``version``."""
-        listed = {_key(item): trimmed(kind, item) for item in items}
+    def replace(self, kind: str, items: Iterable[Item], version: str) -> None:
+        """All objects of a kind, trimmed, as they were at ``version``."""
+        listed = {_key(item): item for item in items}
         with self._lock:
             missing = [
                 item for key, item in self._items[kind].items() if key not in listed and not _is_newer(item, version)

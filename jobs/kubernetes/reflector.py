@@ -18,6 +18,7 @@ from jobs.kubernetes.backoff import Backoff
 from jobs.kubernetes.cache import Cache
 from jobs.kubernetes.metrics import Metrics
 from jobs.kubernetes.resources import Resource
+from jobs.kubernetes.trim import trimmed
 
 _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
@@ -67,7 +68,8 @@ class Reflector:
         items: list[dict[str, Any]] = []
         version = ""
         for page in self._pages():
-            items += page.get("items") or ()
+            # Page by page: whole objects are ten times as big.
+            items += [trimmed(self.resource.kind, item) for item in page.get("items") or ()]
             version = str(page["metadata"].get("resourceVersion", ""))
         self._cache.replace(self.resource.kind, items, version)
         self._version, self._listed, self.heard, self.synced = version, self._clock(), self._clock(), True
