@@ -2,13 +2,14 @@
 # the pages' scripts. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench frontend environment environment-dev
+.PHONY: help run test test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
 	@echo "make test      run every test that can run here; the last lines name what could not"
+	@echo "make test-kube try the PaddleJob controller on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
 	@echo "make check     style, types, imports, migrations, frontend files"
 	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
@@ -26,6 +27,11 @@ test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+test-kube: environment-dev
+	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
+	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port.}
+	$(BIN)/python -m pytest -m kube $(ARGS) tests/jobs/kubernetes
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm

@@ -45,8 +45,22 @@ class Kind(StrEnum):
 Condition = Mapping[str, Any]
 
 
+# What a condition says where there is nothing particular. Never nothing: Kubernetes 1.20 takes an empty text for null.
+_ORDINARY: Mapping[tuple[Kind, bool], str] = {
+    (Kind.VALID, True): "The specification can be carried out.",
+    (Kind.VALID, False): "The specification cannot be carried out.",
+    (Kind.SUSPENDED, True): "The job is suspended.",
+    (Kind.SUSPENDED, False): "The job goes on.",
+    (Kind.RUNNING, True): "All pods run.",
+    (Kind.RUNNING, False): "Not all pods run.",
+    (Kind.COMPLETED, True): "The job is completed.",
+    (Kind.FAILED, True): "The job has failed.",
+}
+
+
 def condition(kind: Kind, holds: bool, reason: str, message: str = "") -> Condition:
-    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": message}
+    said = message or _ORDINARY[kind, holds]
+    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": said}
 
 
 def merged(before: Sequence[Condition], now: Sequence[Condition], moment: datetime) -> list[dict[str, Any]]:

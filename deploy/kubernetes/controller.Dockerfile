@@ -1,0 +1,12 @@
+# The PaddleJob controller. From the project's root:
+#   docker build --file deploy/kubernetes/controller.Dockerfile --tag registry.example.com/regatta/controller:0.1.0 .
+ARG BASE=python:3.11-slim
+FROM $BASE
+WORKDIR /regatta
+COPY requirements.txt ./
+RUN grep -E '^(kubernetes|prometheus-client|PyYAML)==' requirements.txt > controller.txt \
+    && python3 -m pip install --no-cache-dir --requirement controller.txt
+COPY jobs/__init__.py jobs/
+COPY jobs/kubernetes jobs/kubernetes
+USER 10001
+ENTRYPOINT ["python3", "-m", "jobs.kubernetes"]

@@ -1,0 +1,165 @@
+"""A real cluster, from the environment: KUBECONFIG, REGISTRY (which has ``base/python:3.11``) and KUBECTL."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from jobs.kubernetes import names
+from jobs.kubernetes.api import Refusal, connect
+from jobs.kubernetes.resources import JOBS, RESOURCES
+
+_ROOT = Path(__file__).parents[3]
+SYSTEM = "regatta-system"  # where the controller belongs
+_SECONDS = 180.0  # a cluster on two cores that others use as well
+
+
+class Controller:
+    """``python -m jobs.kubernetes run``, as a process."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "jobs.kubernetes", "run", "--kubeconfig", self._kubeconfig]
+        options = ["--listen", "127.0.0.1:0", "--lease-namespace", SYSTEM]
+        self._process = subprocess.Popen([*command, *options], cwd=_ROOT, stderr=subprocess.PIPE, text=True)
+        assert self._process.stderr is not None
+        told: list[str] = []
+        for line in self._process.stderr:
+            told.append(line)
+            if "leading" in line:
+                break
+        else:
+            raise AssertionError(f"the controller has ended: {''.join(told)}")
+        # Whoever writes to a pipe that nobody reads stands still some day.
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(60)
+
+
+class Cluster:
+    """One namespace of it."""
+
+    def __init__(self) -> None:
+        self.kubeconfig, self.registry = _from_environment("KUBECONFIG"), _from_environment("REGISTRY")
+        self.api = connect(self.kubeconfig, 4)
+        self.namespace = f"paddlejob-{uuid.uuid4().hex[:8]}"
+
+    @property
+    def image(self) -> str:
+        return f"{self.registry}/base/python:3.11"
+
+    @contextmanager
+    def with_namespace(self) -> Iterator[Cluster]:
+        path = "/api/v1/namespaces"
+        self.api.call("POST", path, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+        try:
+            account = f"{path}/{self.namespace}/serviceaccounts/default"
+            wait_until(lambda: self._is_there(account), "the namespace has its service account")
+            yield self
+        finally:
+            self.api.call("DELETE", f"{path}/{self.namespace}")
+
+    def define(self) -> None:
+        """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them."""
+        for name in ("crd", "namespace", "rights"):
+            self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
+        wait_until(lambda: self._is_there(JOBS.path()), "PaddleJobs are served")
+
+    def kubeconfig_of_the_controller(self, folder: Path) -> str:
+        """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
+        path = f"/api/v1/namespaces/{SYSTEM}/secrets"
+        secret = {
+            "metadata": {
+                "name": "paddlejob-controller-test",
+                "annotations": {"kubernetes.io/service-account.name": "paddlejob-controller"},
+            },
+            "type": "kubernetes.io/service-account-token",
+        }
+        if not self._is_there(f"{path}/paddlejob-controller-test"):
+            self.api.call("POST", path, secret)
+        wait_until(lambda: self.api.call("GET", f"{path}/paddlejob-controller-test").get("data"), "there is a token")
+        token = base64.b64decode(self.api.call("GET", f"{path}/paddlejob-controller-test")["data"]["token"]).decode()
+        own = yaml.safe_load(Path(self.kubeconfig).read_text())
+        own["users"] = [{"name": user["name"], "user": {"token": token}} for user in own["users"]]
+        (folder / "kubeconfig").write_text(yaml.safe_dump(own))
+        return str(folder / "kubeconfig")
+
+    def kubectl(self, *arguments: str, text: str | None = None, everywhere: bool = False) -> str:
+        where = [] if everywhere else ["--namespace", self.namespace]
+        command = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", self.kubeconfig, *where, *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, job: dict[str, Any]) -> str:
+        return self.kubectl("apply", "-f", "-", text=yaml.safe_dump(job))
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """Objects of PaddleJobs, by name."""
+        resource = RESOURCES[kind]
+        query = {"labelSelector": resource.selector} if resource.selector else {}
+        items = self.api.call("GET", resource.path(self.namespace), query=query)["items"]
+        return sorted(items, key=names.name_of)
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self.api.call("GET", JOBS.path(self.namespace, name))
+
+    def status(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.job(name).get("status") or {}
+        return status
+
+    def wait_for(self, name: str, phase: str) -> dict[str, Any]:
+        wait_until(lambda: self.status(name).get("phase") == phase, lambda: f"{name} is {phase}: {self._state(name)}")
+        return self.status(name)
+
+    def uids(self) -> dict[str, str]:
+        """UIDs of the pods that stay, by name."""
+        return {names.name_of(pod): names.uid_of(pod) for pod in self.all("Pod") if not names.is_leaving(pod)}
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self.api.call("GET", path)
+        except Refusal as refusal:
+            assert refusal.status == 404, refusal
+            return False
+        return True
+
+    def _state(self, name: str) -> str:
+        pods = {names.name_of(pod): pod.get("status", {}).get("containerStatuses") for pod in self.all("Pod")}
+        return json.dumps({"status": self.status(name), "pods": pods}, indent=1)
+
+
+def _from_environment(name: str) -> str:
+    value = os.environ.get(name)
+    assert value, f"Tests of the group kube need {name} in the environment: see make test-kube."
+    return value
+
+
+def wait_until(holds: Callable[[], object], what: str | Callable[[], str], seconds: float = _SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, f"it has not come to this: {what if isinstance(what, str) else what()}"
+        time.sleep(0.2)
