@@ -22,7 +22,7 @@ from statistics import median
 from bench.etcd import running_etcd
 from bench.report import Row
 from runtime import coordination
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, answer_from_json
 from runtime.master.reception import Reception

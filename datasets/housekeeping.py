@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+from collections.abc import Callable, Collection
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from datasets import chunking, indexing, previews, room, staging, tasks
+from datasets import chunking, indexing, previews, room, shelf, staging, tasks
 from datasets.models import Blob, Dataset, File, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage import default_storage
@@ -36,10 +37,19 @@ def grace() -> timedelta:
     return timedelta(days=settings.KEEP_DELETED_DATASETS_DAYS)
 
 
-class Stewardship:
-    """Does its round at most every few minutes, however often it is asked."""
+# The ids of versions that somebody outside of this room needs, as a job that waits or runs does.
+Needed = Callable[[], Collection[int]]
 
-    def __init__(self) -> None:
+
+def _nobody() -> Collection[int]:
+    return ()
+
+
+class Stewardship:
+    """Does its round at most every few minutes, however often it is asked. What is ``needed`` stays."""
+
+    def __init__(self, needed: Needed = _nobody) -> None:
+        self._needed = needed
         self._hint: datetime | None = None
         self._tidy: datetime | None = None
 
@@ -50,13 +60,14 @@ class Stewardship:
                 tasks.hint(version_id)
         if self._tidy is None or now >= self._tidy:
             self._tidy = now + EVERY
-            tidy(now)
+            tidy(now, self._needed())
 
 
-def tidy(now: datetime) -> None:
-    """One round."""
+def tidy(now: datetime, needed: Collection[int] = ()) -> None:
+    """One round. The versions ``needed`` stay, also when their grace is over."""
     give_up_uploads(now - timedelta(days=settings.KEEP_UPLOADS_DAYS))
-    purge(now - grace())
+    shelf.clear(now, needed)
+    purge(now - grace(), needed)
     doom(now)
     sweep_out()
     discard_orphans(now)
@@ -84,14 +95,14 @@ def _give_up(version: Version, before: datetime) -> int:
     return 1
 
 
-def purge(before: datetime) -> None:
-    """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces."""
-    gone = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before)
-    previews.forget(gone.iterator())
-    gone.delete()
-    for dataset in Dataset.objects.filter(Q(deleted_at__lt=before) | Q(namespace__closed__lt=before)).select_related(
-        "namespace"
-    ):
+def purge(before: datetime, needed: Collection[int] = ()) -> None:
+    """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces; but of
+    those that are needed."""
+    versions = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).exclude(pk__in=needed)
+    previews.forget(versions.iterator())
+    versions.delete()
+    gone = Dataset.objects.filter(Q(deleted_at__lt=before) | Q(namespace__closed__lt=before))
+    for dataset in gone.exclude(versions__in=needed).select_related("namespace"):
         previews.forget(dataset.versions.iterator())
         with transaction.atomic():
             room.forget(dataset)

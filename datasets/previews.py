@@ -28,8 +28,8 @@ from datasets.storage import default_storage
 from datasets.storage.base import KeyNotFound
 from portal.common.errors import NotFound, RegattaError
 from runtime.data import catalogue
-from runtime.data.catalogue import DatasetInfo
 from runtime.data.choosing import FILES
+from runtime.data.dataset import DatasetInfo
 from runtime.data.formats import images
 from runtime.errors import RegattaError as RuntimeFault
 
@@ -167,7 +167,7 @@ def of_shipped(info: DatasetInfo) -> Document:
     chunks = {split: catalogue.chunks(info, split) for split in info.splits}
     first = next(iter(chunks.values()))[0]
     path = Path(first.path)
-    files = {info.directory / name for names in info.splits.values() for name in names}
+    files = {Path(chunk.path) for part in chunks.values() for chunk in part}
     statistics = {
         "records": sum(info.records.values()),
         "size": sum(file.stat().st_size for file in files),

@@ -6,7 +6,10 @@ that are not sealed are seen by those who may write alone.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,8 @@ from rbac.access import Actor, is_granted, may, require_grant, restrict
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from runtime.data import catalogue as shipped
-from runtime.data.catalogue import DatasetInfo, UnknownDataset
+from runtime.data.dataset import DatasetInfo, UnknownDataset
+from runtime.data.versions import versioned
 
 PUBLIC = "public/"
 SHIPPED_VERSION = 1
@@ -190,7 +194,7 @@ def shipped_json(info: DatasetInfo) -> dict[str, Any]:
 
 
 def _files_of(info: DatasetInfo) -> Iterator[Path]:
-    return (info.directory / file for files in info.splits.values() for file in files)
+    return (path for path in info.directory.iterdir() if path.name != shipped.DESCRIPTION)
 
 
 # --- For jobs --------------------------------------------------------------------------------------------------------
@@ -199,10 +203,85 @@ def data_path() -> tuple[Path, ...]:
     return (_ROOM,)
 
 
-def catalogue(actor: Actor, namespace: str) -> list[DatasetInfo]:
-    """The data sets that the actor may train on in the namespace, by name. For now these are the shipped ones."""
-    del namespace
-    return public() if actor.is_active else []
+@dataclass(frozen=True)
+class Offer:
+    """A data set that a job may name, and what it is."""
+
+    name: str
+    title: str
+
+
+OFFERS = 500
+
+
+def catalogue(actor: Actor, namespace: str) -> list[Offer]:
+    """The data sets that the actor may train on in the namespace: its own, those shared with it, public ones, shipped
+    ones, in this order and by name. Of a great many the first."""
+    if not actor.is_active:
+        return []
+    rows = _usable(actor, namespace).filter(versions__state=VersionState.SEALED).distinct()
+    own = rows.filter(namespace__name=namespace).order_by("name")[:OFFERS]
+    others = rows.exclude(namespace__name=namespace).order_by("namespace__name", "name")[:OFFERS]
+    offered = [Offer(dataset.full_name, dataset.description) for dataset in (*own, *others)]
+    return offered + [Offer(info.name, info.title) for info in public()]
+
+
+def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
+    """What the actor may read and a job of the namespace may be shown: whoever sees the job sees what it trained on."""
+    shown = Q(namespace__name=namespace) | Q(shares__namespace__name=namespace) | Q(visibility=Visibility.PUBLIC)
+    usable = Dataset.objects.filter(shown).values("pk")
+    return readable(actor).filter(deleted_at=None, pk__in=usable)
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A data set as a job uses it. ``version`` is None for a shipped one."""
+
+    name: str
+    version: Version | None
+
+
+_MENTION = re.compile(r"(?P<ns>[^/@]+)/(?P<name>[^/@]+)(@(?P<version>[1-9][0-9]{0,8}))?")
+
+
+def resolve(actor: Actor, namespace: str, mention: str) -> Resolved:
+    """The sealed version that ``team/mine`` (the newest) or ``team/mine@3`` means for a job that the actor submits in
+    the namespace. Raises NotFound with a sentence that says what to do."""
+    match = _MENTION.fullmatch(mention)
+    if match is None or mention.startswith(PUBLIC):
+        return Resolved(find(mention).name, None)
+    dataset = _usable(actor, namespace).filter(namespace__name=match["ns"], name=match["name"]).first()
+    if dataset is None:
+        raise NotFound(_why_not(actor, namespace, mention, match["ns"], match["name"]))
+    version = _sealed(dataset, match["version"])
+    if not version.records:
+        raise NotFound(
+            f"Version {version.number} of {dataset.full_name} has no records that a job can read: its files are of no "
+            "format that is known here. Upload them in one of those that docs/formats.md lists."
+        )
+    return Resolved(versioned(dataset.full_name, version.number), version)
+
+
+def _sealed(dataset: Dataset, number: str | None) -> Version:
+    version = latest(dataset)
+    if number is not None:
+        version = dataset.versions.filter(number=int(number), state=VersionState.SEALED).first()
+    if version is None:
+        wanted = f"sealed version {number}" if number else "sealed version"
+        newest = latest(dataset)
+        told = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
+        raise NotFound(f"{dataset.full_name} has no {wanted}. {told}")
+    version.dataset = dataset
+    return version
+
+
+def _why_not(actor: Actor, namespace: str, mention: str, ns: str, name: str) -> str:
+    if readable(actor).filter(deleted_at=None, namespace__name=ns, name=name).exists():
+        return f"{ns}/{name} is not shared with {namespace}. Ask somebody of {ns} to share it, or submit the job there."
+    known = [offer.name for offer in catalogue(actor, namespace)]
+    near = difflib.get_close_matches(mention.partition("@")[0], known, n=3, cutoff=0.5)
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known[:20])}."
+    return f"There is no data set {mention[:100]!r} that a job of {namespace} may use. {hint}"
 
 
 # --- The shipped ones ------------------------------------------------------------------------------------------------

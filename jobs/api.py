@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import IO, Any, BinaryIO
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from datasets import selectors as datasets
 from jobs import examples, selectors, services
 from jobs import spec as specification
 from jobs.models import Artifact, Job
@@ -208,7 +210,7 @@ class NamespaceJobsView(APIView):
         """Submit a job, or with `dry_run=true` see what would come of it."""
         actor = signed_in(request.user)
         try:
-            wanted = specification.parse(request.data)
+            wanted = specification.parse(request.data, find_dataset=partial(datasets.resolve, actor, ns))
         except ValidationFailed:
             # Who may not submit here is told so, and not what is wrong with the specification.
             namespace_for(actor, ns, Scope.JOB_WRITE)

@@ -16,6 +16,8 @@ from django.conf import settings
 from django.utils.crypto import salted_hmac
 
 from datasets import selectors as datasets
+from datasets import shelf
+from datasets.states import VersionState
 from datasets.storage.base import StorageError
 from jobs import builder, keeping, lifecycle, meeting, planner, snapshots
 from jobs.backends import registry
@@ -122,9 +124,36 @@ def _build(job: Job) -> Event | None:
     _ship_build_log(job, view.log)
     if view.problem:
         return lifecycle.BuildFailed(job.attempt, view.problem)
-    if view.done is None:
-        return None
+    try:
+        if view.done is None or not _data_is_here(job):
+            return None
+    except (OSError, StorageError, NotFound) as error:
+        return lifecycle.BuildFailed(job.attempt, f"The data set could not be laid out: {error}")
     return lifecycle.Built(job.attempt, f"Starting {_in_words(present_spec(job))}.")
+
+
+def _data_is_here(job: Job) -> bool:
+    """Whether the job's data set is laid out; if not, that is begun or goes on. Raises OSError, StorageError,
+    NotFound."""
+    if gone := data_gone(job, for_good=True):
+        raise NotFound(gone)
+    return job.dataset_version is None or shelf.prepare(job.dataset_version)
+
+
+def data_gone(job: Job, *, for_good: bool = False) -> str:
+    """Why the job cannot train on its data set any more; empty where it can. ``for_good``: deleted and its grace over,
+    until which a job that was under way goes on."""
+    named = str(job.spec.get("dataset", ""))
+    version = job.dataset_version
+    if version is None:
+        return f"{named} has been deleted for good. Clone the job and choose another data set." if "@" in named else ""
+    if for_good:
+        return ""
+    if version.dataset.deleted_at is not None:
+        return f"The data set of {named} has been deleted. Restore it, or clone the job and choose another one."
+    if version.state != VersionState.SEALED:
+        return f"{named} has been deleted. Clone the job and choose another version."
+    return ""
 
 
 def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
@@ -151,7 +180,7 @@ def _launch(job: Job) -> Event | None:
     made = builder.made(job.snapshot_id, spec.requirements)
     ref = ref_of(job, attempt)
     try:
-        here = replace(site(), coordination=meeting.arrange(ref))
+        here = replace(site(job), coordination=meeting.arrange(ref))
         registry.current().launch(planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt)))
     except LaunchFailed as failure:
         return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
@@ -198,11 +227,12 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
     keeping.measure_checkpoints(job)
 
 
-def site() -> planner.Site:
-    """What this installation adds to plans."""
+def site(job: Job) -> planner.Site:
+    """What this installation adds to the job's plan: of the data sets of namespaces it is shown its own alone."""
+    own = () if job.dataset_version_id is None else (shelf.root_of(job.dataset_version_id),)
     return planner.Site(
         ingest_url=settings.INGEST_URL,
-        data_path=datasets.data_path(),
+        data_path=(*own, *datasets.data_path()),
         python=Path(sys.executable),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,

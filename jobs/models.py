@@ -6,6 +6,7 @@ import uuid
 
 from django.db import models
 
+from datasets.models import Version
 from jobs.states import JobState, ReplicaState
 from jobs.streams import models as _stream_models  # noqa: F401  registers the tables of the streams with this app
 from rbac.models import Namespace, User
@@ -36,6 +37,9 @@ class Job(models.Model):
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="jobs")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=63)
+    # The version of a namespace's data set that it trains on, fixed when it was submitted; empty for shipped ones, and
+    # once the version is gone for good.
+    dataset_version = models.ForeignKey(Version, null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     # The resolved specification (jobs.spec.JobSpec.to_json), without the files; it never changes.
     spec = models.JSONField()
     snapshot = models.ForeignKey(CodeSnapshot, on_delete=models.PROTECT, related_name="+")

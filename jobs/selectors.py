@@ -28,6 +28,12 @@ _NOT_THERE = "There is no such job that you may see."
 _GROUPS: Mapping[str, frozenset[JobState]] = {"ACTIVE": ACTIVE, "ENDED": frozenset(JobState) - ACTIVE}
 
 
+def versions_in_use() -> set[int]:
+    """The versions of data sets that a job which has not ended trains on."""
+    going = Job.objects.filter(state__in=ACTIVE, dataset_version__isnull=False)
+    return set(going.values_list("dataset_version", flat=True))
+
+
 # --- Jobs ------------------------------------------------------------------------------------------------------------
 def jobs_for(actor: Actor) -> QuerySet[Job]:
     """The jobs that the actor may see, ready to be rendered: three queries, however many they are."""

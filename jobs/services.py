@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Protocol
 from uuid import UUID, uuid4
@@ -18,6 +18,8 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.http import HttpRequest
 
+from datasets import selectors as datasets
+from datasets.selectors import Resolved
 from datasets.storage import default_storage
 from datasets.storage.base import Stat, StorageError
 from jobs import builder, effects, facts, keeping, planner, reconciler, snapshots, tasks
@@ -70,8 +72,9 @@ def submit_job(
 ) -> Submitted:
     """Take a job in: QUEUED, with its code kept.
 
-    Raises NotFound or Forbidden for the namespace, QuotaExceeded (with ``numbers``) where it can never fit or the
-    storage is full, Conflict where the key was used for something else.
+    Raises NotFound or Forbidden for the namespace, ValidationFailed for a data set that it may not use, QuotaExceeded
+    (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for something
+    else.
     """
     room = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
@@ -81,11 +84,12 @@ def submit_job(
     earlier = _earlier(actor, room, key, spec, code.digest)
     if earlier:
         return Submitted(earlier, created=False)
+    data = _data_of(actor, room, spec)
     _take_room_for_code(room, bounds, code, spec.name)
     # The storage may be far away: no transaction is open meanwhile.
     snapshots.keep(code)
     try:
-        return Submitted(_create(actor, room, spec, key, code, request), created=True)
+        return Submitted(_create(actor, room, spec, data, key, code, request), created=True)
     except IntegrityError:
         # The same key came twice at once.
         earlier = _earlier(actor, room, key, spec, code.digest)
@@ -119,9 +123,27 @@ def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, 
     if key is None:
         return None
     job = Job.objects.filter(namespace=namespace, owner=actor, idempotency_key=key).first()
-    if job and (job.snapshot_id != digest or job.spec != spec.to_json()):
+    if job and (job.snapshot_id != digest or not _is_same(job, spec)):
         raise Conflict(f"The key {key!r} was used for another job ({job.pk}). Use a fresh key for each job.")
     return job
+
+
+def _is_same(job: Job, spec: JobSpec) -> bool:
+    """Whether the job was submitted with that specification. It names its version also where it was asked for the
+    newest one, which may be another by now."""
+    pinned: str = job.spec["dataset"]
+    same_data = spec.dataset in (pinned, pinned.partition("@")[0])
+    return same_data and job.spec == replace(spec, dataset=pinned).to_json()
+
+
+def _data_of(actor: User, namespace: Namespace, spec: JobSpec) -> Resolved | None:
+    """The data set that the job is to train on, if it names one. Raises ValidationFailed."""
+    if not spec.dataset:
+        return None
+    try:
+        return datasets.resolve(actor, namespace.name, spec.dataset)
+    except NotFound as missing:
+        raise ValidationFailed({"dataset": [missing.detail]}) from None
 
 
 @transaction.atomic
@@ -129,6 +151,7 @@ def _create(
     actor: User,
     namespace: Namespace,
     spec: JobSpec,
+    data: Resolved | None,
     key: str | None,
     code: snapshots.Packed,
     request: HttpRequest | None,
@@ -143,7 +166,9 @@ def _create(
         namespace=namespace,
         owner=actor,
         name=spec.name,
-        spec=spec.to_json(),
+        dataset_version=data.version if data else None,
+        # Pinned to the version: whoever tries the job again trains on the same.
+        spec=(replace(spec, dataset=data.name) if data else spec).to_json(),
         snapshot_id=code.digest,
         why=_FIRST_WHY,
         created=now,
@@ -219,6 +244,8 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     if job.state not in TERMINAL:
         raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
     hold_open(job.namespace)
+    if gone := effects.data_gone(job):
+        raise Conflict(gone)
     _refuse_what_never_fits(bounds_of(job.namespace), effects.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)

@@ -3,6 +3,7 @@ change on them goes through the HTTP API, but for the deletion, which leaves the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.http import require_POST, require_safe
 
 from datasets import selectors as datasets
+from datasets.selectors import Offer
 from datasets.storage.base import StorageError
 from jobs import examples, listing, selectors, services, snapshots
 from jobs.models import Job
@@ -73,10 +75,18 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
     context = {
         "namespace": namespace,
         "examples": shown,
-        "datasets": datasets.catalogue(user_of(request), namespace.name),
+        "datasets": _offers(user_of(request), namespace.name, wanted),
         "page_data": page_data,
     }
     return render(request, "jobs/new.html", context)
+
+
+def _offers(user: User, namespace: str, wanted: Mapping[str, Any] | None) -> list[Offer]:
+    """The data sets to choose from, and the version that the job to begin from was trained on."""
+    offered = datasets.catalogue(user, namespace)
+    named = str((wanted or {}).get("dataset") or "")
+    known = {"", *(offer.name for offer in offered)}
+    return offered if named in known else [Offer(named, ""), *offered]
 
 
 def _examples() -> list[dict[str, Any]]:

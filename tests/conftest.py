@@ -56,7 +56,8 @@ def _why_no_accelerator() -> str:
 
 
 def _why_no_formats() -> str:
-    missing = [name for name in ("cramjam", "isal", "google_crc32c", "pyarrow") if not importlib.util.find_spec(name)]
+    packages = ("cramjam", "isal", "google_crc32c", "pyarrow", "PIL")
+    missing = [name for name in packages if not importlib.util.find_spec(name)]
     return f"{missing[0]} is not installed (requirements-formats.txt)" if missing else ""
 
 

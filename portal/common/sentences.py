@@ -760,6 +760,25 @@ SENTENCES: tuple[str, ...] = (
     _("A version has {most} files at most. Pack small ones together."),
     _("Send the part's SHA-256 as 64 small hexadecimal digits."),
     _("Send the file's SHA-256 as 64 small hexadecimal digits."),
+    # Data sets of jobs
+    _("The data set could not be laid out: {error}"),
+    _("{name} has been deleted for good. Clone the job and choose another data set."),
+    _("The data set of {name} has been deleted. Restore it, or clone the job and choose another one."),
+    _("{name} has been deleted. Clone the job and choose another version."),
+    _(
+        "Version {number} of {name} has no records that a job can read: its files are of no format that is known "
+        "here. Upload them in one of those that docs/formats.md lists."
+    ),
+    _("{name} has no sealed version {number}."),
+    _("{name} has no sealed version."),
+    _("{name} is not shared with {namespace}. Ask somebody of {owner} to share it, or submit the job there."),
+    _("There is no data set {name} that a job of {namespace} may use. Did you mean {near}?"),
+    _("There is no data set {name} that a job of {namespace} may use. Known are: {names}."),
+    _("No file of {name} is of a format that is known here. Names end in {suffixes}."),
+    _("The records of a batch differ in how many values they have. Give the reader decode=."),
+    _("The newest is {number}."),
+    _("Fill one and seal it first."),
+    _("These records have no form as CSV. Ask for format=raw, or read the chunks' files."),
 )
 
 _PLACE = re.compile(r"\{(\w+)\}")

@@ -1,8 +1,11 @@
-"""Data sets by name.
+"""Data sets by name, and their records.
 
-A data set is a folder with a ``dataset.json`` beside its RecordIO files; its name is the folder's path below one of the
-directories of the search path ("public/digits"). The data sets that are shipped with the project come last on every
-search path.
+The name of a data set is a folder's path below one of the directories of the search path ("public/digits"). The folder
+holds a version that the portal has laid out (``versions``), or files with a ``dataset.json`` beside them that describes
+them. The data sets that are shipped with the project come last on every search path.
+
+Who trains on this machine may also name files (``folders``), or a folder below the search path that nothing describes,
+as ``regatta data download`` leaves it.
 """
 
 from __future__ import annotations
@@ -11,54 +14,30 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from runtime.data import records
+from runtime.data import folders, records, versions
+from runtime.data.dataset import FEATURES, BadDataset, Chunk, DatasetInfo, UnknownDataset
 from runtime.data.errors import FormatError, RecordError
 from runtime.data.formats import table
-from runtime.data.formats.span import CHUNK_BYTES, Span
+from runtime.data.formats.span import CHUNK_BYTES
 from runtime.data.records import Features
-from runtime.errors import RegattaError, UsageError
+from runtime.errors import UsageError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 DESCRIPTION = "dataset.json"
-# The format of data sets whose description gives the shape of their features.
-FEATURES = "features"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3}")
-
-
-class UnknownDataset(UsageError):
-    """There is no data set, or no split, of that name."""
-
-
-class BadDataset(RegattaError):
-    """A data set's own files are wrong."""
+_NAME = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99}(/[A-Za-z0-9][A-Za-z0-9._-]{0,99}){0,3})(@(?P<version>[1-9][0-9]{0,8}))?"
+)
 
 
 class Unreadable(BadDataset):
     """A file of a data set is gone, or is not what it was when its chunks were listed."""
-
-
-class Chunk(NamedTuple):
-    """A piece of a file that can be read on its own; ``Span`` says more. ``format`` names what its records are made
-    of."""
-
-    path: str
-    offset: int
-    length: int
-    records: int
-    digest: int | None = None
-    format: str = FEATURES
-
-    @property
-    def span(self) -> Span:
-        return Span(self.offset, self.length, self.records, self.digest)
 
 
 class HasChunks(Protocol):
@@ -71,33 +50,47 @@ class HasChunks(Protocol):
     def ranges(self) -> Sequence[tuple[int, int]] | None: ...
 
 
-@dataclass(frozen=True)
-class DatasetInfo:
-    """What ``dataset.json`` says. ``splits`` maps to file names.
-
-    ``features`` is the shape of one record's features, empty where records are something else. ``format`` names what
-    all files are, or is empty: then each file tells.
-    """
-
-    name: str
-    title: str
-    task: str
-    features: tuple[int, ...]
-    format: str
-    records: Mapping[str, int]
-    splits: Mapping[str, tuple[str, ...]]
-    source: str
-    licence: str
-    directory: Path
-
-
 def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
-    """Look a data set up. Raises UnknownDataset with the nearest names, BadDataset if its description is damaged."""
-    if _NAME.fullmatch(name):
-        for root in _roots(data_path):
-            description = root / name / DESCRIPTION
-            if description.is_file():
-                return _describe(name, description)
+    """Look a data set up, also by the number of its version (``team/mine@3``).
+
+    Raises UnknownDataset with the nearest names, BadDataset if its description is damaged.
+    """
+    return _find(name, data_path) or _refuse(name, data_path)
+
+
+def locate(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
+    """The same for who runs on this machine: a name, or files by their path. Raises like ``find``."""
+    found = _find(name, data_path) or _undescribed(name, data_path) or folders.find(name)
+    return found or _refuse(name, data_path)
+
+
+def _find(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | None:
+    plain, version = _parts(name)
+    for folder in (root / plain for root in _roots(data_path) if plain):
+        description = folder / DESCRIPTION
+        info = versions.find(folder) or (_describe(plain, description) if description.is_file() else None)
+        if info is not None and version in (None, info.version):
+            return info
+    return None
+
+
+def _parts(name: str) -> tuple[str, int | None]:
+    """Name and version; an empty name for what can be none."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return "", None
+    return match["name"], int(match["version"]) if match["version"] else None
+
+
+def _undescribed(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | None:
+    plain, version = _parts(name)
+    if not plain or version is not None:
+        return None
+    places = (root / plain for root in _roots(data_path) if root.resolve() != SHIPPED)
+    return next((info for place in places if place.is_dir() and (info := folders.of_folder(name, place))), None)
+
+
+def _refuse(name: str, data_path: Sequence[str | Path]) -> NoReturn:
     raise UnknownDataset(f"There is no data set {name[:100]!r}. {_suggest(name, names(data_path))}")
 
 
@@ -106,7 +99,7 @@ def names(data_path: Sequence[str | Path] = ()) -> list[str]:
     found = {
         description.parent.relative_to(root).as_posix()
         for root in _roots(data_path)
-        for pattern in (f"*/{DESCRIPTION}", f"*/*/{DESCRIPTION}")
+        for pattern in (f"{depth}/{file}" for depth in ("*", "*/*") for file in (DESCRIPTION, versions.VERSION))
         for description in root.glob(pattern)
     }
     return sorted(found)
@@ -116,7 +109,7 @@ def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
     """All chunks of a split, in order. Raises UnknownDataset for another split, FormatError for a damaged file."""
     if split not in info.splits:
         raise UnknownDataset(f"The data set {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
-    return tuple(chunk for file in info.splits[split] for chunk in _list(info.directory / file, info.format))
+    return info.listing(split)
 
 
 def read_chunk(chunk: Chunk) -> Iterator[Any]:
@@ -192,6 +185,7 @@ def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
     format_ = str(body.get("format") or ("" if features is None else FEATURES))
     if format_:
         table.named(format_)
+    files = {split: tuple(_plain_name(file["path"]) for file in part["files"]) for split, part in splits.items()}
     return DatasetInfo(
         name=name,
         title=str(body["title"]),
@@ -199,7 +193,8 @@ def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
         features=tuple(int(size) for size in features["shape"]) if features is not None else (),
         format=format_,
         records={split: int(part["records"]) for split, part in splits.items()},
-        splits={split: tuple(_plain_name(file["path"]) for file in part["files"]) for split, part in splits.items()},
+        splits=tuple(files),
+        listing=lambda split: tuple(chunk for file in files[split] for chunk in _list(directory / file, format_)),
         source=str(body["source"]),
         licence=str(body["licence"]),
         directory=directory,

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.data.catalogue import Unreadable, read_task
-from runtime.data.records import Record
 from runtime.errors import RegattaError, UsageError
 from runtime.master.messages import Unread
 from runtime.pserver import initial, optimisers
@@ -65,7 +64,7 @@ class Desk:
                     return None
             return self._task
 
-    def records(self, number: int) -> list[Record]:
+    def records(self, number: int) -> list[Any]:
         """All records of the task in hand. Raises Stale, also where they cannot be read: the master is told."""
         with self._lock:
             task = self._in_hand(number, None)

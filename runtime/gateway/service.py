@@ -17,8 +17,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.data import records
 from runtime.errors import Leaving, Lost, RegattaError, UsageError
+from runtime.gateway import forms
 from runtime.gateway.desk import DTYPES, Desk, Over, Stale
 from runtime.trainer.tasks import JobFailed
 
@@ -122,11 +122,10 @@ class Service:
         found = self._desk.records(int(request.names["task"]))
         form = request.query.get("format", "raw")
         if form == CSV:
-            lines = (",".join([repr(label), *map(repr, features.ravel().tolist())]) for features, label in found)
-            return _csv(lines)
+            return _csv([forms.line(record) for record in found])
         if form != "raw":
             raise UsageError(f"Records come as raw or csv, not {form!r}.")
-        coded = [records.encode(features, label) for features, label in found]
+        coded = map(forms.raw, found)
         return Reply(HTTPStatus.OK, b"".join(part for data in coded for part in (_LENGTH.pack(len(data)), data)))
 
     def _declare(self, request: Request) -> Reply:

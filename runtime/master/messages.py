@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from runtime.contract import MASTER, Member
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 
 
 class Trainer(NamedTuple):

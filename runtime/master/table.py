@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 
 
 class Span(NamedTuple):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from runtime import contract
 from runtime.contract import Environment
 from runtime.data import catalogue
+from runtime.data.dataset import DatasetInfo
 from runtime.data.records import Features
 from runtime.errors import UsageError
 from runtime.pserver.optimisers import SGD, Optimiser
@@ -69,13 +70,16 @@ class Job:
         decode: Decode | None = None,
         on_bad_record: str = FAIL_TASK,
     ) -> Reader:
-        """Training records of a data set by name (default: the job's). Raises UsageError for an unknown name.
+        """Training records of a data set by name, as ``team/mine`` or ``team/mine@3`` (default: the job's). A script
+        that runs alone may also name files: ``rows.csv``, ``shards/*.tar``, a folder. Raises UsageError for an unknown
+        name.
 
-        A record is ``(features, label)``; with ``batch`` it comes as arrays ``(x, y)`` of that many records, fewer at
-        the end of a task. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run
-        with the same seed. ``decode`` is applied to each record first.
+        A record is what its format gives, for shipped data sets ``(features, label)``. With ``batch`` records come as
+        arrays of that many of them, fewer at the end of a task: ``(x, y)`` for pairs, a dict of columns for rows with
+        names. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run with the same
+        seed. ``decode`` is applied to each record first; without it ``runtime/trainer/collation.py`` says what comes.
 
-        ``on_bad_record`` says what becomes of a record at which ``decode`` fails: ``fail-task`` (the master is told
+        ``on_bad_record`` says what becomes of a record that cannot be decoded: ``fail-task`` (the master is told
         and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``. A whole file that
         is gone or changed since the job began is no bad record: it ends the job once another trainer cannot read it
         either, but with ``skip`` its tasks are left out.
@@ -90,12 +94,13 @@ class Job:
         """A whole split as arrays: features (n, ...) float32 and labels (n,), int64 or float32."""
         return catalogue.load(self._find(name), split)
 
-    def _find(self, name: str | None) -> catalogue.DatasetInfo:
+    def _find(self, name: str | None) -> DatasetInfo:
         wanted = name or self._environment.dataset
         if not wanted:
             known = ", ".join(catalogue.names(self._environment.data_path))
             raise UsageError(f"Say which data set to read, as in job.reader({known.split(', ')[0]!r}); known: {known}.")
-        return catalogue.find(wanted, self._environment.data_path)
+        find = catalogue.locate if self._environment.alone else catalogue.find
+        return find(wanted, self._environment.data_path)
 
     def steps(self, reader: Reader, passes: int | None = None) -> Iterator[Any]:
         """Batches of ``passes`` passes, as this trainer is given them by the master.

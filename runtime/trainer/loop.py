@@ -155,7 +155,8 @@ class Loop:
     def _work(self, task: Task) -> Iterator[Any]:
         self.task = task
         self._begin(task.pass_id)
-        batches = self._reader.batches(_records(task), (self._seed, task.pass_id, task.task_id))
+        seed = (self._seed, task.pass_id, task.task_id)
+        batches = self._reader.batches(_records(task), seed, task.chunks[0].format)
         try:
             yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
         except _NoFile as error:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from runtime.data.records import Record
 from runtime.errors import RegattaError
+from runtime.trainer.collation import decoder, stack
 from runtime.trainer.tasks import Place
 
-Decode = Callable[[Record], Any]
+Decode = Callable[[Any], Any]
 # A record and its number within its task.
-Placed = tuple[int, Record]
+Placed = tuple[int, Any]
 
 FAIL_TASK, SKIP, RAISE = "fail-task", "skip", "raise"
 ON_BAD_RECORD = (FAIL_TASK, SKIP, RAISE)
@@ -35,9 +35,9 @@ class Reader:
     """Records of the data set ``name``. Called, it iterates over one pass (of what this trainer is given to do).
 
     ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
-    this many. ``decode`` turns a record ``(features, label)`` into what user code wants. ``on_bad_record`` says what
-    becomes of a record at which that fails: ``fail-task`` (the master is told and looks for it with other trainers),
-    ``skip`` (it is left out and the log says so) or ``raise``.
+    this many. ``decode`` turns a record into what user code wants; without it, ``collation`` does what its format asks
+    for. ``on_bad_record`` says what becomes of a record at which that fails: ``fail-task`` (the master is told and
+    looks for it with other trainers), ``skip`` (it is left out and the log says so) or ``raise``.
     """
 
     name: str
@@ -50,17 +50,18 @@ class Reader:
     def __call__(self) -> Iterator[Any]:
         return self.one_pass(self)
 
-    def batches(self, records: Iterable[Placed], seed: Sequence[int]) -> Iterator[tuple[Place, Any]]:
-        """The batches of one task, with the places of their records. ``seed`` fixes the order; batches never cross the
-        task's end. Raises BadRecord where ``decode`` fails."""
+    def batches(self, records: Iterable[Placed], seed: Sequence[int], format_: str) -> Iterator[tuple[Place, Any]]:
+        """The batches of one task, whose records are of a format, with the places of their records. ``seed`` fixes the
+        order; batches never cross the task's end. Raises BadRecord where a record cannot be decoded."""
         mixed = _mix(records, self.shuffle, seed) if self.shuffle > 1 else iter(records)
-        decoded = self._decoded(mixed, self.decode) if self.decode else mixed
+        decode = self.decode or decoder(format_)
+        decoded = self._decoded(mixed, decode) if decode else mixed
         if self.batch is None:
             yield from (((place, place + 1), value) for place, value in decoded)
             return
         while rows := list(islice(decoded, self.batch)):
             places, values = zip(*rows, strict=True)
-            yield (min(places), max(places) + 1), _stack(values)
+            yield (min(places), max(places) + 1), stack(values, "" if self.decode else format_)
 
     def _decoded(self, records: Iterable[Placed], decode: Decode) -> Iterator[tuple[int, Any]]:
         for place, record in records:
@@ -80,16 +81,3 @@ def _mix(records: Iterable[Placed], window: int, seed: Sequence[int]) -> Iterato
     rest = iter(records)
     while rows := list(islice(rest, window)):
         yield from (rows[index] for index in rng.permutation(len(rows)))
-
-
-def _stack(rows: Sequence[Any]) -> Any:
-    """Rows as arrays: a tuple of arrays for rows that are tuples, else one array."""
-    if not isinstance(rows[0], tuple):
-        return _column(rows)
-    return tuple(_column(column) for column in zip(*rows, strict=True))
-
-
-def _column(values: Sequence[Any]) -> Any:
-    """An array; plain floats become float32 like the features, plain integers int64."""
-    array = np.array(values)
-    return array.astype(np.float32) if isinstance(values[0], float) else array

@@ -55,7 +55,7 @@ class Alone:
         self.sink: Sink = TerminalSink()
 
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
-        info = catalogue.find(dataset, self._environment.data_path)
+        info = catalogue.locate(dataset, self._environment.data_path)
         table = partition(info.name, catalogue.chunks(info))
         return LocalTasks(table, self._environment.passes if passes is None else passes)
 

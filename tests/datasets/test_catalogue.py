@@ -9,7 +9,7 @@ from tests.personas import EVERYBODY, Personas
 
 
 def test_the_shipped_data_sets_are_in_the_catalogue(personas: Personas) -> None:
-    names = [info.name for info in selectors.catalogue(personas.viewer, "team")]
+    names = [offer.name for offer in selectors.catalogue(personas.viewer, "team")]
     assert names == ["public/diabetes", "public/digits"]
 
 

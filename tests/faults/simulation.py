@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait
 from runtime.master.queue import Key, Plan, TaskQueue, Verdict

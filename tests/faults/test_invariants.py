@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import Task, Trainer
 from runtime.master.queue import Key, Plan, Saved, Status, TaskQueue

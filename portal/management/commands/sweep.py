@@ -29,10 +29,11 @@ class Command(BaseCommand):
         from jobs.meeting import Housekeeping
         from jobs.pruning import Pruning
         from jobs.reconciler import sweep
+        from jobs.selectors import versions_in_use
         from jobs.streams.sealing import seal_due
 
         stop = threading.Event()
-        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship())
+        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 

@@ -81,5 +81,10 @@ def _by_name(path: PurePath) -> Format:
     for each in _FORMATS:
         if suffix in each.suffixes:
             return each
-    known = ", ".join(sorted({suffix for each in _FORMATS for suffix in each.suffixes}))
+    known = ", ".join(suffixes())
     raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
+
+
+def suffixes() -> list[str]:
+    """The ends of names that tell a format."""
+    return sorted({suffix for each in _FORMATS for suffix in each.suffixes})

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from runtime.data import catalogue, recordio, records
-from runtime.data.catalogue import BadDataset, UnknownDataset, Unreadable
+from runtime.data.catalogue import Unreadable
+from runtime.data.dataset import BadDataset, UnknownDataset
 from runtime.data.errors import RecordError
 
 ROOT = Path(__file__).parents[3]

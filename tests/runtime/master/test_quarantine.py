@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, Task, Trainer
 from runtime.master.queue import TaskQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.data.catalogue import Chunk
+from runtime.data.dataset import Chunk
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan, Saved, Status, Verdict

@@ -1,0 +1,81 @@
+"""Files of this machine as a data set: one file, several by a pattern, or a folder.
+
+``"rows.csv"``, ``"shards/*.tar"``, ``"~/pictures"``. What is read of them, and as what, is decided as the portal
+decides it when a version is sealed.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from runtime.data.choosing import Unread, choose, of_version
+from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
+from runtime.data.errors import UnknownFormat
+from runtime.data.formats import table
+from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.splits import TRAIN, divide
+
+_PATTERN = frozenset("*?[")
+
+_Divide = Callable[[Iterable[str]], Mapping[str, list[str]]]
+
+
+def find(place: str) -> DatasetInfo | None:
+    """The data set of the files that ``place`` names; None where it names none. Files that are named one by one or by
+    a pattern are all for training. Raises BadDataset."""
+    path = Path(place).expanduser()
+    if path.is_dir():
+        return of_folder(place, path)
+    found = [path] if path.is_file() else _matching(str(path))
+    files = {str(each): each for each in found}
+    return _made(place, path.parent, files, lambda read: {TRAIN: [*read]}) if files else None
+
+
+def of_folder(name: str, folder: Path) -> DatasetInfo | None:
+    """The data set of all files below a folder but hidden ones; None where there are none. Raises BadDataset."""
+    found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {short.as_posix(): path for short, path in found.items() if not _is_hidden(short)}
+    return _made(name, folder, files, divide) if files else None
+
+
+def _matching(pattern: str) -> list[Path]:
+    if not _PATTERN.intersection(pattern):
+        return []
+    return sorted(path for path in map(Path, glob.glob(pattern, recursive=True)) if path.is_file())  # noqa: PTH207
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def _made(name: str, folder: Path, files: Mapping[str, Path], divide: _Divide) -> DatasetInfo:
+    try:
+        chosen = choose({short: _told_by(path) for short, path in files.items()}, "")
+    except OSError as error:
+        raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
+    read = [short for short in files if chosen[short].format]
+    if not read:
+        known = ", ".join(table.suffixes())
+        raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
+    splits = divide(read)
+
+    def chunks(split: str) -> tuple[Chunk, ...]:
+        return tuple(chunk for short in splits[split] for chunk in _chunks(files[short], chosen[short].format))
+
+    return DatasetInfo(name, folder, tuple(splits), chunks, format=of_version(chosen))
+
+
+def _told_by(path: Path) -> str | Unread:
+    try:
+        return table.detect(path).name
+    except UnknownFormat as unknown:
+        return Unread.PACKED if unknown.packed else Unread.UNKNOWN
+
+
+def _chunks(path: Path, format_: str) -> list[Chunk]:
+    try:
+        return [Chunk(str(path), *span, format_) for span in table.named(format_).index(path, CHUNK_BYTES)]
+    except OSError as error:
+        raise BadDataset(f"{path} cannot be read ({error.strerror}).") from error

@@ -1,0 +1,135 @@
+"""What becomes of records where the script gives no ``decode``, and how records become batches.
+
+Rows with names become a dict of arrays, one for each name; tuples a tuple of arrays; other records one array. Cells of
+CSV have no types: a column whose cells are all whole numbers is int64, one of numbers is float32 (an empty cell is
+NaN), any other is text. Of Parquet, JSON lines and whatever else knows its types, whole numbers are int64, others
+float32, a missing number is NaN. Text, bytes and what differs in shape comes as an array of objects.
+
+The parts of a WebDataset sample are decoded by their extension. Pictures, of samples and of ``.list`` files, become
+uint8 arrays (height, width, 3) where Pillow is installed; else they stay bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.data.formats.webdataset import KEY
+from runtime.data.optional import find
+from runtime.errors import UsageError
+
+Array = NDArray[Any]
+
+_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+_RIFF, _WEBP = b"RIFF", b"WEBP"
+# Its cells are text that may stand for numbers.
+_UNTYPED = "csv"
+
+
+# --- One record ------------------------------------------------------------------------------------------------------
+def decoder(format_: str) -> Callable[[Any], Any] | None:
+    """What a record of that format is decoded with; None where it is what it should be."""
+    return _DECODERS.get(format_)
+
+
+def _sample(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value if name == KEY else _PARTS.get(name.rpartition(".")[2], bytes)(value)
+        for name, value in record.items()
+    }
+
+
+def _labelled(record: tuple[bytes, Any]) -> tuple[Any, Any]:
+    content, label = record
+    return picture(content), label
+
+
+def picture(content: bytes) -> Any:
+    """The picture as uint8 (height, width, 3); the bytes where it is none, or Pillow is not installed."""
+    image = find("PIL.Image") if _is_picture(content) else None
+    return content if image is None else np.asarray(image.open(io.BytesIO(content)).convert("RGB"))
+
+
+def _is_picture(content: bytes) -> bool:
+    return content.startswith(_PICTURES) or (content.startswith(_RIFF) and content[8:12] == _WEBP)
+
+
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {"webdataset": _sample, "list": _labelled}
+_PARTS: Mapping[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("cls", "cls2", "id", "index", "inx"), int),
+    **dict.fromkeys(("txt", "text", "transcript"), lambda content: content.decode()),
+    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("jpg", "jpeg", "png", "gif", "bmp", "webp", "tif", "tiff"), picture),
+    "npy": lambda content: np.load(io.BytesIO(content), allow_pickle=False),
+}
+
+
+# --- A batch ---------------------------------------------------------------------------------------------------------
+def stack(rows: Sequence[Any], format_: str = "") -> Any:
+    """Rows as arrays: a dict of them for rows with names, a tuple of them for tuples, else one array.
+
+    ``format_`` is that of the rows as they were read; empty where the script has decoded them. Raises UsageError for
+    tuples of different lengths.
+    """
+    column = _column_of_cells if format_ == _UNTYPED else _column
+    if all(isinstance(row, dict) for row in rows):
+        names = rows[0] if all(row.keys() == rows[0].keys() for row in rows) else _all_names(rows)
+        return {name: column([row.get(name) for row in rows]) for name in names}
+    if not isinstance(rows[0], tuple):
+        return _column(rows)
+    if len(set(map(len, rows))) > 1:
+        raise UsageError("The records of a batch differ in how many values they have. Give the reader decode=.")
+    return tuple(column(values) for values in zip(*rows, strict=True))
+
+
+def _all_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _column_of_cells(cells: Sequence[str]) -> Array:
+    if any("_" in cell for cell in cells):  # which Python would take for a number, and people for text
+        return _objects(cells)
+    for cells_as_text, dtype in ((cells, np.int64), ([cell or "nan" for cell in cells], np.float32)):
+        try:
+            return np.array(cells_as_text).astype(dtype)
+        except (ValueError, OverflowError):
+            continue
+    return _objects(cells)
+
+
+def _column(values: Sequence[Any]) -> Array:
+    """An array; plain floats become float32 like the features, plain integers int64."""
+    if isinstance(values[0], np.ndarray):
+        return _of_arrays(values)
+    kinds = set(map(type, values))
+    if None.__class__ in kinds and kinds <= _NUMBERS | {None.__class__} and len(kinds) > 1:
+        return np.array([np.nan if value is None else value for value in values], np.float32)
+    if kinds & _OBJECTS:
+        return _objects(values)
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError):
+        return _objects(values)
+    return array.astype(np.float32) if float in kinds and array.dtype == np.float64 else array
+
+
+def _of_arrays(values: Sequence[Any]) -> Array:
+    if len({np.shape(value) for value in values}) > 1:
+        return _objects(values)
+    return np.array(values)
+
+
+def _objects(values: Sequence[Any]) -> Array:
+    """Each value as it is; NumPy would cut text and bytes at their trailing zeros, and take lists apart."""
+    array = np.empty(len(values), object)
+    array[:] = list(values)
+    return array
+
+
+_NUMBERS = frozenset({int, float})
+_OBJECTS = frozenset({str, bytes, memoryview, dict, tuple, None.__class__})

@@ -1,0 +1,97 @@
+"""Which version of which data set a job means, and who may mean it."""
+
+from __future__ import annotations
+
+import pytest
+
+from datasets import selectors, services
+from datasets.models import Dataset, Visibility
+from datasets.selectors import Resolved
+from portal.common.errors import NotFound
+from rbac.models import Role
+from tests.datasets.filled import seal
+from tests.factories import make_member
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_newest_sealed_version_is_meant_unless_another_is_named(personas: Personas) -> None:
+    first, second = seal(personas.developer), seal(personas.developer)
+    services.begin_version(actor=personas.developer, ns="team", name="mine")
+    assert selectors.resolve(personas.developer, "team", "team/mine") == Resolved("team/mine@2", second)
+    assert selectors.resolve(personas.developer, "team", "team/mine@1") == Resolved("team/mine@1", first)
+
+
+@pytest.mark.parametrize("mention", ["public/digits", "public/digits@1"])
+def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> None:
+    assert selectors.resolve(personas.developer, "team", mention) == Resolved("public/digits", None)
+
+
+@pytest.mark.parametrize(
+    ("mention", "why"),
+    [
+        ("team/mime", "Did you mean team/mine"),
+        ("team/mine@9", "team/mine has no sealed version 9. The newest is 1."),
+        ("public/digit", "public/digits"),
+        ("mine", "There is no data set 'mine'"),
+        ("../etc@1", "There is no data set"),
+        ("team/mine@0", "There is no data set"),
+    ],
+)
+def test_what_is_not_there_is_told(personas: Personas, mention: str, why: str) -> None:
+    seal(personas.developer)
+    with pytest.raises(NotFound, match=why):
+        selectors.resolve(personas.developer, "team", mention)
+
+
+def test_a_data_set_without_a_sealed_version_is_told(personas: Personas) -> None:
+    services.create_dataset(actor=personas.developer, namespace_name="team", name="mine")
+    with pytest.raises(NotFound, match=r"no sealed version\. Fill one and seal it first"):
+        selectors.resolve(personas.developer, "team", "team/mine")
+
+
+def test_files_without_records_are_nothing_to_train_on(personas: Personas) -> None:
+    seal(personas.developer, files={"a.docx": b"x"})
+    with pytest.raises(NotFound, match="has no records that a job can read"):
+        selectors.resolve(personas.developer, "team", "team/mine")
+
+
+def test_deleted_data_sets_and_versions_are_not_meant(personas: Personas) -> None:
+    seal(personas.developer)
+    seal(personas.developer)
+    services.delete_version(actor=personas.developer, ns="team", name="mine", number=2)
+    assert selectors.resolve(personas.developer, "team", "team/mine").name == "team/mine@1"
+    services.delete_dataset(actor=personas.developer, ns="team", name="mine")
+    with pytest.raises(NotFound):
+        selectors.resolve(personas.developer, "team", "team/mine")
+
+
+def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public(personas: Personas) -> None:
+    version = seal(personas.developer)
+    with pytest.raises(NotFound, match="There is no data set 'team/mine' that a job of elsewhere may use"):
+        selectors.resolve(personas.stranger, "elsewhere", "team/mine")
+    services.share_dataset(actor=personas.developer, ns="team", name="mine", namespaces=["elsewhere"])
+    assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version
+    services.share_dataset(actor=personas.developer, ns="team", name="mine", namespaces=[])
+    Dataset.objects.update(visibility=Visibility.PUBLIC)
+    assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version
+
+
+def test_whoever_reads_it_does_not_show_it_to_a_namespace_that_does_not(personas: Personas) -> None:
+    """Everybody who sees a job sees what it printed."""
+    seal(personas.developer)
+    namespace = personas.stranger.memberships.get(namespace__name="elsewhere").namespace
+    make_member(namespace, personas.developer, Role.DEVELOPER)
+    with pytest.raises(NotFound, match=r"team/mine is not shared with elsewhere\. Ask somebody of team"):
+        selectors.resolve(personas.developer, "elsewhere", "team/mine")
+
+
+def test_a_form_offers_what_may_be_used(personas: Personas) -> None:
+    seal(personas.developer, name="own")
+    seal(personas.stranger, "elsewhere", "shared")
+    seal(personas.stranger, "elsewhere", "private")
+    services.create_dataset(actor=personas.developer, namespace_name="team", name="empty")
+    services.share_dataset(actor=personas.stranger, ns="elsewhere", name="shared", namespaces=["team"])
+    offered = [offer.name for offer in selectors.catalogue(personas.developer, "team")]
+    assert offered == ["team/own", "elsewhere/shared", "public/diabetes", "public/digits"]
