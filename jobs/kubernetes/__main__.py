@@ -51,6 +51,12 @@ def _parser() -> argparse.ArgumentParser:
         default=300.0,
         help="how long some pods of a job may hold nodes while others find none; 0: for ever",
     )
+    run.add_argument(
+        "--lost-seconds",
+        type=_seconds,
+        default=120.0,
+        help="after how long a pod that should be gone, but whose node is silent, is taken for gone; 0: never",
+    )
     run.add_argument("--workers", type=_count, default=4, help="passes at a time")
     run.add_argument("--requests", type=_count, default=16, help="requests to the API server at a time")
     run.add_argument(
@@ -74,7 +80,7 @@ def _run(said: argparse.Namespace) -> int:
     from jobs.kubernetes.program import Surroundings, serve
 
     logging.basicConfig(level=said.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    settings = Settings(PodOptions(said.init_image, bool(said.scheduling)), said.gang_seconds)
+    settings = Settings(PodOptions(said.init_image, bool(said.scheduling)), said.gang_seconds, said.lost_seconds)
     options = Options(said.namespace, said.workers, said.requests, settings)
     host, port = said.listen
     stop = threading.Event()

@@ -24,11 +24,12 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete the object that has this UID, and no other of its name."""
+    """Delete the object that has this UID, and no other of its name. ``force``: whatever its node says."""
 
     kind: str
     name: str
     uid: str
+    force: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from jobs.kubernetes import names
+from jobs.kubernetes import names, waking
 from jobs.kubernetes.actions import Action, Create, Delete, DeleteJob, Patch, PatchJob
 from jobs.kubernetes.cleaning import cleans
+from jobs.kubernetes.conditions import moment_of
 from jobs.kubernetes.manifests.podgroup import READY, is_volcano_s, pod_group
 from jobs.kubernetes.manifests.pods import PodOptions, pod
 from jobs.kubernetes.manifests.services import service
@@ -24,7 +25,9 @@ from jobs.kubernetes.status import Record, current_pods
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
     if job.leaving:
         yield from _farewell(job)
-    elif record.ended:
+        return
+    yield from _lost_pods(observed, now, settings)
+    if record.ended:
         yield from _after_the_end(job, record, observed, now)
     elif job.problems:
         return
@@ -86,6 +89,7 @@ def _while_it_lives(
         options = PodOptions(settings.pods.init_image, volcano)
         yield from _missing_pods(job, record, observed, options)
     yield from _config_map(job, record, observed)
+    yield from waking.calls(current_pods(job, observed, record), observed.config_map, now)
 
 
 def may_make_pods(job: PaddleJob, record: Record, observed: Observed, now: datetime) -> bool:
@@ -155,6 +159,21 @@ def _deletions(kind: str, items: Iterable[Object]) -> Iterator[Action]:
     for item in items:
         if not names.is_leaving(item):
             yield Delete(kind, names.name_of(item), names.uid_of(item))
+
+
+def given_up_at(pod: Object, settings: Settings) -> datetime | None:
+    """When a leaving pod, whose node should have said long ago that it is gone, is taken for gone; None: never."""
+    leaves = moment_of(pod["metadata"].get("deletionTimestamp"))
+    return leaves + timedelta(seconds=settings.lost_after) if leaves and settings.lost_after else None
+
+
+def _lost_pods(observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
+    """Pods of nodes that are dead or cut off. Their names are needed; what may still run there is of an attempt that
+    nobody listens to any more."""
+    for item in observed.pods:
+        moment = given_up_at(item, settings)
+        if moment is not None and moment <= now:
+            yield Delete("Pod", names.name_of(item), names.uid_of(item), force=True)
 
 
 def _one(item: Object | None) -> list[Object]:

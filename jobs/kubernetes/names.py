@@ -37,6 +37,8 @@ INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
 # On the ConfigMap: the pods whose addresses it tells, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
+# On a pod: UID of the ConfigMap that it was woken for.
+TOLD_ANNOTATION = f"{GROUP}/told"
 # On the PaddleJob: any text that changes with every bit of progress, written by whoever watches the training.
 PROGRESS_ANNOTATION = f"{GROUP}/progress"
 # Value of runPolicy.managedBy that means this controller.

@@ -13,10 +13,15 @@ from jobs.kubernetes.names import Object
 
 @dataclass(frozen=True)
 class Settings:
-    """``gang_timeout``: seconds that pods of a gang may hold nodes while others find none; 0: for ever."""
+    """``gang_timeout``: seconds that pods of a gang may hold nodes while others find none; 0: for ever.
+
+    ``lost_after``: seconds after which a pod that should be gone, but whose node does not say so, is taken for gone; 0:
+    it is waited for.
+    """
 
     pods: PodOptions = field(default_factory=PodOptions)
     gang_timeout: float = 300.0
+    lost_after: float = 120.0
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.kubernetes import children, gang, names
+from jobs.kubernetes import children, gang, names, waking
 from jobs.kubernetes.actions import Action
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import Observed, Settings
 from jobs.kubernetes.spec import PaddleJob, read
-from jobs.kubernetes.status import Record, next_record, stalled_at, status_of
+from jobs.kubernetes.status import Record, current_pods, next_record, stalled_at, status_of
 
 _LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells us of
 
@@ -51,7 +51,7 @@ def plan(item: Object, observed: Observed, now: datetime, settings: Settings | N
 
 
 def _waits(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[float]:
-    for moment in _moments(job, record, settings):
+    for moment in (*_moments(job, record, settings), *_moments_of_pods(job, record, observed, settings)):
         if moment is not None:
             yield max((moment - now).total_seconds(), 0.0)
     if observed.foreign:
@@ -69,3 +69,13 @@ def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[dat
     limit = gang.timeout(job, settings)
     if record.holding_since and limit > 0:
         yield record.holding_since + timedelta(seconds=limit)
+
+
+def _moments_of_pods(
+    job: PaddleJob, record: Record, observed: Observed, settings: Settings
+) -> Iterator[datetime | None]:
+    if job.leaving:
+        return
+    yield from (children.given_up_at(pod, settings) for pod in observed.pods)
+    if not record.ended:
+        yield waking.due(current_pods(job, observed, record), observed.config_map)

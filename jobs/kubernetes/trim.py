@@ -15,7 +15,7 @@ _METADATA = (
 _POD_STATUS = ("phase", "podIP", "reason", "message")
 _CONTAINER = ("name", "ready", "restartCount", "state")
 _POD_LABELS = (names.ATTEMPT_LABEL,)
-_POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION,)
+_POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION, names.TOLD_ANNOTATION)
 
 
 def trimmed(kind: str, item: Object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kubernetes.actions import Create, Delete, PatchJob
+from jobs.kubernetes.actions import Create, Delete, Patch, PatchJob
 from jobs.kubernetes.manifests.pods import PodOptions
 from jobs.kubernetes.observed import Settings
 from jobs.kubernetes.ports import HostPorts
@@ -43,6 +43,37 @@ def scaled(world: World) -> World:
 
 def refs(world: World) -> tuple[int, int]:
     return len(world.status["ps"]["refs"]), len(world.status["worker"]["refs"])
+
+
+WAITING = {
+    "phase": "Pending",
+    "containerStatuses": [{"ready": False, "state": {"waiting": {"reason": "CreateContainerConfigError"}}}],
+}
+
+
+def test_nodes_that_wait_for_the_config_map_are_woken_once_when_they_can_have_heard_of_it() -> None:
+    world = World(paddle_job(worker=2))
+    world.settle()
+    world.all_pods(WAITING)
+    world.settle()
+    assert (world.told is not None, world.plan().requeue_after) == (True, 1)
+    world.later(1)
+    (told,) = (item["metadata"]["uid"] for item in world.of("ConfigMap"))
+    assert [action for action in world.step().actions if isinstance(action, Patch)] == [
+        Patch("Pod", name, {"metadata": {"annotations": {"batch.paddlepaddle.org/told": told}}})
+        for name in world.pods()
+    ]
+    assert world.settle() == 0
+
+
+def test_a_pod_whose_node_never_says_that_it_is_gone_is_taken_for_gone() -> None:
+    world = World(paddle_job(worker=2), slow=True).up()
+    world.change({"spec": {"worker": {"replicas": 1}}})
+    world.settle()
+    assert (len(world.pods()), world.plan().requeue_after) == (2, 120)
+    world.later(120)
+    world.up()
+    assert (world.pods(), world.phase) == (["wd-worker-0"], "Running")
 
 
 def test_l3_u1_roles_can_be_made_larger_and_smaller() -> None:

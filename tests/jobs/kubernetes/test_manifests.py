@@ -105,6 +105,11 @@ def test_pods_that_are_not_elastic_read_the_config_map_of_the_job() -> None:
     assert body["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": "wd"}}]
 
 
+def test_pods_of_a_job_with_a_master_need_not_wait_for_the_config_map() -> None:
+    body = pod_of(paddle_job(worker=1, master=role(1)), "worker", 0)
+    assert body["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": "wd", "optional": True}}]
+
+
 def test_c15_the_template_s_own_labels_stay_and_the_template_is_not_changed() -> None:
     job = paddle_job(worker=1)
     job["spec"]["worker"]["template"]["metadata"] = {"labels": {"team": "a"}, "annotations": {"note": "b"}}

@@ -10,6 +10,7 @@ from typing import Any
 
 from jobs.kubernetes import names
 from jobs.kubernetes.actions import Action, Create, Delete, DeleteJob, Patch, PatchJob
+from jobs.kubernetes.conditions import written
 from jobs.kubernetes.observed import Observed, Settings
 from jobs.kubernetes.plan import Plan, plan
 
@@ -130,11 +131,11 @@ class World:
                 key = (action.kind, action.name)
                 assert key not in self.objects, f"{key} is there already"
                 item: dict[str, Any] = copy.deepcopy(dict(body))
-                item["metadata"]["uid"] = f"u{next(self._uids)}"
+                item["metadata"] |= {"uid": f"u{next(self._uids)}", "creationTimestamp": written(self.now)}
                 self.objects[key] = item
-            case Delete(kind, name, uid):
+            case Delete(kind, name, uid, force):
                 if self.objects.get((kind, name), {}).get("metadata", {}).get("uid") == uid:
-                    self._delete(kind, name)
+                    self._delete(kind, name, force)
             case Patch(kind, name, change):
                 self.objects[kind, name] = merge(self.objects[kind, name], change)
             case PatchJob(change):
@@ -142,9 +143,9 @@ class World:
             case DeleteJob():
                 self.job_is_gone = True
 
-    def _delete(self, kind: str, name: str) -> None:
-        if self.slow and kind == "Pod":
-            self.objects[kind, name]["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
+    def _delete(self, kind: str, name: str, force: bool) -> None:
+        if self.slow and kind == "Pod" and not force:
+            self.objects[kind, name]["metadata"]["deletionTimestamp"] = written(self.now)
         else:
             del self.objects[kind, name]
 
