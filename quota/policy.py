@@ -23,6 +23,7 @@ import heapq
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from quota.amounts import HELD, HOURS_OF, Amounts, Limits, hours
@@ -150,6 +151,13 @@ def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
 
 # --- Amounts as vectors of whole numbers ------------------------------------------------------------------------------
 def _needs(amounts: Amounts) -> _Vector:
+    return _vector(tuple(amounts.items()))
+
+
+# Many ask for the same.
+@lru_cache(maxsize=4096)
+def _vector(items: tuple[tuple[str, float], ...]) -> _Vector:
+    amounts = dict(items)
     return tuple([round(amounts[name] * scale) if name in amounts else 0 for name, scale in _SCALED])
 
 
@@ -216,6 +224,8 @@ class _Desk:
 
     # What the first of the queue needs; reckoned once for all who ask.
     need: _Vector = _NOTHING
+    # What could be held if nothing else ran, as far as somebody has asked.
+    possible: set[_Vector] = field(default_factory=set)
 
     @property
     def head(self) -> Claim:
@@ -246,17 +256,21 @@ class _Pass:
             self._take(holding.room, _needs(holding.amounts), ends)
         for claim in state.waiting:
             self._desks[claim.room].queue.append(claim)
+        # Of each resource, what every claim needs of it at least.
+        self._least = tuple(map(min, zip(*{_needs(claim.amounts) for claim in state.waiting}, strict=True))) or _NOTHING
         for desk in self._desks.values():
             self._put_in_order(desk.queue)
 
     def run(self) -> Outlook:
         turns = [self._turn(desk) for desk in self._desks.values() if self._has_head(desk)]
         heapq.heapify(turns)
-        while turns:
+        while turns and not self._is_exhausted():
             desk = self._desks[heapq.heappop(turns)[-1]]
             self._decide(desk)
             if desk.passed_over < self._rules.depth and self._has_head(desk):
                 heapq.heappush(turns, self._turn(desk))
+        for *_turn, room in turns:
+            self._turn_away(self._desks[room])
         for desk in self._desks.values():
             self._leave_behind(desk)
         return Outlook(tuple(self._granted), self._waiting, self._recalled)
@@ -306,8 +320,10 @@ class _Pass:
         return False
 
     def _hopeless(self, desk: _Desk, claim: Claim, need: _Vector) -> Obstacle | None:
-        if not (_within(need, desk.ceiling) and _within(need, self._capacity)):
-            return Obstacle.NEVER
+        if need not in desk.possible:
+            if not (_within(need, desk.ceiling) and _within(need, self._capacity)):
+                return Obstacle.NEVER
+            desk.possible.add(need)
         if not desk.budgeted:
             return None
         used, budgets = hours(claim.amounts, claim.length), desk.room.budgets
@@ -350,16 +366,30 @@ class _Pass:
             _add(desk.place.room_spare, need, -1)
 
     def _let_wait(self, desk: _Desk, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
-        self._waiting[claim.key] = Waiting(
-            claim=claim,
-            obstacle=obstacle,
-            before=desk.waiting,
-            room_left=tuple(desk.left(desk.ceiling)),
-            platform_left=tuple(self._free),
-            latest=place.until if place is not None else None,
-            coming=claim.key in self._coming,
-        )
+        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
+        latest = place.until if place is not None else None
+        waiting = Waiting(claim, obstacle, desk.waiting, left, free, latest, claim.key in self._coming)
+        self._waiting[claim.key] = waiting
         desk.waiting += obstacle is not Obstacle.NEVER
+
+    # --- When nothing is left to give ---
+    def _is_exhausted(self) -> bool:
+        """Whether the platform has too little left for any claim, and the first of them has its place: nothing that is
+        decided from here on depends on whose turn it is."""
+        return self._place is not None and not _within(self._least, self._free)
+
+    def _turn_away(self, desk: _Desk) -> None:
+        """What ``_decide`` would say to each that is still to be looked at, one after the other."""
+        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
+        while desk.passed_over < self._rules.depth and self._has_head(desk):
+            claim, need = desk.head, desk.need
+            obstacle = Obstacle.CAPACITY if _within(need, left) else Obstacle.LIMIT
+            latest = None
+            if not desk.passed_over:
+                desk.place = self._when(desk, claim, need)
+                latest = desk.place.until
+            self._waiting[claim.key] = Waiting(claim, obstacle, desk.waiting, left, free, latest)
+            desk.at, desk.passed_over, desk.waiting = desk.at + 1, desk.passed_over + 1, desk.waiting + 1
 
     def _leave_behind(self, desk: _Desk) -> None:
         """Those that nobody looked at: nothing changes any more, so all of them see the same."""

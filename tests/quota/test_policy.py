@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quota import policy
 from quota.amounts import HELD
 from quota.policy import Claim, Holding, Obstacle, Outlook, Room, Rules, State, outlook
 
@@ -93,6 +94,29 @@ def test_each_is_either_granted_or_waits_for_a_reason(state: State) -> None:
 def test_the_order_in_which_things_are_told_does_not_matter(state: State) -> None:
     mirrored = replace(state, held=state.held[::-1], waiting=state.waiting[::-1])
     assert outlook(mirrored, NOW) == outlook(state, NOW)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> State:
+    """Many who all ask for some of the little that there is."""
+    rooms = {name: Room(name, {"cpu": draw(st.integers(4, 20))}, {"cpu": draw(st.integers(0, 4))}) for name in "abc"}
+    waiting = [
+        Claim(f"w{i}", draw(names), {"cpu": draw(st.integers(2, 5))}, NOW - draw(st.integers(0, 30_000)))
+        for i in range(draw(st.integers(6, 16)))
+    ]
+    held = [
+        Holding(f"h{i}", draw(names), {"cpu": 2}, NOW - draw(st.integers(0, 5000)), NOW + draw(st.integers(1, 5000)))
+        for i in range(draw(st.integers(0, 3)))
+    ]
+    return State(rooms, {"cpu": draw(st.integers(6, 12))}, held, waiting)
+
+
+@given(crowds())
+def test_once_nothing_is_left_to_give_the_turns_change_nothing(state: State) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy._Pass, "_is_exhausted", lambda decisions: False)
+        in_turn = outlook(state, NOW)
+    assert outlook(state, NOW) == in_turn
 
 
 def test_tenths_of_a_core_add_up_exactly() -> None:
