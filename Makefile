@@ -2,7 +2,7 @@
 # the pages' scripts. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 
@@ -10,6 +10,7 @@ help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
 	@echo "make test      run every test that can run here; the last lines name what could not"
 	@echo "make test-kube try the PaddleJob controller on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
+	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
 	@echo "make check     style, types, imports, migrations, frontend files"
 	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
@@ -32,6 +33,10 @@ test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port.}
 	$(BIN)/python -m pytest -m kube $(ARGS) tests/jobs/kubernetes
+
+test-glusterfs: environment-dev
+	@scripts/system_packages.sh glusterfs-server glusterfs-client
+	$(BIN)/python -m pytest -m glusterfs $(ARGS) tests/datasets
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm

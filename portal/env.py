@@ -22,6 +22,9 @@ from runtime.coordination.etcd_address import EtcdAddress
 
 # A name, one with all below it, an IPv4 address, or an IPv6 address in brackets.
 _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
+_BUCKET = re.compile(
+    r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9_./-]{0,99}?))?/?"
+)
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -73,6 +76,23 @@ def etcd_address(name: str) -> str:
         return EtcdAddress.parse(url).url if url else ""
     except CoordinationError as error:
         raise ImproperlyConfigured(f"{name} is wrong. {error}") from None
+
+
+def bucket(name: str) -> dict[str, str] | None:
+    """A bucket of an S3-compatible service, from ``s3://bucket/prefix``, with the service's address and region from
+    REGATTA_S3_ENDPOINT and REGATTA_S3_REGION. None where the variable is empty or a directory. Raises
+    ImproperlyConfigured."""
+    value = os.environ.get(name, "")
+    if "://" not in value:
+        return None
+    match = _BUCKET.fullmatch(value)
+    if match is None:
+        raise ImproperlyConfigured(f"{name} names no bucket; write s3://BUCKET or s3://BUCKET/PREFIX, or a directory.")
+    endpoint = os.environ.get("REGATTA_S3_ENDPOINT", "")
+    if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
+        raise ImproperlyConfigured("REGATTA_S3_ENDPOINT is no address; write https://HOST or http://HOST:PORT.")
+    region = os.environ.get("REGATTA_S3_REGION", "")
+    return {"bucket": match["bucket"], "prefix": match["prefix"] or "", "endpoint": endpoint, "region": region}
 
 
 def database(name: str) -> dict[str, Any] | None:

@@ -280,7 +280,9 @@ COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 # before its lease can run out.
 OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)
 ATTEMPTS_DIR = DATA_DIR / "attempts"
-STORAGE_DIR = DATA_DIR / "storage"
+# A bucket, and then the directory is where things lie on their way; or a directory, which may be a shared file system.
+STORAGE_BUCKET = env.bucket("REGATTA_STORAGE")
+STORAGE_DIR = env.directory("REGATTA_STORAGE", DATA_DIR / "storage") if STORAGE_BUCKET is None else DATA_DIR / "storage"
 # The parameter servers of a job write a checkpoint every so often ...
 CHECKPOINT_SECONDS = env.number("REGATTA_CHECKPOINT_SECONDS", 600.0, minimum=0.1)
 # ... and for so long a job that did not succeed can be run again from there.

@@ -83,8 +83,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each reason for which tests were left out."""
-    if terminalreporter.config.option.markexpr == "not kube":
+    if terminalreporter.config.option.markexpr == "not kube and not glusterfs":
         terminalreporter.write_line("APART group kube: make test-kube tries it on the cluster of KUBECONFIG.")
+        terminalreporter.write_line("APART group glusterfs: make test-glusterfs tries it as root, with /dev/fuse.")
     counts: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "for no reason"

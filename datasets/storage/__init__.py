@@ -1,4 +1,4 @@
-"""Where files are kept: code snapshots, artifacts and sealed segments. ``base`` is the interface."""
+"""Where files are kept: data sets, code snapshots, artifacts and sealed segments. ``base`` is the interface."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from django.conf import settings
 
 from datasets.storage.base import Storage
 from datasets.storage.local import LocalStorage
+from datasets.storage.s3 import Address, S3Storage
 
 
 def default_storage() -> Storage:
     """The portal's storage. Cheap; read anew each time so that a test may move ``STORAGE_DIR``."""
-    return LocalStorage(Path(settings.STORAGE_DIR))
+    directory = Path(settings.STORAGE_DIR)
+    if settings.STORAGE_BUCKET is None:
+        return LocalStorage(directory)
+    return S3Storage(Address(**settings.STORAGE_BUCKET), directory)

@@ -779,6 +779,12 @@ SENTENCES: tuple[str, ...] = (
     _("The newest is {number}."),
     _("Fill one and seal it first."),
     _("These records have no form as CSV. Ask for format=raw, or read the chunks' files."),
+    # The storage in a bucket
+    _("The storage is S3, which needs boto3: pip install -r requirements-s3.txt."),
+    _("{key} could not be kept: the bucket is full. Delete what you can spare."),
+    _("The storage refused {key} ({error}). Ask the operator of the portal."),
+    _("The storage cannot be reached ({error}). Try again, or ask the operator."),
+    _("The portal's disk is full. Tell its operator, then try again."),
 )
 
 _PLACE = re.compile(r"\{(\w+)\}")

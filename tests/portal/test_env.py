@@ -137,3 +137,37 @@ def test_agents_may_ask_by_the_name_that_they_are_given(
 def test_an_address_for_agents_that_is_none_is_refused_by_its_name() -> None:
     with pytest.raises(ImproperlyConfigured, match="REGATTA_INGEST_URL"):
         env.hosts("REGATTA_SOMETHING", [], "127.0.0.1")
+
+
+# --- Where files are kept --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("value", ["", "/srv/regatta", "storage"])
+def test_a_directory_is_no_bucket(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", value)
+    assert env.bucket("REGATTA_SOMETHING") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "bucket", "prefix"),
+    [("s3://regatta", "regatta", ""), ("s3://re.gatta-1/", "re.gatta-1", ""), ("s3://regatta/a/b/", "regatta", "a/b")],
+)
+def test_a_bucket_with_what_its_keys_begin_with(
+    monkeypatch: pytest.MonkeyPatch, value: str, bucket: str, prefix: str
+) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", value)
+    monkeypatch.setenv("REGATTA_S3_ENDPOINT", "http://127.0.0.1:9000")
+    found = {"bucket": bucket, "prefix": prefix, "endpoint": "http://127.0.0.1:9000", "region": ""}
+    assert env.bucket("REGATTA_SOMETHING") == found
+
+
+@pytest.mark.parametrize("value", ["s3://", "s3:///a", "s3://Upper", "gs://bucket", "s3://regatta/.hidden"])
+def test_what_is_no_bucket_is_told(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", value)
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING names no bucket"):
+        env.bucket("REGATTA_SOMETHING")
+
+
+def test_an_endpoint_that_is_no_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGATTA_SOMETHING", "s3://regatta")
+    monkeypatch.setenv("REGATTA_S3_ENDPOINT", "ceph.example.org")
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_S3_ENDPOINT is no address"):
+        env.bucket("REGATTA_SOMETHING")

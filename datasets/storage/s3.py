@@ -1,0 +1,258 @@
+"""The storage in a bucket of an S3-compatible service.
+
+What is put goes over this machine: into a nameless file, where it is measured, and from there to the bucket, where it
+is seen whole or not at all. The SHA-256 travels as metadata, so nobody has to read the content to know it. What gathers
+and what is laid out for jobs lies in ``scratch`` on this machine; what is laid out is a copy.
+
+Needs the package boto3 (``requirements-s3.txt``), which finds credentials as AWS's own tools do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from datasets.storage.base import KeyNotFound, Stat, StorageError, StorageFull, normalise
+
+_PIECE = 1 << 20
+_BUFFER = 1 << 18
+_SHA256 = "sha256"
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_FULL = frozenset({"QuotaExceeded", "507", "InsufficientStorage", "XMinioStorageFull"})
+_BEYOND = frozenset({"416", "InvalidRange"})
+_STAGING, _SHELF = ".staging", ".shelf"
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(frozen=True)
+class Address:
+    """A bucket, and what all keys in it begin with. ``endpoint``: of the service; empty: Amazon's."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+
+
+class S3Storage:
+    """Keeps files in a bucket. ``scratch`` is a directory of this machine."""
+
+    def __init__(self, address: Address, scratch: Path) -> None:
+        self._address = address
+        self._scratch = scratch
+
+    def put(self, key: str, stream: BinaryIO) -> Stat:
+        key = normalise(key)
+        with _disk_in_words(), tempfile.TemporaryFile(dir=self.staging()) as whole:
+            size, digest = _copy(stream, cast(BinaryIO, whole))
+            whole.seek(0)
+            self._send(key, cast(BinaryIO, whole), digest)
+        return Stat(key, size, digest)
+
+    def open(self, key: str, offset: int = 0) -> BinaryIO:
+        key = normalise(key)
+        asked = {"Range": f"bytes={offset}-"} if offset else {}
+        try:
+            answer = self._call(key, lambda client, place: client.get_object(**place, **asked))
+        except _Beyond:
+            return io.BytesIO()
+        return cast(BinaryIO, io.BufferedReader(_Body(key, answer["Body"]), _BUFFER))
+
+    def stat(self, key: str) -> Stat:
+        key = normalise(key)
+        return _stat(key, self._call(key, lambda client, place: client.head_object(**place)))
+
+    def list(self, prefix: str = "") -> Iterator[Stat]:
+        folder = f"{normalise(prefix)}/" if prefix.strip("/") else ""
+        begin = self._place("")["Key"]
+        pages = self._client().get_paginator("list_objects_v2")
+        with _service_in_words(folder):
+            for page in pages.paginate(Bucket=self._address.bucket, Prefix=begin + folder):
+                for found in page.get("Contents", ()):
+                    # Deleted while we look: it is simply not in the list.
+                    with contextlib.suppress(KeyNotFound):
+                        yield self.stat(found["Key"].removeprefix(begin))
+
+    def delete(self, key: str) -> None:
+        self._call(normalise(key), lambda client, place: client.delete_object(**place))
+
+    def staging(self) -> Path:
+        return self._folder(_STAGING)
+
+    def shelf(self) -> Path:
+        return self._folder(_SHELF)
+
+    def _folder(self, name: str) -> Path:
+        folder = self._scratch / name
+        with _disk_in_words():
+            folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def adopt(self, key: str, path: Path, sha256: str) -> Stat:
+        key = normalise(key)
+        with contextlib.suppress(KeyNotFound):
+            found = self.stat(key)
+            path.unlink(missing_ok=True)
+            return found
+        try:
+            with path.open("rb") as file:
+                self._send(key, file, sha256)
+        except FileNotFoundError:
+            return self.stat(key)  # another caller was quicker; or it is nowhere
+        path.unlink(missing_ok=True)
+        return self.stat(key)
+
+    def place(self, key: str, path: Path) -> None:
+        draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
+        try:
+            with _disk_in_words(), self.open(key) as source, draft.open("wb") as target:
+                while piece := source.read(_PIECE):
+                    target.write(piece)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def signed_url(self, key: str, expires: timedelta) -> str | None:
+        place = self._place(normalise(key))
+        url: str = self._client().generate_presigned_url("get_object", place, int(expires.total_seconds()))
+        return url
+
+    # --- The service ---
+    def _client(self) -> Any:
+        return _client(self._address.endpoint, self._address.region)
+
+    def _place(self, key: str) -> dict[str, str]:
+        prefix = f"{self._address.prefix}/" if self._address.prefix else ""
+        return {"Bucket": self._address.bucket, "Key": prefix + key}
+
+    def _call(self, key: str, ask: Callable[[Any, Mapping[str, str]], Any]) -> Any:
+        with _service_in_words(key):
+            return ask(self._client(), self._place(key))
+
+    def _send(self, key: str, file: BinaryIO, digest: str) -> None:
+        place = self._place(key)
+        more = {"Metadata": {_SHA256: digest}}
+        with _service_in_words(key):
+            # Large files go in parts, several at once; what was sent of a file that fails is taken back.
+            self._client().upload_fileobj(_Kept(file), place["Bucket"], place["Key"], ExtraArgs=more)
+
+
+class _Kept(io.RawIOBase):
+    """A file that is not closed when the one who reads it is done; boto3 closes what it is given."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+class _Body(io.RawIOBase):
+    """The body of an answer. Raises StorageError where the connection breaks."""
+
+    def __init__(self, key: str, body: Any) -> None:
+        self._key = key
+        self._body = body
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _service_in_words(self._key):
+            piece = self._body.read(len(buffer))
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self._body.close()
+        super().close()
+
+
+class _Beyond(Exception):
+    """The range begins behind the content."""
+
+
+@lru_cache(maxsize=8)
+def _client(endpoint: str, region: str) -> Any:
+    """Made once a process and used by all threads. Raises StorageError where boto3 is missing."""
+    try:
+        import boto3  # type: ignore[import-untyped,unused-ignore]
+        from botocore.config import Config  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise StorageError("The storage is S3, which needs boto3: pip install -r requirements-s3.txt.") from None
+    # Services of others do not know the newest checksums of Amazon's; the metadata holds ours.
+    config = Config(
+        retries={"mode": "standard", "max_attempts": 4},
+        connect_timeout=10,
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return boto3.client("s3", endpoint_url=endpoint or None, region_name=region or None, config=config)
+
+
+@contextlib.contextmanager
+def _service_in_words(key: str) -> Iterator[None]:
+    """Turn what the service says, or what becomes of the way to it, into the storage's errors."""
+    from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        yield
+    except ClientError as error:
+        told = error.response.get("Error", {})
+        code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+        if code in _MISSING:
+            raise KeyNotFound(key) from None
+        if code in _BEYOND:
+            raise _Beyond from None
+        if code in _FULL:
+            raise StorageFull(f"{key!r} could not be kept: the bucket is full. Delete what you can spare.") from error
+        raise StorageError(
+            f"The storage refused {key!r} ({code}: {message[:200]}). Ask the operator of the portal."
+        ) from error
+    except (BotoCoreError, ConnectionError) as error:
+        raise StorageError(f"The storage cannot be reached ({error}). Try again, or ask the operator.") from error
+
+
+@contextlib.contextmanager
+def _disk_in_words() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_SPACE:
+            raise
+        raise StorageFull("The portal's disk is full. Tell its operator, then try again.") from error
+
+
+def _stat(key: str, answer: Mapping[str, Any]) -> Stat:
+    return Stat(key, int(answer["ContentLength"]), str(answer.get("Metadata", {}).get(_SHA256, "")))
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
+    digest, size = hashlib.sha256(), 0
+    while piece := source.read(_PIECE):
+        target.write(piece)
+        digest.update(piece)
+        size += len(piece)
+    return size, digest.hexdigest()

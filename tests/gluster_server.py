@@ -1,0 +1,78 @@
+"""A GlusterFS volume of the test's own, mounted by FUSE. Needs root, /dev/fuse and Debian's glusterfs-server."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+PROGRAMS = ("glusterd", "gluster", "mount.glusterfs")
+_UP_SECONDS = 60.0
+
+
+def missing() -> str:
+    """What is not here that the volume needs; empty where all is."""
+    lacking = [name for name in PROGRAMS if shutil.which(name) is None]
+    if lacking:
+        return f"there is no {lacking[0]} (Debian: apt-get install glusterfs-server)"
+    return "" if Path("/dev/fuse").exists() else "there is no /dev/fuse"
+
+
+def own_address() -> str:
+    """An address of this machine that is no loopback: glusterd takes no other. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+class Volume:
+    """``start`` makes and mounts it below ``directory``, with quotas that count at once; ``remove`` ends all of it."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.mount = directory / "mount"
+        self._brick = directory / "brick"
+        self._name = name
+        self._address = own_address()
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self.mount.mkdir(parents=True)
+        self._brick.mkdir()
+        if not self._is_up():
+            quiet = subprocess.DEVNULL
+            command = ["glusterd", "--no-daemon"]
+            self._daemon = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
+        give_up = time.monotonic() + _UP_SECONDS
+        while not self._is_up():
+            assert time.monotonic() < give_up, "glusterd does not come up"
+            time.sleep(0.1)
+        self._gluster("volume", "create", self._name, f"{self._address}:{self._brick}", "force")
+        self._gluster("volume", "start", self._name)
+        self._gluster("volume", "quota", self._name, "enable")
+        for timeout in ("soft-timeout", "hard-timeout"):
+            self._gluster("volume", "quota", self._name, timeout, "0")
+        subprocess.run(["mount", "-t", "glusterfs", f"{self._address}:/{self._name}", str(self.mount)], check=True)
+
+    def limit(self, folder: str, size: str) -> None:
+        """Let a folder of the volume, such as ``blobs/7``, hold no more than ``size``, such as ``1MB``."""
+        self._gluster("volume", "quota", self._name, "limit-usage", f"/{folder}", size)
+
+    def remove(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.mount)], capture_output=True)
+        for deed in ("stop", "delete"):
+            with contextlib.suppress(subprocess.CalledProcessError):
+                self._gluster("volume", deed, self._name)
+        if self._daemon is not None:
+            self._daemon.terminate()
+            self._daemon.wait(30)
+
+    def _is_up(self) -> bool:
+        return subprocess.run(["gluster", "--mode=script", "volume", "list"], capture_output=True).returncode == 0
+
+    def _gluster(self, *words: str) -> None:
+        done = subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True)
+        if done.returncode:
+            raise subprocess.CalledProcessError(done.returncode, words, done.stdout, done.stderr)
