@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
 import os
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+# What leaves at once. Whole pages from whole pages, as direct writing asks for.
+_BUFFER_BYTES = 4 << 20
 
 
 class Draft(Protocol):
@@ -75,16 +82,81 @@ def before_attempt(directory: Path, number: int) -> list[LocalFiles]:
 
 
 class _LocalDraft:
+    """Goes past the page cache where the file system lets it: what is written once and read after a crash only would
+    drive out what training reads. Whole buffers leave, one while the next is filled."""
+
     def __init__(self, path: Path) -> None:
-        self._file = path.open("xb", buffering=0)
+        self._file, self._direct = _open_direct(path)
+        self._filling, self._leaving = mmap.mmap(-1, _BUFFER_BYTES), mmap.mmap(-1, _BUFFER_BYTES)
+        self._filled = 0
+        self._size = 0  # of what has left
+        self._thread = ThreadPoolExecutor(1, "checkpoint-file")
+        self._left: Future[None] | None = None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         view = memoryview(data).cast("B")
         while view.nbytes:
-            view = view[self._file.write(view) :]
+            part = view[: _BUFFER_BYTES - self._filled]
+            self._filling[self._filled : self._filled + part.nbytes] = part
+            self._filled += part.nbytes
+            view = view[part.nbytes :]
+            if self._filled == _BUFFER_BYTES:
+                self._send(_BUFFER_BYTES)
 
     def sync(self) -> None:
-        os.fsync(self._file.fileno())
+        """What is short of a whole page is filled up with zeros, which are cut off again."""
+        size = self._size + self._filled
+        if self._filled:
+            end = -(-self._filled // mmap.PAGESIZE) * mmap.PAGESIZE
+            self._filling[self._filled : end] = bytes(end - self._filled)
+            self._send(end)
+        self._wait()
+        os.ftruncate(self._file, size)
+        os.fsync(self._file)
 
     def close(self) -> None:
-        self._file.close()
+        self._thread.shutdown()
+        os.close(self._file)
+
+    def _send(self, count: int) -> None:
+        """Let the buffer leave, and fill the other one. Raises OSError, also of the one before."""
+        self._wait()
+        self._filling, self._leaving = self._leaving, self._filling
+        self._left = self._thread.submit(self._write_out, count)
+        self._size, self._filled = self._size + count, 0
+
+    def _wait(self) -> None:
+        if self._left is not None:
+            self._left.result()
+
+    def _write_out(self, count: int) -> None:
+        with memoryview(self._leaving) as buffer:
+            sent = 0
+            while sent < count:
+                sent += self._write_some(buffer[sent:count])
+        if not self._direct:
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)  # written out from now on, and forgotten then
+
+    def _write_some(self, part: memoryview) -> int:
+        try:
+            return os.write(self._file, part)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+        # It was opened so, and yet the file system wants other sizes or places.
+        self._direct = False
+        fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~os.O_DIRECT)
+        return os.write(self._file, part)
+
+
+def _open_direct(path: Path) -> tuple[int, bool]:
+    """A new file, and whether what is written to it goes past the page cache."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_DIRECT, 0o666), True
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    # Some systems make the file before they refuse.
+    path.unlink(missing_ok=True)
+    return os.open(path, flags, 0o666), False

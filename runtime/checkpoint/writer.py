@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import threading
 import uuid
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -21,6 +24,9 @@ from runtime.coordination.base import Compare
 Block = tuple[int, int, Buffer]
 
 MARK = ".dck"
+# Heads and blocks; a block has up to a mebibyte.
+_PARTS_BEHIND = 64
+_NICENESS = 5
 
 
 def file_name(header: Header, unique: str) -> str:
@@ -77,13 +83,13 @@ def _parts(header: Header, blocks: Iterable[Block]) -> Iterable[Buffer]:
 
 
 class _Digest:
-    """MD5 on a thread of its own, one part behind: it takes longer than all the rest."""
+    """MD5 on a thread of its own: it takes longer than all the rest. So many parts behind, that it never waits."""
 
     def __init__(self) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._size = 0
-        self._thread = ThreadPoolExecutor(1, "checkpoint-md5")
-        self._last: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint-md5", _come_after_training)
+        self._due: deque[Future[None]] = deque()
 
     def __enter__(self) -> _Digest:
         return self
@@ -92,17 +98,24 @@ class _Digest:
         self._thread.shutdown()
 
     def update(self, part: Buffer) -> None:
-        self._wait()
+        self._wait(_PARTS_BEHIND)
         self._size += memoryview(part).nbytes
-        self._last = self._thread.submit(self._md5.update, part)
+        self._due.append(self._thread.submit(self._md5.update, part))
 
     def finish(self) -> tuple[bytes, int]:
-        self._wait()
+        self._wait(0)
         return self._md5.digest(), self._size
 
-    def _wait(self) -> None:
-        if self._last is not None:
-            self._last.result()
+    def _wait(self, behind: int) -> None:
+        """Until no more parts than that are due."""
+        while len(self._due) > behind:
+            self._due.popleft().result()
+
+
+def _come_after_training() -> None:
+    """Where there are fewer processors than threads with work, this one may wait."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _is_older(name: str, header: Header) -> bool:

@@ -215,12 +215,14 @@ class Keeper:
             version = self._book.announced()
             if version > self._heard:
                 self._heard = version
+                self._shard.make_room_to_cut()
                 self._shard.cut_at = version
         elif now >= self._due:
             self._due = now + self._seconds
             if together:
                 self._announce(now)
             else:
+                self._shard.make_room_to_cut()
                 with self._server.changed:
                     self._shard.cut()
 
@@ -232,6 +234,7 @@ class Keeper:
         rate = (present - before) / max(now - at, LOOK_SECONDS)
         version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
         self._seen = (present, now)
+        self._shard.make_room_to_cut()
         self._book.announce(version, self._owner)
         self._shard.cut_at = version
 
@@ -288,9 +291,7 @@ class Keeper:
 
     def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:
         for number, keys in enumerate(self._all_keys(self._header(snapshot))):
-            with self._server.changed:
-                kept = snapshot.take(number)
-            for (array, block), numbers in zip(keys, kept, strict=True):
+            for (array, block), numbers in zip(keys, snapshot.take(number), strict=True):
                 yield array, block, numbers.reshape(-1).data.cast("B")
 
     def _all_keys(self, header: Header) -> Iterator[Sequence[Key]]:

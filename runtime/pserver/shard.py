@@ -23,6 +23,7 @@ from runtime.protocol import frames
 from runtime.pserver import fused, kernels, optimisers
 from runtime.pserver.barrier import Barrier
 from runtime.pserver.comeback import NOTHING, Choice, Comeback, Offer, Recovered, Standing
+from runtime.pserver.copies import Copies
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
 from runtime.pserver.draft import Basis, Coming, Draft, State
 from runtime.pserver.editions import Edition, Editions
@@ -150,6 +151,7 @@ class Shard:
         self._restored: Mapping[int, int] = {}  # the same of earlier ones, by incarnation
         self.cut_at: int | None = None  # the version to cut at, if it is still to come
         self._snapshot: Snapshot | None = None
+        self._copies = Copies(0)
         self._comeback: Comeback | None = None  # while the values are lost
         self.recovered: Recovered | None = None  # how they came back
         self.lost = ""  # why they cannot
@@ -421,8 +423,16 @@ class Shard:
             pieces = {shelf.table: list(shelf.pieces()) for shelf in self.tables}
             blocks += [piece.kept for some in pieces.values() for piece in some]
             tables = [(table, len(some)) for table, some in pieces.items()]
-            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, self.progress.copy())
+            progress = self.progress.copy()
+            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, progress, self._copies.copy)
         return self._snapshot
+
+    def make_room_to_cut(self) -> None:
+        """Have memory ready for what the next snapshot copies. From any thread: it may take a while."""
+        blocks = zip(self.parameters, self._state, strict=True)
+        size = sum(array.nbytes for parameter, state in blocks for array in (parameter, *state))
+        if self._snapshot is None and self._copies.size != size:
+            self._copies = Copies(size)
 
     def cut_when_due(self) -> Snapshot | None:
         """The snapshot that is being written; cut now if this is the version to cut at."""
@@ -431,9 +441,10 @@ class Shard:
         return self._snapshot
 
     def forget_cut(self, snapshot: Snapshot) -> None:
-        """A snapshot is written, or is not needed any more."""
+        """A snapshot is written, or is not needed any more, and nobody has any of its blocks."""
         if self._snapshot is snapshot:
             self._snapshot = None
+            self._copies.clear()
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def begin_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
@@ -660,28 +671,32 @@ class Shard:
 
     def _change_rows(self, steps: Sequence[Step], weights: Weights, version: int, scale: float) -> None:
         rows = [(step.rows, share) for step, share in zip(steps, weights.shares, strict=True)]
-        self.tables.apply(rows, version, scale)
+        told = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
+        self.tables.apply(rows, version, scale, *told)
 
     def _update(self, steps: Sequence[Step], scale: float) -> None:
         """Make the next version, of the mean of steps over all their samples; without steps it is the same as the last.
 
         Summed in the given order, so that the bits do not depend on who came first.
         """
-        if (snapshot := self.cut_when_due()) is not None:
-            snapshot.detach()
+        snapshot = self.cut_when_due()
+        owned = self.editions.own(self.parameters)
+        if snapshot is not None and (owned is not self.parameters or self._exact is not None):
+            snapshot.detach()  # the memory goes to others, or changes here and now
+        self.parameters = owned
         if not steps:
-            self.parameters = self.editions.own(self.parameters)
             self._journal.repeat()
             return
         total = sum(step.samples for step in steps)
         weights = Weights([step.samples / total for step in steps])
         version = self.version + 1
-        self.parameters = self.editions.own(self.parameters)
         self._journal.begin()
         self._pay()
         numbers = self._optimiser.numbers(version, scale)
         blocks = zip(self.parameters, self._state, *(step.gradients for step in steps), strict=True)
         for number, (parameter, state, *gradients) in enumerate(blocks):
+            if snapshot is not None:
+                snapshot.touch(number)
             self._change(number, parameter, state, gradients, weights, numbers)
         self._change_rows(steps, weights, version, scale)
         self.version = version

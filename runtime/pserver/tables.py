@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import repeat
 from typing import Any
 
@@ -68,6 +69,11 @@ class Table:
     def row_bytes(self) -> int:
         """Memory of a row, with its optimiser's state and what goes beside it."""
         return ITEM_BYTES * self.dim * (1 + self.optimiser.slots) + _BESIDE_BYTES
+
+    @property
+    def piece_rows(self) -> int:
+        """How many rows are in a piece, so that none of its arrays is larger than a block."""
+        return BLOCK_BYTES // max(8, ITEM_BYTES * self.dim)
 
     def to_json(self) -> dict[str, Any]:
         init, optimiser = self.init.to_json(), self.optimiser.to_json()
@@ -201,13 +207,17 @@ class Shelf:
         """Whether there is memory for ``size`` rows beside those that are there, as long as these are copied."""
         return size * self.table.row_bytes + _SPARE_BYTES <= headroom()
 
-    def apply(self, gradients: Rows, version: int, scale: float) -> None:
+    def apply(
+        self, gradients: Rows, version: int, scale: float, changing: Callable[[Array], object] = lambda places: None
+    ) -> None:
         """Update each row once; the ids differ, and there is room. ``scale`` multiplies the learning rate.
 
         The schedule of the learning rate goes by ``version``, the correction of Adam's means by each row's own count.
+        ``changing`` hears the places of the rows before they are changed.
         """
         rate = schedules.rate_at(self.table.optimiser.lr, version - 1) * scale
         places = self._admit(gradients.ids)
+        changing(places)
         step = max(1, _PIECE_ELEMENTS // self.table.dim)
         for start in range(0, places.size, step):
             part = slice(start, start + step)
@@ -230,7 +240,7 @@ class Shelf:
 
     def pieces(self) -> Iterator[Piece]:
         """All rows that were trained, as views, each of at most a block's size."""
-        step = BLOCK_BYTES // max(8, ITEM_BYTES * self.table.dim)
+        step = self.table.piece_rows
         for start in range(0, len(self), step):
             part = slice(start, min(start + step, len(self)))
             yield Piece(self._ids[part], self._updates[part], tuple(array[part] for array in self._arrays))
@@ -297,15 +307,25 @@ class Tables:
             self._make_room(shelf, more, sender)
             self._promised[name] = more
 
-    def apply(self, pushed: Iterable[tuple[Pushed, float]], version: int, scale: float) -> None:
-        """Update rows by what several trainers have pushed and been promised, each with its weight, in this order."""
+    def apply(
+        self,
+        pushed: Iterable[tuple[Pushed, float]],
+        version: int,
+        scale: float,
+        changing: Callable[[Table, Array], object] = lambda table, places: None,
+    ) -> None:
+        """Update rows by what several trainers have pushed and been promised, each with its weight, in this order.
+
+        ``changing`` hears the places of a table's rows before they are changed.
+        """
         parts: dict[str, list[Rows]] = {}
         for one, weight in pushed:
             for name, rows in one.items():
                 weighted = rows if weight == 1 else Rows(rows.ids, rows.values * np.float32(weight))
                 parts.setdefault(name, []).append(weighted)
         for name, some in parts.items():
-            self._shelves[name].apply(joined(some).summed(), version, scale)
+            shelf = self._shelves[name]
+            shelf.apply(joined(some).summed(), version, scale, partial(changing, shelf.table))
         self._promised.clear()
 
     def take(self, table: Table, piece: Piece) -> None:

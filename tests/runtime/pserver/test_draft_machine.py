@@ -51,6 +51,8 @@ class DraftMachine(RuleBasedStateMachine):
         self.incarnation = TRAINERS
         self.tickets = 0
         self.lent = []  # editions, and what they held when they were lent
+        self.cuts = []  # of both shards: the shard, the snapshot that is being written, the parameters as they were
+        self.block = 0  # the next of it
         self.ahead = []  # blocks of drafts that somebody is reading, and what they held
         for index in range(TRAINERS):
             self._begin(Sender(Who(index, index + 1)))
@@ -197,14 +199,25 @@ class DraftMachine(RuleBasedStateMachine):
             made = len(edition.blocks)
             self.lent.append((edition, [array.copy() for array in edition.arrays[:made]]))
 
+    @precondition(lambda self: not self.cuts)
     @rule()
-    def a_checkpoint_is_written(self):
-        snapshots = [shard.cut() for shard in (self.drafting, self.plain)]
-        for number in range(BLOCKS):
-            mine, theirs = (snapshot.take(number) for snapshot in snapshots)
-            assert [array.tobytes() for array in mine] == [array.tobytes() for array in theirs]
-        for shard, snapshot in zip((self.drafting, self.plain), snapshots, strict=True):
-            shard.forget_cut(snapshot)
+    def a_checkpoint_is_cut(self):
+        for shard in (self.drafting, self.plain):
+            shard.make_room_to_cut()
+            self.cuts.append((shard, shard.cut(), [array.copy() for array in shard.parameters]))
+
+    @precondition(lambda self: self.cuts)
+    @rule()
+    def a_block_of_it_is_written(self):
+        """Whatever was made and lent since, it is as it was."""
+        number, self.block = self.block, (self.block + 1) % BLOCKS
+        kept = [snapshot.take(number) for _shard, snapshot, _held in self.cuts]
+        assert [array.tobytes() for array in kept[0]] == [array.tobytes() for array in kept[1]]
+        assert all(taken[0].tobytes() == cut[2][number].tobytes() for taken, cut in zip(kept, self.cuts, strict=True))
+        if number == BLOCKS - 1:
+            for shard, snapshot, _held in self.cuts:
+                shard.forget_cut(snapshot)
+            self.cuts.clear()
 
     @invariant()
     def both_have_the_same_bits(self):
