@@ -122,7 +122,7 @@ class Client:
         """Send a request; a failure shows in ``reply``, which tries again."""
         message = self._addressed(message)
         with contextlib.suppress(Closed, DeadlinePassed, ConnectionError):
-            self._connect().send(message, time.monotonic() + self._deadline)
+            self._connect().send(message, self._deadline)
             return
         self.close()
 
@@ -167,7 +167,7 @@ class Client:
                     over, talk = talk, None
                     return self._result(over)
                 if self._connection is None:
-                    self._connect().send(message, give_up)
+                    self._connect().send(message, self._deadline)
                 return self._receive(message, allocate)
             except (Closed, ConnectionError) as error:
                 why = error
@@ -209,7 +209,7 @@ class Client:
 
     def _receive(self, message: Message, allocate: Allocate) -> Message:
         while True:
-            answer = self._connect().receive(time.monotonic() + self._deadline, allocate)
+            answer = self._connect().receive(self._deadline, allocate)
             if self._is_reply(message, answer):
                 return answer
 

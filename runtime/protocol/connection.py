@@ -1,4 +1,4 @@
-"""Messages over a blocking socket, with a deadline on every call.
+"""Messages over a blocking socket. A call ends when nothing has moved for its patience; what moves may take its time.
 
 A message is a head frame with a JSON body and any number of block frames; the last frame carries ``Flag.LAST``. Blocks
 are received straight into memory that the caller provides.
@@ -6,8 +6,10 @@ are received straight into memory that the caller provides.
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -59,7 +61,10 @@ def refuse_blocks(header: Header) -> memoryview:
 
 
 class Connection:
-    """One socket. Not for two threads at once."""
+    """One socket. One thread at a time may receive; messages of several that send follow one another.
+
+    ``patience``: seconds in which nothing moves.
+    """
 
     def __init__(self, link: socket.socket, leaving: Callable[[], bool] = lambda: False) -> None:
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -70,6 +75,7 @@ class Connection:
         self._link = link
         self._leaving = leaving
         self._header = bytearray(HEADER_BYTES)
+        self._sending = threading.Lock()
 
     def close(self) -> None:
         self._link.close()
@@ -91,10 +97,22 @@ class Connection:
         return bool(self._link.getpeername()[0] == self._link.getsockname()[0])
 
     # --- Sending -----------------------------------------------------------------------------------------------------
-    def send(self, message: Message, deadline: float) -> None:
-        """Send head and blocks. ``deadline`` is a time of ``time.monotonic``."""
-        for parts in parcels(message):
-            self._send_parts(parts, deadline)
+    def send(self, message: Message, patience: float) -> None:
+        """Send head and blocks. Raises Closed, DeadlinePassed."""
+        with self._sending:
+            for parts in parcels(message):
+                self._send_parts(parts, patience)
+
+    def send_aside(self, message: Message) -> None:
+        """Send a message without blocks if that takes no time: if nobody sends, and the peer takes what is sent."""
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            if select.select((), [self._link], (), 0)[1]:
+                for parts in parcels(message):
+                    self._send_parts(parts, 0.0)
+        finally:
+            self._sending.release()
 
     def send_some(self, views: list[memoryview]) -> list[memoryview]:
         """Send as much as goes at once; what is left. Raises Closed."""
@@ -105,13 +123,14 @@ class Connection:
         except OSError as error:
             raise Closed(f"The connection broke while sending: {error.strerror or error}.") from None
 
-    def _send_parts(self, parts: Sequence[frames.Buffer], deadline: float) -> None:
-        waiting = views_of(parts)
+    def _send_parts(self, parts: Sequence[frames.Buffer], patience: float) -> None:
+        waiting, moved = views_of(parts), time.monotonic()
         while waiting:
             try:
                 waiting = _after(waiting, self._link.sendmsg(waiting))
+                moved = time.monotonic()
             except BlockingIOError:
-                if time.monotonic() >= deadline:
+                if time.monotonic() >= moved + patience:
                     raise DeadlinePassed("The peer does not take what is sent to it.") from None
             except OSError as error:
                 raise Closed(f"The connection broke while sending: {error.strerror or error}.") from None
@@ -119,7 +138,7 @@ class Connection:
     # --- Receiving ---------------------------------------------------------------------------------------------------
     def receive(
         self,
-        deadline: float,
+        patience: float,
         allocate: Allocate = refuse_blocks,
         began: Began = lambda head, body: None,
         arrived: Arrived = lambda header: None,
@@ -132,7 +151,7 @@ class Connection:
             except StopIteration as end:
                 message: Message = end.value
                 return message
-            self._fill(memory, deadline)
+            self._fill(memory, patience)
 
     def reading(
         self,
@@ -177,21 +196,22 @@ class Connection:
             raise Closed("The peer closed the connection.")
         return got
 
-    def _fill(self, memory: memoryview, deadline: float) -> None:
+    def _fill(self, memory: memoryview, patience: float) -> None:
+        moved = time.monotonic()
         while memory.nbytes:
             try:
                 got = self._link.recv_into(memory, 0, socket.MSG_WAITALL)
             except BlockingIOError:
-                self.look(deadline)
+                self.look(moved + patience)
                 continue
             except OSError as error:
                 raise Closed(f"The connection broke while receiving: {error.strerror or error}.") from None
             if not got:
                 raise Closed("The peer closed the connection.")
-            memory = memory[got:]
+            memory, moved = memory[got:], time.monotonic()
 
     def look(self, deadline: float) -> None:
-        """While nothing comes. Raises Leaving, DeadlinePassed."""
+        """While nothing comes, until a time of ``time.monotonic``. Raises Leaving, DeadlinePassed."""
         if self._leaving():
             raise Leaving("This process was asked to end while it waited for an answer.")
         if time.monotonic() >= deadline:

@@ -15,6 +15,8 @@ from runtime.protocol.connection import Arrived, Began, Closed, Connection, Dead
 from runtime.protocol.frames import Flag, Header
 
 SEND_SECONDS = 30.0
+# Whoever waits for an answer hears this often that the server lives.
+WAITING_SECONDS = 3.0
 # A quiet peer is no fault: its process's death closes the connection.
 QUIET_SECONDS = 365 * 86400.0
 
@@ -25,8 +27,8 @@ class Session(Protocol):
     def allocate(self, header: Header) -> memoryview:
         """Memory for the payload of a block frame."""
 
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message | None:
-        """The reply, if one is due. May block, and then calls ``waiting`` every few seconds.
+    def answer(self, request: Message) -> Message | None:
+        """The reply, if one is due. It may take long: the peer is told that it does.
 
         ``Refused`` becomes a typed reply.
         """
@@ -64,7 +66,7 @@ class JsonSession:
     def allocate(self, header: Header) -> memoryview:
         return refuse_blocks(header)
 
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message:
+    def answer(self, request: Message) -> Message:
         return reply(request, self._function(request.head, request.body))
 
     def closed(self) -> None:
@@ -75,17 +77,28 @@ class Server:
     """Listens on 127.0.0.1 from the moment it is made; ``start`` begins to accept.
 
     ``open_session`` is called once a connection. ``job`` and ``incarnation`` (0: not checked) fence requests that were
-    meant for another attempt or for an earlier process.
+    meant for another attempt or for an earlier process. Whoever has waited for an answer for ``waiting`` seconds is
+    told again and again to wait on, whatever the thread that works on the answer does meanwhile.
     """
 
-    def __init__(self, open_session: Callable[[], Session], job: int = 0, incarnation: int = 0) -> None:
+    def __init__(
+        self,
+        open_session: Callable[[], Session],
+        job: int = 0,
+        incarnation: int = 0,
+        waiting: float = WAITING_SECONDS,
+    ) -> None:
         self._open_session = open_session
+        self._waiting = waiting
         self._job = job
         self.incarnation = incarnation
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
+        self._asked: dict[Connection, tuple[Header, float]] = {}  # what is being answered, and since when
         self._closing = False
+        self._closed = threading.Event()
+        self._comforter = threading.Thread(target=self._comfort, name="server-waiting", daemon=True)
         self._acceptor = threading.Thread(target=self._accept, name="server-accept", daemon=True)
 
     @property
@@ -95,10 +108,12 @@ class Server:
 
     def start(self) -> None:
         self._acceptor.start()
+        self._comforter.start()
 
     def close(self) -> None:
         """Stop accepting, break every connection, wait for their threads. May be called twice."""
         self._closing = True
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -127,7 +142,7 @@ class Server:
         told = self._telling(connection, session) if isinstance(session, Listening) else ()
         try:
             while not self._closing:
-                request = connection.receive(time.monotonic() + QUIET_SECONDS, session.allocate, *told)
+                request = connection.receive(QUIET_SECONDS, session.allocate, *told)
                 self._answer(connection, session, request)
         except (Closed, DeadlinePassed):
             pass
@@ -144,7 +159,7 @@ class Server:
 
     def _telling(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
         def send(message: Message) -> None:
-            connection.send(message, time.monotonic() + SEND_SECONDS)
+            connection.send(message, SEND_SECONDS)
 
         def began(head: Header, body: Mapping[str, Any]) -> None:
             with contextlib.suppress(Refused):  # which is answered when all is here
@@ -154,18 +169,29 @@ class Server:
         return began, session.arrived
 
     def _answer(self, connection: Connection, session: Session, request: Message) -> None:
-        def waiting() -> None:
-            head = reply_head(request.head)._replace(op=frames.Op.WAIT)
-            connection.send(Message(head), time.monotonic() + SEND_SECONDS)
-
+        with self._lock:
+            self._asked[connection] = (request.head, time.monotonic())
         try:
             self._check(request.head)
-            answer = session.answer(request, waiting)
+            answer = session.answer(request)
         except Refused as refused:
             answer = _error(request.head, refused)
+        finally:
+            with self._lock:
+                del self._asked[connection]
         if answer is not None:
             head = answer.head._replace(incarnation=self.incarnation)  # who says so
-            connection.send(Message(head, answer.body, answer.blocks), time.monotonic() + SEND_SECONDS)
+            connection.send(Message(head, answer.body, answer.blocks), SEND_SECONDS)
+
+    def _comfort(self) -> None:
+        """Tell whoever waits for long that this server works on it. One that comes late does no harm."""
+        while not self._closed.wait(self._waiting / 2):
+            long_ago = time.monotonic() - self._waiting
+            with self._lock:
+                asked = [(connection, head) for connection, (head, since) in self._asked.items() if since <= long_ago]
+            for connection, head in asked:
+                with contextlib.suppress(WireError):  # its own thread finds that out too
+                    connection.send_aside(Message(reply_head(head)._replace(op=frames.Op.WAIT)))
 
     def _check(self, head: Header) -> None:
         if self._job and head.job != self._job:
@@ -183,4 +209,4 @@ def _say_goodbye(connection: Connection, error: WireError) -> None:
     """Tell a peer whose bytes made no sense why it is cut off."""
     head = Header(frames.Op.BYE)
     with contextlib.suppress(WireError):
-        connection.send(_error(head, Refused(frames.BAD_FRAME, str(error))), time.monotonic() + 1.0)
+        connection.send(_error(head, Refused(frames.BAD_FRAME, str(error))), 1.0)

@@ -35,8 +35,8 @@ from runtime.pserver.tables import Pushed
 
 # A trainer may connect before this server has heard that it is a member.
 JOIN_SECONDS = 15.0
-# A waiting trainer hears this often that the server lives.
-WAITING_SECONDS = 3.0
+# So often a shard that waits is told that time passes.
+TICK_SECONDS = 3.0
 LOG_SECONDS = 5.0
 
 # What brings gradients.
@@ -120,7 +120,6 @@ class ShardServer:
     def ask(
         self,
         event: Callable[[Ticket], Releases],
-        waiting: Callable[[], None],
         has_more: Callable[[], bool] = lambda: False,
         send_more: Callable[[], None] = lambda: None,
     ) -> Release:
@@ -134,15 +133,13 @@ class ShardServer:
         while (release := self._take(ticket, has_more)) is None:
             if has_more():
                 send_more()
-            else:
-                waiting()
         if release.outcome in REFUSALS:
             raise Refused(release.outcome, release.why)
         return release
 
     def _take(self, ticket: Ticket, has_more: Callable[[], bool]) -> Release | None:
         with self.changed:
-            if not self.changed.wait_for(lambda: ticket in self._released or has_more(), WAITING_SECONDS):
+            if not self.changed.wait_for(lambda: ticket in self._released or has_more(), TICK_SECONDS):
                 self._spread(self.shard.tick(self._clock()))
             return self._released.pop(ticket, None)
 
@@ -227,7 +224,7 @@ class _Session:
         self._coming: Coming | None = None  # the step that is being received, while it is as it should be
         self._ahead: _Ahead | None = None  # to a trainer that wants blocks as they are made
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
-        self._answers: Mapping[Op, Callable[[Message, Who, Callable[[], None]], Message | None]] = {
+        self._answers: Mapping[Op, Callable[[Message, Who], Message | None]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
             Op.RESEED_OFFER: self._offer,
@@ -301,11 +298,11 @@ class _Session:
         if self._ahead is not None:
             self._ahead.send()
 
-    def answer(self, request: Message, waiting: Callable[[], None]) -> Message | None:
+    def answer(self, request: Message) -> Message | None:
         answer = self._answers.get(request.head.op)
         if answer is None:
             raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
-        return answer(request, self._server.who(request.head.incarnation), waiting)
+        return answer(request, self._server.who(request.head.incarnation))
 
     def closed(self) -> None:
         """A step that waits stays: its trainer may ask again on another connection."""
@@ -313,16 +310,16 @@ class _Session:
         self._coming = None
 
     # --- Requests ----------------------------------------------------------------------------------------------------
-    def _hello(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _hello(self, request: Message, who: Who) -> Message:
         return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
 
-    def _declare(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _declare(self, request: Message, who: Who) -> Message:
         declaration = _declaration(request.body)
         if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
             raise Refused("too_large", why)
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now), waiting)
+        release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now))
         return _reply(request, release)
 
     def _allow_drafts(self, declaration: Declaration) -> None:
@@ -332,43 +329,43 @@ class _Session:
             self._shard.may_draft = room
             self._shard.may_round = self._server.room.has_room_for_drafts(declaration, places, rounded=True)
 
-    def _offer(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _offer(self, request: Message, who: Who) -> Message:
         declaration = _declaration(request.body["declaration"])
         offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had), waiting)
+        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had))
         return _reply(request, release)
 
-    def _reseed(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _reseed(self, request: Message, who: Who) -> Message:
         values, version = self._numbers(request.blocks), request.head.version
         standing = Standing.from_json(request.body["standing"])
         event = partial(self._shard.reseed, who=who, version=version, values=values, standing=standing)
-        return _reply(request, self._server.ask(event, waiting))
+        return _reply(request, self._server.ask(event))
 
-    def _initialise(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _initialise(self, request: Message, who: Who) -> Message:
         values = self._numbers(request.blocks)
         digest = str(request.body.get("digest"))
-        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, who, digest, values), waiting)
+        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, who, digest, values))
         if release.outcome is Outcome.DONE:
             count, size = sum(value.size for value in values), sum(value.nbytes for value in values)
             log.info("trainer-%d gave the first values: %s parameters, %s bytes", who.index, f"{count:,}", f"{size:,}")
         return _reply(request, release)
 
-    def _begin_pass(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _begin_pass(self, request: Message, who: Who) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
-        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, who, seq, number), waiting))
+        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, who, seq, number)))
 
-    def _end_pass(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _end_pass(self, request: Message, who: Who) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
         at = _position(request.body)
-        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at), waiting))
+        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at)))
 
-    def _stage(self, request: Message, who: Who, waiting: Callable[[], None]) -> None:
+    def _stage(self, request: Message, who: Who) -> None:
         """Blocks of the push that is to come; they are where they belong already."""
         self._staged |= {(header.tensor, header.offset): header for header, _payload in request.blocks}
 
-    def _push(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _push(self, request: Message, who: Who) -> Message:
         staged, self._staged = self._staged, {}
         samples = int(request.body["samples"])
         if samples < 0:
@@ -377,22 +374,22 @@ class _Session:
         if samples:
             step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, who))
         more = (self._ahead.has_more, self._ahead.send) if self._ahead else ()
-        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), waiting, *more)
+        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), *more)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
-        self._wait_for_others(who, waiting)
+        self._wait_for_others(who)
         return self._with_values(request, release.outcome)
 
-    def _pull(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _pull(self, request: Message, who: Who) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who, waiting)
+        self._wait_for_others(who)
         return self._with_values(request, Outcome.DONE)
 
-    def _pull_rows(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _pull_rows(self, request: Message, who: Who) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who, waiting)
+        self._wait_for_others(who)
         with self._server.changed:
             blocks = desk.pulled(self._shard.tables, request, who)
             return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
@@ -402,14 +399,14 @@ class _Session:
         with self._server.changed:
             return desk.pushed(self._shard.tables, request, who)
 
-    def _wait_for_others(self, who: Who, waiting: Callable[[], None]) -> None:
+    def _wait_for_others(self, who: Who) -> None:
         """Wait until this trainer is not too far ahead; in most modes it never is."""
         with self._server.changed:
             wait = not self._shard.may_pull(who)
         if wait:
-            self._server.ask(lambda ticket: self._shard.pull(ticket, who), waiting)
+            self._server.ask(lambda ticket: self._shard.pull(ticket, who))
 
-    def _share(self, request: Message, who: Who, waiting: Callable[[], None]) -> Message:
+    def _share(self, request: Message, who: Who) -> Message:
         """Map the trainer's gradients, and hand it the descriptor of the parameters."""
         self._gradients = None
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):

@@ -30,7 +30,7 @@ class EchoesAtOnce:
         block = header._replace(crc=0), self.memory[: header.size]
         self.send(Message(reply_head(self.head)._replace(op=Op.AHEAD), {}, [block]))
 
-    def answer(self, request, waiting):
+    def answer(self, request):
         if request.body.get("refuse"):
             raise Refused("no", "Not this.")
         return Message(reply_head(request.head), {"blocks": len(request.blocks)})

@@ -1,6 +1,5 @@
 import socket
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -42,20 +41,35 @@ class EchoBlocks:
     def allocate(self, header):
         return self.memory.setdefault((header.tensor, header.offset), memoryview(bytearray(header.size)))
 
-    def answer(self, request, waiting):
+    def answer(self, request):
         return Message(reply_head(request.head), request.body, request.blocks)
 
     def closed(self):
         pass
 
 
-class SlowSession(JsonSession):
-    """Says three times that it takes longer."""
+class SendsBlock(EchoBlocks):
+    """Answers with these numbers."""
 
-    def answer(self, request, waiting):
-        for _ in range(3):
-            waiting()
-        return super().answer(request, waiting)
+    def __init__(self, numbers):
+        super().__init__()
+        self.numbers = numbers
+
+    def answer(self, request):
+        block = (Header(Op.BLOCK, dtype=DType.F32), self.numbers.data.cast("B"))
+        return Message(reply_head(request.head), {}, [block])
+
+
+class SlowSession(JsonSession):
+    """Takes longer for an answer than anybody waits without a word."""
+
+    def __init__(self, function, until):
+        super().__init__(function)
+        self.until = until
+
+    def answer(self, request):
+        self.until.wait(10)
+        return super().answer(request)
 
 
 class CutsFirstReply:
@@ -73,11 +87,10 @@ class CutsFirstReply:
             near, _ = self.listener.accept()
             far = Connection(socket.create_connection(self.target))
             here = Connection(near)
-            deadline = time.monotonic() + 10
-            far.send(here.receive(deadline), deadline)
-            answer = far.receive(deadline)
+            far.send(here.receive(10), 10)
+            answer = far.receive(10)
             if number:
-                here.send(answer, deadline)
+                here.send(answer, 10)
             here.close()
             far.close()
         self.listener.close()
@@ -150,10 +163,32 @@ def test_requests_for_another_process_are_refused(serve, mine, theirs, code):
     assert caught.value.code == code
 
 
-def test_a_server_that_takes_longer_says_so(serve):
-    client = Client(serve(lambda: SlowSession(echo)).address)
+def test_a_server_that_takes_longer_says_so_whatever_its_thread_does(serve):
+    until = threading.Event()
+    client = Client(serve(lambda: SlowSession(echo, until), waiting=0.05).address, deadline=0.4)
+    timer = threading.Timer(1.2, until.set)
+    timer.start()
     assert client.call(Op.STATUS, {"a": 1}) == {"seq": 1, "a": 1}
+    timer.join()
     client.close()
+
+
+def test_a_word_that_comes_after_the_answer_does_no_harm(serve):
+    client = Client(serve(lambda: JsonSession(echo), waiting=1e-5).address)
+    assert [client.call(Op.STATUS)["seq"] for _ in range(500)] == list(range(1, 501))
+    client.close()
+
+
+def test_what_keeps_moving_may_take_longer_than_the_patience(serve):
+    numbers = np.arange(1 << 18, dtype="<f4")
+    proxy = Proxy(serve(lambda: SendsBlock(numbers)).address)
+    proxy.edge.weather.rate = 1e6  # bytes a second: it takes about one
+    client = Client(proxy.address, deadline=0.4)
+    came = np.zeros_like(numbers)
+    client.request(Op.PULL, allocate=lambda header: came.data.cast("B"))
+    np.testing.assert_array_equal(came, numbers)
+    client.close()
+    proxy.close()
 
 
 def test_a_lost_reply_leads_to_the_same_request_again(serve):
@@ -195,7 +230,7 @@ def test_bytes_that_are_no_frame_are_answered_with_the_reason(serve):
     host, _, port = server.address.rpartition(":")
     with socket.create_connection((host, int(port))) as link:
         link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all, please\r\n\r\n")
-        answer = Connection(link).receive(time.monotonic() + 5)
+        answer = Connection(link).receive(5)
     assert answer.head.error
     assert "no frame" in answer.body["why"]
 
@@ -232,7 +267,7 @@ def test_a_message_that_begins_with_a_block_is_refused():
     ):
         far.sendall(frames.pack(Header(Op.BLOCK, Flag.LAST)))
         with pytest.raises(WireError, match="begins with a block"):
-            Connection(near).receive(time.monotonic() + 1, lambda header: memoryview(b""))
+            Connection(near).receive(1, lambda header: memoryview(b""))
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
