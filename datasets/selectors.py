@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from django.db.models import Count, Q, QuerySet, Sum
+from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum, prefetch_related_objects
 
 from datasets import previews
 from datasets.models import Dataset, File, Version, Visibility
@@ -30,6 +30,12 @@ from runtime.data.versions import versioned
 PUBLIC = "public/"
 SHIPPED_VERSION = 1
 _ROOM = Path(__file__).resolve().parent
+# What a row carries beside its fields: whether it is the actor's own namespace's, and its sealed versions.
+_OWN, _SEALED = "of_own_namespace", "sealed_versions"
+_SHOWN = (
+    Prefetch("versions", Version.objects.filter(state=VersionState.SEALED).order_by("-number"), to_attr=_SEALED),
+    "shares__namespace",
+)
 _NOT_THERE = "There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."
 
 
@@ -43,12 +49,12 @@ def readable(actor: Actor) -> QuerySet[Dataset]:
     own = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ)
     shared = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ, path="shares__namespace")
     living = Q(deleted_at=None) & (Q(visibility=Visibility.PUBLIC) | Q(pk__in=shared.values("pk")))
-    return rows.filter(Q(pk__in=own.values("pk")) | living)
+    return rows.filter(Q(pk__in=own.values("pk")) | living).annotate(**{_OWN: Exists(own.filter(pk=OuterRef("pk")))})
 
 
 def listed(actor: Actor, q: str = "", namespace: Namespace | None = None) -> QuerySet[Dataset]:
     """Those of them that are not deleted; ``q`` is a part of the name or of the namespace's."""
-    rows = readable(actor).filter(deleted_at=None)
+    rows = readable(actor).filter(deleted_at=None).prefetch_related(*_SHOWN)
     if namespace is not None:
         rows = rows.filter(namespace=namespace)
     owner, _, name = q.rpartition("/")
@@ -78,7 +84,8 @@ def may_write(actor: Actor, dataset: Dataset) -> bool:
 
 def is_member(actor: Actor, dataset: Dataset) -> bool:
     """Whether the actor reads it as one of its namespace, and so may see with whom it is shared."""
-    return may(actor, Scope.DATASET_READ, dataset.namespace)
+    own: bool | None = getattr(dataset, _OWN, None)
+    return may(actor, Scope.DATASET_READ, dataset.namespace) if own is None else own
 
 
 def versions_of(actor: Actor, dataset: Dataset) -> QuerySet[Version]:
@@ -148,7 +155,9 @@ def version_json(version: Version) -> dict[str, Any]:
 
 def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> dict[str, Any]:
     """A data set as the API shows it to the actor."""
-    newest = latest(dataset)
+    prefetch_related_objects([dataset], *_SHOWN)
+    sealed: list[Version] = getattr(dataset, _SEALED)
+    newest = sealed[0] if sealed else None
     member = is_member(actor, dataset)
     shown = [version_json(version) for version in versions_of(actor, dataset)] if versions else []
     return {
@@ -158,7 +167,7 @@ def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> d
         "description": dataset.description,
         "visibility": dataset.visibility,
         # With whom else it is shared is the business of those who share it.
-        "shared_with": sorted(dataset.shares.values_list("namespace__name", flat=True)) if member else [],
+        "shared_with": sorted(share.namespace.name for share in dataset.shares.all()) if member else [],
         "format": (newest.format if newest else "") or dataset.format,
         "size": newest.size if newest else 0,
         "records": newest.records if newest else None,

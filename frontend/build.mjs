@@ -26,7 +26,8 @@ async function buildPages(outdir) {
   mkdirSync(outdir, { recursive: true });
   const result = await build({
     ...shared,
-    entryPoints: ["src/main.ts"],
+    // The worker is loaded by its name, from beside the other files.
+    entryPoints: ["src/main.ts", "src/hash-worker.ts"],
     outdir,
     splitting: true,
     minify: true,

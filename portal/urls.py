@@ -12,6 +12,7 @@ urlpatterns = [
     path("readyz", health.ready, name="readyz"),
     path("", include("rbac.urls")),
     path("", include("quota.urls")),
+    path("", include("datasets.urls")),
     path("", include("jobs.urls")),
     path("api/v1/", include("rbac.api_urls")),
     path("api/v1/", include("quota.api_urls")),

@@ -99,6 +99,8 @@ const PARTS: [string, () => Promise<unknown>][] = [
   ["metric-chart", () => import("./elements/metric-chart")],
   ["log-view", () => import("./elements/log-view")],
   ["live-status", () => import("./elements/live-status")],
+  ["data-upload", () => import("./elements/data-upload")],
+  ["[data-indexing]", () => import("./dataset-page")],
   ["[data-job-list]", () => import("./job-list")],
   ["form#new-job", () => import("./new-job")],
   ["[data-tab]", () => import("./job-page")],

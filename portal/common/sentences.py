@@ -691,6 +691,11 @@ SENTENCES: tuple[str, ...] = (
     _("Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."),
     _("The files could not be read from the storage. Seal the version again, or ask the operator."),
     # What is told about data sets
+    _("The version has been deleted."),
+    _("The data set has been deleted. Until its grace is over it can be restored."),
+    _("Who reads it has been changed."),
+    _("The data set is back."),
+    _("The description has been changed."),
     _("The file has {size} bytes; the range begins behind them."),
     _("The first records lie in a chunk of {size} bytes; a preview reads up to {most}."),
     _("Its first records take more than {most} to read, so nothing is shown."),

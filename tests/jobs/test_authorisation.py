@@ -41,6 +41,7 @@ AGENTS = "401 401 401 401 401 401"
 
 NS, JOB, INGEST = "api/v1/namespaces/<str:ns>", "api/v1/jobs/<uuid:job_id>", "ingest/v1/attempts/<uuid:attempt_id>"
 DATASET = "api/v1/datasets/<str:ns>/<str:name>"
+DATASET_PAGE = "datasets/<str:ns>/<str:name>"
 VERSION = f"{DATASET}/versions/<int:number>"
 TABLE = {
     "GET healthz": ALL,
@@ -163,6 +164,17 @@ TABLE = {
     "DELETE api/v1/quota-requests/<int:wish_id>": OWN,
     "GET api/v1/capacity": "200 403 403 403 403 401",
     "PUT api/v1/capacity": ADMIN,
+    # Pages of data sets; a form that is refused in words leads back, as one that is done does.
+    "GET n/<str:ns>/datasets": MEMBERS_PAGE,
+    "GET n/<str:ns>/datasets/new": "200 200 200 403 404 302",
+    "POST n/<str:ns>/datasets/new": "422 422 422 403 404 302",
+    f"GET {DATASET_PAGE}": MEMBERS_PAGE,
+    f"GET {DATASET_PAGE}/upload": "200 200 200 403 404 302",
+    f"POST {DATASET_PAGE}/change": "302 302 302 403 404 302",
+    f"POST {DATASET_PAGE}/readers": "302 302 302 403 404 302",
+    f"POST {DATASET_PAGE}/delete": "302 302 302 403 404 302",
+    f"POST {DATASET_PAGE}/restore": "302 302 302 403 404 302",
+    f"POST {DATASET_PAGE}/versions/<int:number>/delete": "302 404 404 403 404 302",  # the first deletes it
     # Data sets and examples
     "GET api/v1/datasets": SIGNED_IN,
     "GET api/v1/datasets/public/<str:name>": SIGNED_IN,

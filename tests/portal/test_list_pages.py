@@ -9,13 +9,16 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from datasets.models import Dataset, Version
+from datasets.states import VersionState
 from jobs.states import JobState
+from portal.common.time import now
 from quota import ledger, storage
 from quota.ledger import Ask
 from quota.models import Kind, QuotaRequest
 from quota.storage import Thing
 from rbac import audit
-from rbac.models import Role
+from rbac.models import Namespace, Role
 from tests.factories import LONG_AGO, make_attempt, make_job, make_member, make_namespace, make_token, make_user
 from tests.personas import Personas
 
@@ -25,6 +28,8 @@ LISTS = (
     "/n/team/jobs",
     "/n/team/jobs?owner=all",
     "/n/team/quota",
+    "/n/team/datasets",
+    "/datasets/team/listed",
     "/n/team/members",
     "/n/team/tokens",
     "/tokens",
@@ -36,7 +41,9 @@ LISTS = (
     "/admin/quotas/requests",
     "/admin/audit",
     "/waiting",
+    "/api/v1/datasets",
     "/api/v1/namespaces",
+    "/api/v1/namespaces/team/datasets",
     "/api/v1/namespaces/team/jobs",
     "/api/v1/namespaces/team/members",
     "/api/v1/namespaces/team/tokens",
@@ -66,9 +73,24 @@ def grow(personas: Personas) -> None:
     QuotaRequest.objects.create(namespace=room, **wish)
     answered = {"state": "approved", "answered": LONG_AGO, "answered_by": make_user()}
     QuotaRequest.objects.create(namespace=personas.namespace, **wish, **answered)
+    for namespace in (personas.namespace, room):
+        grow_data(namespace, personas)
     make_token(personas.admin)
     Client().force_login(personas.admin)
     audit.record("job.submit", str(job.pk), actor=make_user(), namespace=room)
+
+
+def grow_data(namespace: Namespace, personas: Personas) -> None:
+    """One more data set, with versions and a reader; and one more version and use of ``listed``."""
+    about = {"owner": personas.admin, "created": LONG_AGO}
+    dataset = Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", **about)
+    Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", deleted_at=now(), **about)
+    dataset.shares.create(namespace=make_namespace())
+    listed, _ = Dataset.objects.get_or_create(namespace=namespace, name="listed", defaults=about)
+    begun = {"created": LONG_AGO, "touched": LONG_AGO, "created_by": personas.admin}
+    for each in (dataset, listed):
+        Version.objects.create(dataset=each, number=each.versions.count() + 1, state=VersionState.SEALED, **begun)
+    make_job(namespace, make_user(), state=JobState.SUCCEEDED, spec={"dataset": f"{namespace.name}/listed@1"})
 
 
 @pytest.mark.parametrize("path", LISTS)

@@ -8,6 +8,8 @@ export interface Problem {
   errors?: Record<string, string[]>;
   /** Places in files, by the path of the field (`files.train.py`). */
   positions?: Record<string, { line: number; column: number }>;
+  /** With `exists`: the number of the other one. */
+  id?: number;
 }
 
 export class ApiError extends Error {
@@ -22,9 +24,31 @@ export async function getJson<Value>(url: string, signal?: AbortSignal): Promise
 }
 
 /** As getJson, but POST with a JSON body. `key` makes a repeated submit harmless. */
-export async function postJson<Value>(url: string, body: unknown, key = ""): Promise<Value> {
+export async function postJson<Value>(url: string, body: unknown, key = "", signal?: AbortSignal): Promise<Value> {
   const headers = { ...changing(), "Content-Type": "application/json", ...(key ? { "Idempotency-Key": key } : {}) };
-  return read<Value>(await fetch(url, { method: "POST", headers, body: JSON.stringify(body) }));
+  return read<Value>(await fetch(url, { method: "POST", headers, body: JSON.stringify(body), ...(signal ? { signal } : {}) }));
+}
+
+/** Puts bytes, telling how many are on their way, which fetch cannot. Raises as getJson does. */
+export function putBytes(url: string, body: Blob, more: Record<string, string>, progress: (sent: number) => void, signal: AbortSignal): Promise<void> {
+  return new Promise((done, refuse) => {
+    const request = new XMLHttpRequest();
+    request.open("PUT", url);
+    const headers = { ...changing(), "Content-Type": "application/octet-stream", ...more };
+    for (const [name, value] of Object.entries(headers)) request.setRequestHeader(name, value);
+    const stop = (): void => request.abort();
+    signal.addEventListener("abort", stop);
+    request.upload.addEventListener("progress", (event) => progress(event.loaded));
+    request.addEventListener("load", () => {
+      if (request.status >= 200 && request.status < 300) done();
+      else refuse(new ApiError(problemOf(request, request.responseText)));
+    });
+    request.addEventListener("error", () => refuse(new TypeError("The portal cannot be reached.")));
+    request.addEventListener("abort", () => refuse(new DOMException("Paused.", "AbortError")));
+    request.addEventListener("loadend", () => signal.removeEventListener("abort", stop));
+    if (signal.aborted) refuse(new DOMException("Paused.", "AbortError"));
+    else request.send(body);
+  });
 }
 
 /** As getJson, but DELETE. */
@@ -47,7 +71,7 @@ async function read<Value>(response: Response): Promise<Value> {
   throw new ApiError(problemOf(response, text));
 }
 
-function problemOf(response: Response, text: string): Problem {
+function problemOf(response: Pick<Response, "status" | "statusText">, text: string): Problem {
   try {
     const problem = JSON.parse(text) as Partial<Problem>;
     return { code: "error", detail: response.statusText, ...problem, status: response.status };

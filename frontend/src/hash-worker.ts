@@ -1,0 +1,33 @@
+/** Beside the page: checksums of whole files, and of pieces. A file is read a few MiB at a time, however long it is. */
+import { Sha256 } from "./core/sha256";
+
+export interface Question {
+  id: number;
+  blob: Blob;
+}
+
+/** How far it is (bytes), or at the end the checksum, or why there is none. */
+export interface Answer {
+  id: number;
+  done?: number;
+  sha256?: string;
+  failed?: string;
+}
+
+const PIECE = 4 * 1024 * 1024;
+
+addEventListener("message", (event: MessageEvent<Question>) => void digest(event.data));
+
+async function digest({ id, blob }: Question): Promise<void> {
+  const answer = (told: Omit<Answer, "id">): void => postMessage({ id, ...told } satisfies Answer);
+  try {
+    const sum = new Sha256();
+    for (let at = 0; at < blob.size; at += PIECE) {
+      sum.update(new Uint8Array(await blob.slice(at, at + PIECE).arrayBuffer()));
+      answer({ done: Math.min(blob.size, at + PIECE) });
+    }
+    answer({ sha256: sum.hex() });
+  } catch (error) {
+    answer({ failed: String(error) });
+  }
+}

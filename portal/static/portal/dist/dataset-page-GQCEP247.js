@@ -1,0 +1,1 @@
+import{b as e}from"./chunk-N3TSQAGE.js";import"./chunk-OOJM4CTU.js";var n=1e3,i=document.querySelector("[data-indexing]")?.dataset.indexing??"",r=setInterval(()=>{e(i).then(({state:t})=>{t!=="indexing"&&(clearInterval(r),location.reload())},()=>{})},n);
