@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import admission, paddlejobs, portal, report, runtime
+from bench import admission, paddlejobs, portal, reaction, report, runtime
 
 LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {
-    "K": lambda: [*paddlejobs.measure(), *admission.measure()],
+    "K": lambda: [*paddlejobs.measure(), *reaction.measure(), *admission.measure()],
     "P": portal.measure,
     "R": runtime.measure,
 }

@@ -1,6 +1,6 @@
 """The controller: one pass over one job, and the threads that make passes.
 
-A pass reads the cache, plans, writes the status if that changes, and does what the plan says. Answers go into the
+A pass reads the cache, plans, does what the plan says, and writes the status if that changes. Answers go into the
 cache at once; what others do comes in through the reflectors. After a pass that did something comes another: a plan is
 carried out when there is nothing left to plan.
 """
@@ -69,15 +69,24 @@ class Options:
 
 
 class Controller:
-    def __init__(self, api: KubeApi, options: Options, clocks: Clocks | None = None) -> None:
+    """``later``: does something when there is time; events are told in this way."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        options: Options,
+        clocks: Clocks | None = None,
+        later: Callable[[Callable[[], None]], object] | None = None,
+    ) -> None:
         clocks = clocks or Clocks()
+        later = later or ThreadPoolExecutor(1, thread_name_prefix="event").submit
         self.metrics = Metrics()
         self.cache = Cache(self._changed)
         self.queue = WorkQueue(clocks.monotonic)
         self._options, self._clocks = options, clocks
         self._pool = ThreadPoolExecutor(options.requests, thread_name_prefix="request")
         self._executor = Executor(api, self.cache, self.metrics, self._pool)
-        self._recorder = Recorder(api, clocks.now)
+        self._recorder = Recorder(api, clocks.now, later)
         self._ports = PortBook(self.cache)
         self._memories: dict[str, Memory] = defaultdict(Memory)
         kinds = [JOBS, PODS, SERVICES, CONFIG_MAPS, *([POD_GROUPS] if options.settings.pods.volcano else [])]
@@ -105,14 +114,22 @@ class Controller:
             return "gone"
         observed = self._observed(key, job)
         made = plan(job, observed, self._clocks.now(), self._options.settings)
-        if made.status is not None:
-            before, job = job, self._executor.write_status(job, made.status)
-            self._tell_of_status(before, job)
+        if made.status_first:
+            job = self._write_status(job, made)
         outcome = self._executor.execute(job, made.actions)
         self._tell_of_actions(job, outcome)
+        if not made.status_first and (outcome.refusals or not outcome.done):
+            self._write_status(job, made)  # else the next pass, which comes at once, knows more
         refusals = tuple(refusal.message for refusal in outcome.refusals)
         self._memories[key] = Memory(observed.foreign | outcome.foreign, refusals)
         return self._and_then(key, made, outcome)
+
+    def _write_status(self, job: Object, made: Plan) -> Object:
+        if made.status is None:
+            return job
+        written = self._executor.write_status(job, made.status)
+        self._tell_of_status(job, written)
+        return written
 
     def _observed(self, key: str, job: Object) -> Observed:
         kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)

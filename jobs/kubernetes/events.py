@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from jobs.kubernetes import names
@@ -18,13 +19,21 @@ _LONGEST = 1024  # characters of a message, the API server's limit
 
 
 class Recorder:
-    """The same event again only counts up. Failing to tell is no reason to stop working."""
+    """The same event again only counts up. Failing to tell is no reason to stop working.
 
-    def __init__(self, api: KubeApi, now: Callable[[], datetime]) -> None:
-        self._api, self._now = api, now
+    ``later``: does something when there is time.
+    """
+
+    def __init__(
+        self, api: KubeApi, now: Callable[[], datetime], later: Callable[[Callable[[], None]], object]
+    ) -> None:
+        self._api, self._now, self._later = api, now, later
 
     def tell(self, job: Object, kind: str, reason: str, message: str) -> None:
         body = event(job, kind, reason, message[:_LONGEST], self._now())
+        self._later(partial(self._try, body))
+
+    def _try(self, body: dict[str, Any]) -> None:
         try:
             self._write(body)
         except Refusal:

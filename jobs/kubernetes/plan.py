@@ -1,11 +1,12 @@
 """``plan(job, observed, now) -> actions, status, requeue_after``: what to do about a PaddleJob. Pure.
 
 Every decision is made anew from what there is; nothing is remembered but what the status tells. In one pass everything
-is done that can be done, the status first:
+is done that can be done:
 
 1. ``status.py`` decides: has it succeeded, failed, stalled, run too long; does it have to start anew?
 2. ``children.py`` derives from the decision which objects have to go and which are missing.
-3. Whoever executes the plan writes the status (comparing the version that was read), and then acts.
+3. Whoever executes the plan writes the status (comparing the version that was read) before it acts, where the status
+   remembers what the actions follow from.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ _LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells u
 
 @dataclass(frozen=True)
 class Plan:
-    """``status``: what to write first; None: it stays. ``requeue_after``: seconds until time changes something."""
+    """``status``: what to write; None: it stays. ``status_first``: it remembers something that the actions follow from,
+    and has to be written before them; else it only tells of what is there, and may come with the next plan.
+    ``requeue_after``: seconds until time changes something."""
 
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = None
+    status_first: bool = False
     requeue_after: float | None = None
 
 
@@ -46,6 +50,7 @@ def plan(item: Object, observed: Observed, now: datetime, settings: Settings | N
     return Plan(
         actions=tuple(children.actions(job, record, observed, now, settings)),
         status=status if status != job.status else None,
+        status_first=record.memory != Record.of(job.status).memory,
         requeue_after=min((wait for wait in _waits(job, record, observed, now, settings)), default=None),
     )
 

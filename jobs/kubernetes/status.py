@@ -1,8 +1,8 @@
 """What a job's status becomes, from what there is. Pure.
 
-The status is written before anything is done (``children.py`` derives what to do from it), so whoever is killed in
-between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod of an
-earlier attempt is not looked at any more.
+What a status remembers is written before anything is done (``children.py`` derives from it what to do), so whoever is
+killed in between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod
+of an earlier attempt is not looked at any more.
 """
 
 from __future__ import annotations
@@ -59,6 +59,13 @@ class Record:
             suspended=since(status, Kind.SUSPENDED) is not None,
             running_since=since(status, Kind.RUNNING),
         )
+
+    @property
+    def memory(self) -> tuple[object, ...]:
+        """What would be lost if nobody wrote it down: counts, attempts, moments, and an end."""
+        phase = self.phase if self.ended else Phase.NONE
+        moments = (self.start, self.not_before, self.holding_since, self.running_since)
+        return (phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, *moments)
 
     @property
     def ended(self) -> bool:

@@ -32,7 +32,7 @@ class Bench:
 
     def another(self, **options: Any) -> Controller:
         clocks = Clocks(lambda: self.seconds, lambda: START + timedelta(seconds=self.seconds))
-        return Controller(self.server, Options(requests=4, **options), clocks)
+        return Controller(self.server, Options(requests=4, **options), clocks, later=lambda work: work())
 
     def hear(self, controller: Controller | None = None) -> list[float]:
         return [reflector.round() for reflector in (controller or self.controller).reflectors]

@@ -109,8 +109,7 @@ class Life(RuleBasedStateMachine):
     @rule(done=st.integers(0, 5))
     def look_and_die(self, done: int) -> None:
         made = self.world.plan()
-        if made.status is not None:
-            self.world.job["status"] = made.status
+        self.world.remember(made)
         self.world.do(made.actions[:done])
 
     @rule(which=st.integers(0, 9), state=_POD_STATES)

@@ -106,17 +106,24 @@ class World:
         return plan(copy.deepcopy(self.job), self.observed(), self.now, self.settings)
 
     def step(self) -> Plan:
-        """One pass: plan, and do it."""
+        """One pass: plan, write, and do it."""
         made = self.plan()
         if made.status is not None:
             self.job["status"] = copy.deepcopy(made.status)
         self.do(made.actions)
         return made
 
+    def remember(self, made: Plan) -> None:
+        """The status, where it has to be written before anything is done, or nothing is to be done."""
+        if made.status is not None and (made.status_first or not made.actions):
+            self.job["status"] = copy.deepcopy(made.status)
+
     def settle(self, limit: int = 8) -> int:
         """Pass after pass until nothing is left to do. Returns how many passes did something."""
         for passes in range(limit):
-            made = self.step()
+            made = self.plan()
+            self.remember(made)
+            self.do(made.actions)
             if not made.actions and made.status is None:
                 return passes
         raise AssertionError(f"still something to do after {limit} passes: {made}")
