@@ -7,11 +7,12 @@ it last asked, so two never act at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from jobs.kubernetes.api import CONFLICT, MISSING, KubeApi, Refusal
+from jobs.kubernetes.names import Object
 from jobs.kubernetes.resources import LEASES
 
 LASTS, RENEWED_WITHIN, EVERY = 15.0, 10.0, 2.0  # seconds
@@ -101,3 +102,20 @@ class Election:
 
     def _path(self) -> str:
         return LEASES.path(self._namespace, self._name)
+
+
+class Fenced:
+    """An API server to which only the leader writes: whoever has lost the Lease in mid-pass does nothing more."""
+
+    def __init__(self, api: KubeApi, leads: Callable[[], bool]) -> None:
+        self._api, self._leads = api, leads
+
+    def call(
+        self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        if method != "GET" and not self._leads():
+            raise Refusal(0, "NotLeading", "Another controller may lead by now.")
+        return self._api.call(method, path, body, query)
+
+    def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
+        return self._api.watch(path, query, seconds)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jobs.kubernetes import health
 from jobs.kubernetes.api import KubeApi
 from jobs.kubernetes.controller import Clocks, Controller, Options
-from jobs.kubernetes.election import EVERY, Election
+from jobs.kubernetes.election import EVERY, Election, Fenced
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,8 @@ def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.
         OSError: the address of the probes is taken.
     """
     clocks = Clocks()
-    controller = Controller(api, options, clocks)
+    election = _election(api, around, clocks)
+    controller = Controller(Fenced(api, lambda: election.leads) if election else api, options, clocks)
     pages = {
         "/healthz": health.check(controller.unwell),
         "/readyz": health.check(controller.unready),
@@ -49,7 +50,7 @@ def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.
         log.info("probes and metrics at http://%s:%d", *server.server_address[:2])
         try:
             with controller.reflecting(stop):
-                return _lead(controller, _election(api, around, clocks), stop)
+                return _lead(controller, election, stop)
         finally:
             server.shutdown()
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from jobs.kubernetes.api import Refusal
-from jobs.kubernetes.election import LASTS, RENEWED_WITHIN, Election
+from jobs.kubernetes.election import LASTS, RENEWED_WITHIN, Election, Fenced
 from tests.jobs.kubernetes.api_servers import FaithfulServer, RefusingServer
 from tests.jobs.kubernetes.world import START
 
@@ -81,3 +83,16 @@ def test_of_two_who_write_at_once_one_leads() -> None:
     lease = both.server.call("GET", "/apis/coordination.k8s.io/v1/namespaces/system/leases/lease")
     assert both.second.campaign()
     assert not both.first._write("PUT", lease, "first")
+
+
+def test_who_does_not_lead_any_more_writes_nothing_more() -> None:
+    both = Candidates()
+    fenced = Fenced(both.server, lambda: both.first.leads)
+    path = "/api/v1/namespaces/team/pods"
+    both.first.campaign()
+    fenced.call("POST", path, {"metadata": {"name": "a"}})
+    both.seconds += RENEWED_WITHIN
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        with pytest.raises(Refusal, match="NotLeading"):
+            fenced.call(method, f"{path}/a", {"metadata": {"name": "a"}})
+    assert fenced.call("GET", f"{path}/a")["metadata"]["name"] == "a"
