@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import admission, paddlejobs, portal, reaction, report, runtime
+from bench import admission, data, paddlejobs, portal, reaction, report, runtime
 
 LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {
+    "D": data.measure,
     "K": lambda: [*paddlejobs.measure(), *reaction.measure(), *admission.measure()],
     "P": portal.measure,
     "R": runtime.measure,

@@ -1,0 +1,201 @@
+"""D3 and D4: an upload to the portal on this machine, with all checksums.
+
+D3  2 GB by the command, beside ``curl -T`` to nginx (with WebDAV) on the same disk; without nginx there is no peer.
+D4  By how much the memory of portal and command grows beyond idle while 10 GB are uploaded.
+
+BENCH_UPLOAD_MB (2048) and BENCH_LARGE_MB (10240) say how large the files are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import portal
+from bench.portal import Running
+from bench.report import Row
+
+MIB = 1 << 20
+UPLOAD = int(os.environ.get("BENCH_UPLOAD_MB", "2048")) * MIB
+LARGE = int(os.environ.get("BENCH_LARGE_MB", "10240")) * MIB
+GOAL, MEMORY_GOAL = 0.5, 150.0
+_LOOK_SECONDS = 0.1
+_SCRIPT = """\
+import sys
+from regatta import Client
+with Client(sys.argv[1], sys.argv[2]) as portal:
+    version = portal.upload(f"{portal.own_namespace()}/bench", sys.argv[3], fresh=True)
+    assert version.state == "sealed", version.why
+"""
+_NGINX = """\
+pid {folder}/nginx.pid;
+error_log {folder}/error.log;
+events {{}}
+http {{
+  access_log off;
+  client_max_body_size 0;
+  client_body_temp_path {folder}/body;
+  server {{
+    listen 127.0.0.1:{port};
+    location / {{ root {folder}/files; dav_methods PUT; }}
+  }}
+}}
+"""
+
+
+def measure() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-", dir=_disk()) as scratch:
+        folder = Path(scratch)
+        with portal.running_here(_made(folder / "data")) as running, portal.signed_in(running) as http:
+            room = portal.room_of(http)
+            portal.answer_of(http.put(f"/api/v1/namespaces/{room}/quota", json={"storage": 1 << 40}))
+            token = http.headers["Authorization"].removeprefix("Bearer ")
+            file = _file(folder / "upload.bin", UPLOAD)
+            seconds, _memory = _upload(running, token, file)
+            rows = [_row(UPLOAD / seconds / 1e6, _to_nginx(folder, file))]
+            file.unlink()
+            file = _file(folder / "large.bin", LARGE)
+            _seconds, memory = _upload(running, token, file)
+    size = f"{LARGE / 1024**3:g} GB"
+    for who, most in memory.items():
+        rows.append(
+            Row("D4", f"{who} beyond idle, {size}: MB", round(most), f"<= {MEMORY_GOAL:g}", most <= MEMORY_GOAL)
+        )
+    return rows
+
+
+def _disk() -> str:
+    """Not in memory, where that is where temporary files are."""
+    return os.environ.get("BENCH_DISK", str(Path.cwd() / "build"))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _file(path: Path, size: int) -> Path:
+    """Of bytes that repeat after some time, and no part is like another."""
+    block = os.urandom(MIB)
+    with path.open("wb") as file:
+        for number in range(size // MIB):
+            file.write(number.to_bytes(8, "big") + block[8:])
+    return path
+
+
+def _row(value: float, peer: float | None) -> Row:
+    case = f"upload of {UPLOAD / 1024**3:g} GB, beside curl to nginx: MB/s"
+    if peer is None:
+        print("D3: there is no nginx (Debian: apt-get install nginx-light); nothing is beside it.", file=sys.stderr)
+        return Row("D3", case, round(value), f">= {GOAL:g} x", False)
+    ratio = value / peer
+    return Row("D3", case, round(value), f">= {GOAL:g} x", ratio >= GOAL, round(peer), round(ratio, 2))
+
+
+# --- Ours ------------------------------------------------------------------------------------------------------------
+def _upload(running: Running, token: str, file: Path) -> tuple[float, dict[str, float]]:
+    """Seconds until the version is sealed, and the most memory of both beyond idle, in MB."""
+    ours = _web_process(int(running.address.rpartition(":")[2]))
+    idle = _memory(ours)
+    begun = time.monotonic()
+    client = subprocess.Popen([sys.executable, "-c", _SCRIPT, running.address, token, str(file)])
+    started, most = _memory_at_start(client.pid), {"portal": 0.0, "command": 0.0}
+    with _looking(lambda: _note(most, ours, idle, client.pid, started)):
+        if client.wait():
+            raise RuntimeError("The upload failed.")
+    return time.monotonic() - begun, most
+
+
+def _note(most: dict[str, float], ours: int, idle: float, client: int, started: float) -> None:
+    most["portal"] = max(most["portal"], _memory(ours) - idle)
+    most["command"] = max(most["command"], _memory(client) - started)
+
+
+@contextlib.contextmanager
+def _looking(look: object) -> Iterator[None]:
+    over = threading.Event()
+
+    def loop() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            with contextlib.suppress(OSError, ValueError):
+                look()  # type: ignore[operator]
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _memory(pid: int) -> float:
+    """Resident memory in MB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(pid)
+
+
+def _memory_at_start(pid: int) -> float:
+    """Once the interpreter and its packages are there."""
+    time.sleep(1.0)
+    return _memory(pid)
+
+
+def _web_process(port: int) -> int:
+    """The process that listens on the port."""
+    inode = next(
+        line.split()[9]
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    )
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if descriptor.readlink().name == f"socket:[{inode}]":
+                found = int(descriptor.parts[2])
+                if b"serve" in Path(f"/proc/{found}/cmdline").read_bytes():
+                    return found
+    raise RuntimeError(f"Nobody listens on port {port}.")
+
+
+# --- The peer --------------------------------------------------------------------------------------------------------
+def _to_nginx(folder: Path, file: Path) -> float | None:
+    """MB a second; None without nginx or curl."""
+    nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if nginx is None or shutil.which("curl") is None:
+        return None
+    place = _made(folder / "nginx")
+    (place / "files").mkdir(mode=0o777)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    configuration = place / "nginx.conf"
+    configuration.write_text(_NGINX.format(folder=place, port=port))
+    who = ["-g", "daemon off; user root;" if os.getuid() == 0 else "daemon off;"]
+    server = subprocess.Popen([nginx, "-c", str(configuration), "-p", str(place), *who], stderr=subprocess.DEVNULL)
+    try:
+        begun = _when_up(port)
+        target = f"http://127.0.0.1:{port}/upload.bin"
+        subprocess.run(["curl", "--silent", "--show-error", "--fail", "-T", str(file), target], check=True)
+        seconds = time.monotonic() - begun
+    finally:
+        server.terminate()
+        server.wait(30)
+    return file.stat().st_size / seconds / 1e6
+
+
+def _when_up(port: int) -> float:
+    for _ in range(100):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return time.monotonic()
+        time.sleep(0.05)
+    raise RuntimeError("nginx does not come up.")

@@ -1,0 +1,100 @@
+"""D5: which share of a trainer's time goes into waiting for its data, in real jobs of two trainers.
+
+The script measures from asking for a batch until it has it, and the whole from the second task on; the digits example's
+model on digits, and a job on records of 1 KB that are uploaded before.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench import portal
+from bench.report import Row
+from regatta import Client
+from runtime.data.recordio import Writer
+
+GOAL = 3.0
+RECORDS, RECORD_BYTES, BATCH = 40_000, 1024, 128
+_SCRIPT = """\
+import time
+import numpy as np
+from runtime import dist
+
+job = dist.init()
+p = job.params({"w": np.zeros((WIDTH, 10), "f4"), "b": np.zeros(10, "f4")}, opt=dist.SGD(0.01))
+DECODE
+waited, begun, count = 0.0, None, 0
+steps = iter(job.steps(job.reader(NAME, batch=128, decode=decode)))
+while True:
+    asked = time.perf_counter()
+    batch = next(steps, None)
+    got = time.perf_counter()
+    if batch is None:
+        break
+    count += 1
+    if count == 20:
+        begun = got
+    elif count > 20:
+        waited += got - asked
+    x, y = batch
+    z = x @ p["w"] + p["b"]
+    z -= z.max(1, keepdims=True)
+    s = np.exp(z)
+    s /= s.sum(1, keepdims=True)
+    s[np.arange(len(y)), y] -= 1
+    p.push_pull({"w": x.T @ (s / len(y)), "b": s.mean(0)}, n=len(y))
+print("share", 100 * waited / (asked - begun), flush=True)
+"""
+_OF_BYTES = """\
+def decode(record):
+    row = np.frombuffer(record, "u1")
+    return row.astype("f4"), int(row[0]) % 10
+"""
+
+
+def measure() -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
+        data = Path(scratch) / "data"
+        data.mkdir()
+        with portal.running_here(data) as running, portal.signed_in(running) as http:
+            token = http.headers["Authorization"].removeprefix("Bearer ")
+            with Client(running.address, token) as client:
+                name = f"{client.own_namespace()}/kilobytes"
+                client.upload(name, _records(Path(scratch) / "data.recordio"))
+                digits = _share(client, "public/digits", 64, "decode = None", 20)
+                kilobytes = _share(client, name, RECORD_BYTES, _OF_BYTES, 3)
+    return [_row("digits", digits), _row("records of 1 KB", kilobytes)]
+
+
+def _row(what: str, share: float) -> Row:
+    return Row("D5", f"{what}: waiting for data, % of the time", round(share, 2), f"<= {GOAL:g}", share <= GOAL)
+
+
+def _records(path: Path) -> Path:
+    with path.open("wb") as file, Writer(file, compressor="none", max_chunk_bytes=8 << 20) as writer:
+        for number in range(RECORDS):
+            writer.write(number.to_bytes(4, "little") * (RECORD_BYTES // 4))
+    return path
+
+
+def _share(client: Client, name: str, width: int, decode: str, passes: int) -> float:
+    """Of the trainer that waits more."""
+    script = _SCRIPT.replace("NAME", repr(name)).replace("WIDTH", str(width)).replace("DECODE", decode)
+    spec: dict[str, Any] = {
+        "name": "waiting",
+        "files": {"train.py": script},
+        "dataset": name,
+        "passes": passes,
+        "roles": {"trainer": {"replicas": 2}},
+    }
+    job = client.wait(client.submit(spec, namespace=client.own_namespace()).id, 300)
+    lines = [line.text for line in client.logs(job.id)]
+    shares = [float(match[1]) for text in lines if (match := re.fullmatch(r"share ([\d.]+)", text))]
+    if job.state != "SUCCEEDED" or not shares:
+        print("\n".join(lines[-20:]), file=sys.stderr)
+        raise RuntimeError(f"The job ended as {job.state}: {job.why}")
+    return max(shares)
