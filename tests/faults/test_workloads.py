@@ -36,7 +36,7 @@ def test_w1_the_queue_under_kills_of_everybody(job, etcd):
 
 @pytest.mark.parametrize("mode", ["sync", "async", "m_of_n(2)", "ssp(2)"])
 def test_w2_the_bank_in_bad_weather(job, mode):
-    cluster = job(mode=mode, trainers=3, pservers=2, tasks=90, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
+    cluster = job(mode=mode, trainers=3, pservers=2, tasks=240, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 15)
     cluster.wires["trainer-0"]["pserver-0"].reset()
     cluster.wires["trainer-1"]["pserver-1"].weather.delay = 0.01
