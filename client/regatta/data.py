@@ -89,7 +89,8 @@ class DataSets:
         return DataSet.from_json(self._http.post(f"{_path(full_name)}/restore"))
 
     def preview(self, full_name: str, version: int, *, limit: int = 20) -> dict[str, Any]:
-        """``{"format", "columns": [{"name", "type"}], "records", "pictures"}`` of the first records."""
+        """The first records, as rows of cells: ``{"format", "file", "columns": [{"name", "type"}], "records",
+        "pictures", "statistics": {"records", "size", "files", "chunks"}, "more_columns", "why"}``. Raises Missing."""
         return dict(self._http.get(f"{_path(full_name, version)}/preview", limit=limit))
 
     # --- Versions ----------------------------------------------------------------------------------------------------

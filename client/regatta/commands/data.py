@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from regatta import output, progress
+from regatta.errors import PortalError
 from regatta.models import DataSet, Version
 from regatta.output import Listing, joined, say
 from regatta.session import Session, take
@@ -100,29 +101,31 @@ def download(session: Session, name: str, target: Path, version: int | None) -> 
 @output.option
 @take
 def preview(session: Session, name: str, version: int | None, limit: int, form: str) -> None:
-    """Show the first records of a data set."""
+    """Show the first records of a data set, and how much it holds."""
     with session.portal() as portal:
         full = _full(portal, name)
-        number = version or portal.data.get(full).latest or 0
+        number = version or portal.data.get(full).latest
+        if number is None:
+            raise PortalError(f"{full} has no sealed version yet. Upload one: regatta data upload {full} FILES")
         found = portal.data.preview(full, number, limit=limit)
+    say(_summary(f"{full}@{number}", found))
     heads = [column["name"] for column in found["columns"]] or ["RECORD"]
-    rows = [_cells(record, heads) for record in found["records"]]
-    output.show(form, Listing(heads, rows, found, [row[0] for row in rows], "It has no record."))
+    rows = [[_short(value) for value in record] for record in found["records"]]
+    output.show(form, Listing(heads, rows, found, [row[0] for row in rows], "It has no records that jobs read."))
 
 
-def _cells(record: Any, heads: list[str]) -> list[str]:
-    values = (
-        [record.get(head) for head in heads]
-        if isinstance(record, Mapping)
-        else record
-        if isinstance(record, list)
-        else [record]
-    )
-    return [_short(value) for value in values]
+def _summary(name: str, found: Mapping[str, Any]) -> str:
+    """What the version is as a whole, which file is shown, and why there is no more of it."""
+    whole = found["statistics"]
+    records = "" if whole["records"] is None else f"records {whole['records']:,}, chunks {whole['chunks']:,}, "
+    told = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."
+    shown = f" The first of {found['file']}:" if found["file"] else ""
+    further = f" {found['more_columns']} further columns are not shown." if found["more_columns"] else ""
+    return f"{told}{further} {found['why']}".rstrip() + shown
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
 
 
