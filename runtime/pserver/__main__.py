@@ -61,7 +61,7 @@ class _Checkpoints:
         return keeper.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
 
     def _unusable(self, why: str) -> None:
-        self._tell("checkpoint", why)
+        self._tell("warning", why)
 
     def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
         """Begin to write."""

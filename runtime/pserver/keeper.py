@@ -63,7 +63,7 @@ def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: s
             if _restore_from(shard, identity, files, generation, mode, tell, now):
                 return True
     if attempts:
-        tell("checkpoint", "No checkpoint could be used; the parameters begin anew.")
+        tell("warning", "No checkpoint could be used; the parameters begin anew.")
     return False
 
 
@@ -72,7 +72,7 @@ def _restore_from(
 ) -> bool:
 
     def unusable(why: str) -> None:
-        tell("checkpoint", why)
+        tell("warning", why)
 
     def wanted(header: Header) -> Callable[[Key], bool]:
         mine = {key for place in _places(header, identity) for key in _keys(place, header.kinds)}
@@ -146,7 +146,7 @@ def _keys(place: BlockPlace, kinds: int) -> Sequence[Key]:
 class Keeper:
     """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
 
-    A checkpoint that fails is told and tried again the next time. ``on_lost`` hears that another process is this
+    A checkpoint that fails is told, once, and tried again the next time. ``on_lost`` hears that another process is this
     server. ``earlier``: the directories of attempts that are over.
     """
 
@@ -178,6 +178,7 @@ class Keeper:
         self._seen = (self._shard.version, clock())
         self._heard = 0  # the last version that was announced
         self._kept = self._shard.version  # the version of the last checkpoint
+        self._failing = False  # since the last one that succeeded
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
@@ -248,17 +249,26 @@ class Keeper:
         except Lost as error:
             self._on_lost(str(error))
         except (OSError, StoreUnavailable) as error:
-            why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-            self._tell("warning", f"The checkpoint of version {snapshot.version} failed: {why}. Training goes on.")
+            self._complain(snapshot.version, error)
         finally:
             with self._server.changed:
                 self._shard.forget_cut(snapshot)
+
+    def _complain(self, version: int, error: OSError | StoreUnavailable) -> None:
+        """The page is told once, until one succeeds."""
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        told = f"The checkpoint of version {version} failed: {why.rstrip('.')}. Training goes on."
+        if self._failing:
+            log.info(told)
+        else:
+            self._tell("warning", told)
+        self._failing = True
 
     def _write(self, snapshot: Snapshot) -> None:
         began = self._clock()
         header = self._header(snapshot)
         entry = writer.save(self._files, self._book, header, self._blocks(snapshot), self._owner, time.time())
-        self._kept = snapshot.version
+        self._kept, self._failing = snapshot.version, False
         if self._earlier and self._book.generation():
             self._forget_earlier()
         log.info("checkpoint of version %d: %s bytes, %.1f s", entry.version, f"{entry.size:,}", self._clock() - began)

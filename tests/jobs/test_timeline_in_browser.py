@@ -13,7 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from jobs import services
 from jobs.models import Job
-from runtime.checkpoint import reader, writer
+from runtime.checkpoint import writer
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.meta import Book
 from runtime.coordination.base import StoreUnavailable
@@ -25,6 +25,10 @@ from runtime.master.queue import TaskQueue
 from runtime.master.reception import Reception
 from runtime.master.server import Master
 from runtime.master.state import Happening, Key, Plan
+from runtime.pserver import keeper
+from runtime.pserver.keeper import Identity
+from runtime.pserver.shard import Shard
+from runtime.pserver.slots import even_table
 from tests.factories import make_attempt
 from tests.personas import Personas
 from tests.runtime.checkpoint.conftest import Writer, blocks
@@ -58,13 +62,14 @@ def of_a_straggler(_: Path) -> Fact:
 
 def of_a_damaged_checkpoint(directory: Path) -> Fact:
     """What a parameter server tells that finds its checkpoint cut off."""
-    store, files, told = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[str]()
+    store, files, told = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[Fact]()
     book, who = Book(store, "job", 1, 1), Writer(store)
     entry = writer.save(files, book, who.header(4), blocks(4), who.owner, 1.0)
     (files.directory / entry.file).write_bytes((files.directory / entry.file).read_bytes()[:-9])
-    reader.restore(files, book.generation(), True, reader.all_blocks, told.append)
+    shard, identity = Shard(0, even_table(1), 1), Identity("job", 0, 1)
+    keeper.restore(shard, identity, [(files, book.generation())], "sync", lambda *fact: told.append(fact), 0.0)
     store.close()
-    return "checkpoint", told[0]
+    return told[0]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def of_a_damaged_checkpoint(directory: Path) -> Fact:
             [
                 ("Coordination", "Meanwhile trainers do the tasks that they have."),
                 ("Task", "Task 0 is under way on trainer-0 for 40 s, 20 s is usual: trainer-1 does it too"),
-                ("Checkpoint", "(version 4 of parameter server 0) cannot be used: it is cut off after"),
+                ("Warning", "(version 4 of parameter server 0) cannot be used: it is cut off after"),
             ],
         ),
         (
@@ -83,7 +88,7 @@ def of_a_damaged_checkpoint(directory: Path) -> Fact:
             [
                 ("协调存储", "没有应答"),
                 ("任务", "任务 0 已在 trainer-0 上运行 40 秒，通常为 20 秒"),
-                ("检查点", "（参数服务器 0 的版本 4）无法使用：它在"),
+                ("警告", "（参数服务器 0 的版本 4）无法使用：它在"),
             ],
         ),
     ],

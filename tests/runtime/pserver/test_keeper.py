@@ -230,9 +230,15 @@ def test_a_disk_that_fails_is_told_and_training_goes_on(place):
     servers.look(10.0)
     servers.push(1)
     assert place.told == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
+    servers.look(10.0)
+    assert len(place.told) == 1, "that it goes on failing is no news"
     servers.keepers[0]._files = place.files()
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 2
+    servers.keepers[0]._files = FullFiles(place.files().directory)
+    servers.push(2)
+    servers.look(10.0)
+    assert place.told[1:] == ["The checkpoint of version 3 failed: No space left on device. Training goes on."]
 
 
 def test_a_server_that_has_been_replaced_is_told_to_end(place):
