@@ -10,6 +10,7 @@ from urllib.parse import quote
 from regatta.errors import PortalError
 from regatta.http import Http
 from regatta.models import DataSet, Version
+from regatta.tree import Piece
 
 CHECKSUM = "X-Content-SHA256"
 
@@ -122,9 +123,10 @@ class DataSets:
         """A file of a version that is not sealed goes."""
         self._http.delete(f"{_path(full_name, number)}/files/{quote(file_id)}")
 
-    def send_part(self, full_name: str, number: int, file: Upload, part: int, content: bytes, sha256: str) -> None:
+    def send_part(self, full_name: str, number: int, file: Upload, part: int, content: Piece) -> None:
         path = f"{_path(full_name, number)}/files/{quote(file.id)}/parts/{part}"
-        self._http.put_bytes(path, content, {CHECKSUM: sha256, "Content-Type": "application/octet-stream"})
+        headers = {CHECKSUM: content.sha256(), "Content-Type": "application/octet-stream"}
+        self._http.put_bytes(path, content, content.length, headers)
 
     def finish(self, full_name: str, number: int, file: Upload, sha256: str) -> Upload:
         """All parts are there. Not ``complete`` yet where the portal is still reading a large file: ask again.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -77,9 +77,11 @@ class Http:
         if response.is_error:
             raise error_of(response)
 
-    def put_bytes(self, path: str, content: bytes | memoryview, headers: Mapping[str, str]) -> Any:
-        """Send raw bytes. Safe to repeat, and repeated: the path names what they are."""
-        return self._json("PUT", path, content=bytes(content), headers=headers, timeout=_BULK_SECONDS)
+    def put_bytes(self, path: str, content: Iterable[bytes], length: int, headers: Mapping[str, str]) -> Any:
+        """Send ``length`` raw bytes, piece by piece. Safe to repeat, and repeated: the path names what they are, and
+        ``content`` is iterated over anew for each try."""
+        headers = {**headers, "Content-Length": str(length)}
+        return self._json("PUT", path, content=content, headers=headers, timeout=_BULK_SECONDS)
 
     @contextmanager
     def stream(self, path: str, *, start: int = 0, **query: Any) -> Iterator[httpx.Response]:

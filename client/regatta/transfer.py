@@ -16,12 +16,13 @@ from regatta.data import DataSets, StoredFile, Upload
 from regatta.errors import BadFile, Missing, PortalError, Refused, Unreachable
 from regatta.http import BACKOFF_SECONDS, TRIES, Http
 from regatta.models import Version
-from regatta.tree import LocalFile
+from regatta.tree import LocalFile, Piece
 
 STREAMS = 4  # requests that are under way at once
 LOOK_SECONDS = 0.5
 PARTIAL = 206  # the status of an answer that begins in the middle
 EXISTS = "exists"  # the code of an answer: there is another file of that name
+CHECKSUM_MISMATCH = "checksum_mismatch"  # the bytes are not those that were announced
 OPEN, SEALED, FAILED = "open", "sealed", "failed"
 
 
@@ -52,7 +53,7 @@ class Sender:
     pause: Callable[[float], None]
     progress: Progress = SILENT
     streams: int = STREAMS
-    # So many parts are in memory at once, of all files together.
+    # So many parts are under way at once, of all files together.
     _room: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -108,20 +109,23 @@ class Sender:
             return self.data.begin(full_name, number, file.path, file.size, digest)
 
     def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int) -> None:
-        with self._room, file.file.open("rb") as stream:
-            stream.seek(part * upload.part_size)
-            content = stream.read(upload.part_size)
-            if len(content) != _length(upload, part):
-                file.check_unchanged()
-            self.data.send_part(full_name, number, upload, part, content, hashlib.sha256(content).hexdigest())
-        self.progress.advance(len(content))
+        piece = Piece(file, part * upload.part_size, _length(upload, part))
+        with self._room:
+            try:
+                self.data.send_part(full_name, number, upload, part, piece)
+            except Refused as refused:
+                if refused.code != CHECKSUM_MISMATCH:
+                    raise
+                file.check_unchanged()  # then it was damaged on its way
+                self.data.send_part(full_name, number, upload, part, piece)
+        self.progress.advance(piece.length)
 
     def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
         try:
             while not self.data.finish(full_name, number, upload, digest).complete:
                 self.pause(LOOK_SECONDS)
         except Refused as refused:
-            if refused.code != "checksum_mismatch":
+            if refused.code != CHECKSUM_MISMATCH:
                 raise
             raise BadFile(f"{file.file} is not what it was when it was hashed. Run the upload again.") from refused
 

@@ -37,7 +37,42 @@ class LocalFile:
         except OSError as error:
             raise BadFile(f"{self.file} is gone: {error.strerror}. Nothing was sealed; run the upload again.") from None
         if not same:
-            raise BadFile(f"{self.file} changed while it was uploaded. Nothing was sealed; run the upload again.")
+            raise _changed(self.file)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """``length`` bytes of a local file from ``offset``; read from the disk anew each time that they are iterated over,
+    a little at a time. Iterating raises BadFile where they are not there any more."""
+
+    file: LocalFile
+    offset: int
+    length: int
+
+    def __iter__(self) -> Iterator[bytes]:
+        left = self.length
+        try:
+            with self.file.file.open("rb", buffering=0) as stream:
+                stream.seek(self.offset)
+                while left:
+                    content = stream.read(min(PIECE, left))
+                    if not content:
+                        raise _changed(self.file.file)
+                    left -= len(content)
+                    yield content
+        except OSError as error:
+            raise BadFile(f"{self.file.file} cannot be read: {error.strerror}.") from None
+
+    def sha256(self) -> str:
+        """The digest of the bytes as they are now."""
+        digest = hashlib.sha256()
+        for content in self:
+            digest.update(content)
+        return digest.hexdigest()
+
+
+def _changed(file: Path) -> BadFile:
+    return BadFile(f"{file} changed while it was uploaded. Nothing was sealed; run the upload again.")
 
 
 def files_of(sources: Sequence[Path]) -> list[LocalFile]:

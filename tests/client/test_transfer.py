@@ -12,7 +12,7 @@ import pytest
 from regatta import Client, tree
 from regatta.errors import BadFile, Missing, PortalError, Unreachable
 from tests.client.data_portal import PART, DataPortal, at_random
-from tests.client.portal import SERVER, ok
+from tests.client.portal import SERVER, ok, problem
 
 
 def client(portal: httpx.BaseTransport) -> Client:
@@ -182,6 +182,38 @@ def test_a_name_that_is_none_is_told(folder: Path, name: str) -> None:
 def test_nothing_to_upload_is_told(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="There is no file in"):
         client(DataPortal()).upload("ada/mine", tmp_path)
+
+
+def test_a_part_that_was_damaged_on_its_way_is_sent_again(folder: Path) -> None:
+    class Damaging(DataPortal):
+        left = 1
+
+        def _part(self, request: httpx.Request, file: str, part: str) -> httpx.Response:
+            if self.left:
+                self.left -= 1
+                return problem(422, "checksum_mismatch", "The part is damaged.")
+            return super()._part(request, file, part)
+
+    portal = Damaging()
+    assert client(portal).upload("ada/mine", folder).state == "sealed"
+    assert portal.files == contents(folder)
+
+
+def test_a_part_is_read_a_little_at_a_time_and_anew_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(bytes(3 * tree.PIECE + 5))
+    piece = tree.Piece(tree.LocalFile.of(file, "large"), 1, 3 * tree.PIECE)
+    for _ in range(2):
+        assert [len(content) for content in piece] == [tree.PIECE] * 3
+    assert piece.sha256() == hashlib.sha256(bytes(3 * tree.PIECE)).hexdigest()
+
+
+def test_a_file_that_shrinks_while_a_part_of_it_is_sent_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "shrinks"
+    file.write_bytes(bytes(10))
+    piece = tree.Piece(tree.LocalFile.of(file, "shrinks"), 5, 10)
+    with pytest.raises(BadFile, match="shrinks changed while it was uploaded"):
+        list(piece)
 
 
 # --- Down ------------------------------------------------------------------------------------------------------------

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import tarfile
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from datasets import chunking, indexing, manifest, services
@@ -13,7 +19,7 @@ from datasets.states import VersionState
 from datasets.storage import default_storage
 from portal.common.errors import ValidationFailed
 from runtime.data.errors import FormatError
-from runtime.data.formats import table
+from runtime.data.formats import arrays, table
 from runtime.data.formats.span import Span
 from tests.datasets.conftest import Uploader
 from tests.runtime.data.formats import makers
@@ -141,3 +147,58 @@ def test_a_format_that_there_is_none_of_is_refused(uploader: Uploader) -> None:
     with pytest.raises(ValidationFailed) as refused:
         services.create_dataset(actor=uploader.actor, namespace_name="team", name="other", format="cvs")
     assert "Choose one of" in refused.value.errors["format"][0]
+
+
+# --- What would fill the memory of whoever looks through it --------------------------------------------------------
+def zip_bomb() -> bytes:
+    """Two arrays that are packed to a thousandth."""
+    file = io.BytesIO()
+    np.savez_compressed(file, x=np.zeros(40_000_000, "u1"), y=np.zeros(40_000_000, "u1"))
+    return file.getvalue()
+
+
+def tar_bomb() -> bytes:
+    """A member that announces more than the file has."""
+    info = tarfile.TarInfo("a.bin")
+    info.size = 2**40
+    return info.tobuf() + bytes(512)
+
+
+def gzip_bomb() -> bytes:
+    return gzip.compress(bytes(50_000_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [("a.npz", zip_bomb, "cannot be read at once"), ("a.tar", tar_bomb, "the file ends inside this member")],
+)
+def test_a_bomb_is_refused_within_bounds(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], told: str
+) -> None:
+    monkeypatch.setattr(arrays, "MAX_CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
+    uploader.upload(name, content())
+    tracemalloc.start()
+    try:
+        version = sealed(uploader)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()
+    assert version.state == VersionState.FAILED and told in version.why
+
+
+def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
+    uploader.upload("a.csv.gz", gzip_bomb())
+    assert (sealed(uploader).state, File.objects.get().unread) == ("sealed", "packed")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+def test_links_in_a_tar_file_are_refused(uploader: Uploader, kind: bytes) -> None:
+    info = tarfile.TarInfo("a.bin")
+    info.type, info.linkname = kind, "/etc/passwd"
+    uploader.upload("a.tar", info.tobuf() + bytes(1024))
+    version = sealed(uploader)
+    assert version.state == VersionState.FAILED and "'a.bin' is a link" in version.why
