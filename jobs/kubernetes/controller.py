@@ -96,14 +96,15 @@ class Controller:
         ]
 
     # --- One pass ----------------------------------------------------------------------------------------------------
-    def look(self, key: str) -> None:
-        """One pass over the job ``namespace/name``; whatever goes wrong is tried again later."""
+    def look(self, key: str) -> str:
+        """One pass over the job ``namespace/name``, and how it went; whatever goes wrong is tried again later."""
         with self.metrics.pass_seconds.time():
             try:
                 result = self._look(key)
             except Refusal as refusal:
                 result = self._put_off(key, refusal)
         self.metrics.passes.labels(result).inc()
+        return result
 
     def _look(self, key: str) -> str:
         namespace, _, name = key.partition("/")
