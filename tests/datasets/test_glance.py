@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import base64
+import json
 import struct
 import zipfile
 import zlib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from datasets import glance, pictures, previews
 from datasets.glance import Glance
@@ -229,3 +233,22 @@ def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path)
     assert previews.apart(tmp_path / "a.recordio", "recordio", "a")["records"] == [["one"]]
     path, _ = makers.make("recordio", tmp_path)
     assert not glance.swells(path, "recordio")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.formats if name == "parquet" else ()) for name in sorted(makers.FILES)],
+)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(noise=st.binary(max_size=200), at=st.floats(0, 1), keep=st.booleans())
+def test_whatever_is_in_a_file_it_is_shown_or_refused_in_words(
+    tmp_path: Path, name: str, noise: bytes, at: float, keep: bool
+) -> None:
+    path, _ = makers.make(name, tmp_path)
+    content = path.read_bytes()
+    place = int(at * len(content))
+    path.write_bytes(content[:place] + noise + (content[place + len(noise) :] if keep else b""))
+    seen = glance.look(path, name, "a file")
+    json.dumps(asdict(seen), allow_nan=False)
+    assert seen.records or seen.why or not seen.columns
+    assert str(tmp_path) not in seen.why

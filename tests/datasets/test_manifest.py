@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets import manifest
@@ -61,7 +61,7 @@ def test_what_is_taken_stays_inside_and_is_taken_again_as_it_is(path: str) -> No
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        assume(False)
+        return  # refused: that is the other test
     assert manifest.normalise(taken) == taken
     assert not taken.startswith("/") and ".." not in taken.split("/") and taken.isprintable()
 
@@ -71,7 +71,7 @@ def test_composed_and_decomposed_are_one_path(path: str) -> None:
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        assume(False)
+        return  # refused: that is the other test
     assert manifest.normalise(unicodedata.normalize("NFD", path)) == taken
 
 
