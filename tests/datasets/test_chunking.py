@@ -31,6 +31,12 @@ EVERY_FORMAT = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _files_in_one_part(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tar files are of ten thousand bytes at least."""
+    monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
+
+
 def sealed(uploader: Uploader) -> Version:
     indexing.index(uploader.seal().pk)
     return Version.objects.get(dataset__name=uploader.name, number=uploader.number)
@@ -176,7 +182,6 @@ def test_a_bomb_is_refused_within_bounds(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], told: str
 ) -> None:
     monkeypatch.setattr(arrays, "MAX_CHUNK_BYTES", 1 << 20)
-    monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
     uploader.upload(name, content())
     tracemalloc.start()
     try:
@@ -187,10 +192,7 @@ def test_a_bomb_is_refused_within_bounds(
     assert version.state == VersionState.FAILED and told in version.why
 
 
-def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
+def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(uploader: Uploader) -> None:
     uploader.upload("a.csv.gz", gzip_bomb())
     assert (sealed(uploader).state, File.objects.get().unread) == ("sealed", "packed")
 
