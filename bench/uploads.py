@@ -17,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bench import portal
@@ -33,6 +33,9 @@ _SCRIPT = """\
 import sys
 from regatta import Client
 with Client(sys.argv[1], sys.argv[2]) as portal:
+    portal.own_namespace()
+    print("ready", flush=True)
+    input()
     version = portal.upload(f"{portal.own_namespace()}/bench", sys.argv[3], fresh=True)
     assert version.state == "sealed", version.why
 """
@@ -106,10 +109,15 @@ def _upload(running: Running, token: str, file: Path) -> tuple[float, dict[str, 
     """Seconds until the version is sealed, and the most memory of both beyond idle, in MB."""
     ours = _web_process(int(running.address.rpartition(":")[2]))
     idle = _memory(ours)
+    command = [sys.executable, "-c", _SCRIPT, running.address, token, str(file)]
+    client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert client.stdin is not None and client.stdout is not None
+    client.stdout.readline()
+    started, most = _memory(client.pid), {"portal": 0.0, "command": 0.0}
     begun = time.monotonic()
-    client = subprocess.Popen([sys.executable, "-c", _SCRIPT, running.address, token, str(file)])
-    started, most = _memory_at_start(client.pid), {"portal": 0.0, "command": 0.0}
-    with _looking(lambda: _note(most, ours, idle, client.pid, started)):
+    with client.stdin, client.stdout, _looking(lambda: _note(most, ours, idle, client.pid, started)):
+        client.stdin.write(b"\n")
+        client.stdin.flush()
         if client.wait():
             raise RuntimeError("The upload failed.")
     return time.monotonic() - begun, most
@@ -121,13 +129,13 @@ def _note(most: dict[str, float], ours: int, idle: float, client: int, started: 
 
 
 @contextlib.contextmanager
-def _looking(look: object) -> Iterator[None]:
+def _looking(look: Callable[[], object]) -> Iterator[None]:
     over = threading.Event()
 
     def loop() -> None:
         while not over.wait(_LOOK_SECONDS):
             with contextlib.suppress(OSError, ValueError):
-                look()  # type: ignore[operator]
+                look()
 
     thread = threading.Thread(target=loop)
     thread.start()
@@ -144,12 +152,6 @@ def _memory(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
     raise ValueError(pid)
-
-
-def _memory_at_start(pid: int) -> float:
-    """Once the interpreter and its packages are there."""
-    time.sleep(1.0)
-    return _memory(pid)
 
 
 def _web_process(port: int) -> int:
