@@ -83,7 +83,8 @@ def _master(url: str) -> Iterator[tuple[str, list[Trainer]]]:
     table = TaskTable("bench", tuple((Chunk("/data/train.recordio", i * 100, 100, 10),) for i in range(TASKS)))
     trainers = [Trainer(index, 100 + index) for index in range(TRAINERS)]
     store, reception = coordination.connect(url), Reception()
-    master = Master(Plan(1, False, TRAINERS), table, Ledger(store, "/bench/"), list, reception)
+    plan = Plan(1, False, TRAINERS, prefetch=coordination.is_elsewhere(url))  # as in a job
+    master = Master(plan, table, Ledger(store, "/bench/"), list, reception)
     master.members(trainers)
     yield reception.address, trainers
     master.close()
