@@ -75,8 +75,11 @@ def _starting(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why
 
 
 def _misconfigured(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
-    there = observed.config_map is not None
-    return _first_waiting(pods, ("CreateContainerConfigError",), "ContainerConfig") if there else None
+    if observed.config_map is None:
+        return None
+    # What a node said before it had heard of the ConfigMap stays to be read until it looks again.
+    old = f'configmap "{job.name}" not found'
+    return _first_waiting(pods, ("CreateContainerConfigError",), "ContainerConfig", but_for=old)
 
 
 def _unschedulable(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
@@ -99,9 +102,9 @@ _LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] 
 )
 
 
-def _first_waiting(pods: Sequence[Object], words: Sequence[str], reason: str) -> Why | None:
+def _first_waiting(pods: Sequence[Object], words: Sequence[str], reason: str, but_for: str = "") -> Why | None:
     for pod, waiting in _waits(pods):
-        if waiting.get("reason") in words:
+        if waiting.get("reason") in words and waiting.get("message", waiting["reason"]) != but_for:
             said = waiting.get("message") or waiting["reason"]
             return reason, f"{names.name_of(pod)}: {said}"[:1000]
     return None

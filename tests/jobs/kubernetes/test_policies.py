@@ -272,3 +272,18 @@ def test_the_status_tells_why_a_job_waits(status: dict[str, Any], reason: str | 
     world.objects["Pod", "wd-worker-0"]["status"] = {"phase": "Pending", **status}
     world.settle()
     assert (world.status.get("reason"), world.status.get("message")) == (reason, says)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [('configmap "wd" not found', None), ('secret "login" not found', "ContainerConfig")],
+    ids=["the job's own, which is there by now", "the user's own"],
+)
+def test_what_a_container_lacks_is_told_unless_it_comes_by_itself(message: str, reason: str | None) -> None:
+    world = World(job())
+    world.settle()
+    waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
+    world.all_pods({"phase": "Pending", "containerStatuses": [{"state": waiting}]})
+    world.settle()
+    assert world.told is not None
+    assert world.status.get("reason") == reason
