@@ -41,6 +41,8 @@ NOT_TO_READERS = (
     "jobs/backends/registry.py",
     "jobs/batches.py",
     "jobs/consumers.py",
+    "jobs/elastic/__main__.py",  # a command on a terminal
+    "jobs/elastic/simulator.py",
     "jobs/ingest.py",
     "jobs/kubernetes/",  # what its controller tells to ``kubectl``
     "jobs/lifecycle.py",
@@ -214,6 +216,10 @@ def test_in_english_nothing_changes() -> None:
         (
             "The checkpoint of version 7 failed: no space left on device. Training goes on.",
             "版本 7 的检查点未能写入：no space left on device。训练继续进行。",
+        ),
+        (
+            "Shrinks from 8 to 1 trainer: room for jobs that have less than their share.",
+            "由 8 个减少到 1 个训练器：为 所得少于应有份额的作业 腾出资源。",
         ),
         ("Nobody wrote this sentence.", "Nobody wrote this sentence."),
         ("", ""),
