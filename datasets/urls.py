@@ -16,4 +16,5 @@ urlpatterns = [
     path(f"{_DATASET}/delete", views.delete, name="delete-dataset"),
     path(f"{_DATASET}/restore", views.restore, name="restore-dataset"),
     path(f"{_DATASET}/versions/<int:number>/delete", views.delete_version, name="delete-dataset-version"),
+    path(f"{_DATASET}/versions/<int:number>/files/<int:file_id>/take-out", views.take_out, name="take-out-of-dataset"),
 ]

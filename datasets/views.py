@@ -7,17 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
+from django.db.models import Case, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from datasets import housekeeping, selectors, services, uses
+from datasets import housekeeping, selectors, services, uploads, uses
 from datasets.api import file_entry
 from datasets.models import Dataset, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage.base import StorageError
+from datasets.uploads import Place
 from portal.common.errors import Conflict, NotFound, ValidationFailed
 from portal.common.paging import paginate
 from rbac.access import may
@@ -30,6 +33,7 @@ from runtime.data.formats import table
 _ROWS = 50
 _FILES = 100
 _RECORDS = 20
+_LISTED = 200  # files that may be taken out
 
 
 # --- Lists -----------------------------------------------------------------------------------------------------------
@@ -184,7 +188,8 @@ def upload(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     context = {
         "dataset": selectors.dataset_json(actor, dataset),
         "version": version and selectors.version_json(version),
-        "files": _files(request, version),
+        "files": version
+        and version.files.order_by(Case(When(blob=None, then=Value(0)), default=Value(1)), "path")[:_LISTED],
     }
     return render(request, "datasets/upload.html", context)
 
@@ -254,3 +259,16 @@ def delete_version(request: HttpRequest, ns: str, name: str, number: int) -> Htt
         services.delete_version(actor=user_of(request), ns=ns, name=name, number=number, request=request)
 
     return _do(request, ns, name, deed, _("The version has been deleted."))
+
+
+@require_POST
+@login_required
+def take_out(request: HttpRequest, ns: str, name: str, number: int, file_id: int) -> HttpResponse:
+    """Take a file out of a version that is being filled."""
+
+    def deed() -> None:
+        place = Place(ns, name, number)
+        uploads.take_out(actor=user_of(request), place=place, file_id=file_id, request=request)
+
+    attempt(request, deed, _("The file has been taken out."))
+    return redirect(f"{reverse('dataset-upload', kwargs={'ns': ns, 'name': name})}?version={number}")

@@ -708,6 +708,7 @@ SENTENCES: tuple[str, ...] = (
     _("The files could not be read from the storage. Seal the version again, or ask the operator."),
     # What is told about data sets
     _("The version has been deleted."),
+    _("The file has been taken out."),
     _("The data set has been deleted. Until its grace is over it can be restored."),
     _("Who reads it has been changed."),
     _("The data set is back."),

@@ -165,3 +165,15 @@ def test_an_upload_goes_on_with_the_version_that_is_open(uploader: Uploader, per
     indexing.index(uploader.seal().pk)
     assert "data-version" not in text(developer, f"{MINE}/upload")
     assert developer.get(f"{MINE}/upload?version=1").headers["Location"] == MINE
+
+
+def test_what_is_in_the_way_of_sealing_can_be_taken_out(uploader: Uploader, personas: Personas) -> None:
+    uploader.upload("good.txt", b"x\n")
+    half = uploader.announce("half.txt", b"0123456789abc")
+    developer = personas.client("developer")
+    page = text(developer, f"{MINE}/upload")
+    assert page.index("half.txt") < page.index("good.txt") and "not whole yet" in page
+    answer = post(developer, f"{MINE}/versions/1/files/{half.pk}/take-out")
+    assert answer.headers["Location"] == f"{MINE}/upload?version=1"
+    assert "half.txt" not in text(developer, answer.headers["Location"])
+    assert uploader.seal().state == "indexing"

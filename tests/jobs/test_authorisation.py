@@ -175,6 +175,7 @@ TABLE = {
     f"POST {DATASET_PAGE}/delete": "302 302 302 403 404 302",
     f"POST {DATASET_PAGE}/restore": "302 302 302 403 404 302",
     f"POST {DATASET_PAGE}/versions/<int:number>/delete": "302 404 404 403 404 302",  # the first deletes it
+    f"POST {DATASET_PAGE}/versions/<int:number>/files/<int:file_id>/take-out": "404 404 404 403 404 302",
     # Data sets and examples
     "GET api/v1/datasets": SIGNED_IN,
     "GET api/v1/datasets/public/<str:name>": SIGNED_IN,
