@@ -25,7 +25,7 @@ from datasets.glance import Glance
 from datasets.manifest import Entry, Manifest
 from datasets.models import File, Version
 from datasets.storage import default_storage
-from datasets.storage.base import KeyNotFound
+from datasets.storage.base import KeyNotFound, StorageError
 from portal.common.errors import NotFound, RegattaError
 from runtime.data import catalogue
 from runtime.data.choosing import FILES
@@ -63,9 +63,12 @@ def of(version: Version) -> Document:
 
 
 def forget(versions: Iterator[Version]) -> None:
-    """Remove the previews of versions that are being removed."""
+    """Remove the previews of versions that are being removed. One that cannot be is left: it holds up nothing."""
     for version in versions:
-        default_storage().delete(_key(version))
+        try:
+            default_storage().delete(_key(version))
+        except StorageError:
+            _log.warning("The preview of version %s could not be deleted.", version.pk, exc_info=True)
 
 
 def _key(version: Version) -> str:

@@ -123,3 +123,16 @@ def test_a_preview_goes_with_its_version(uploader: Uploader, personas: Personas)
     personas.client("developer").delete(MINE)
     housekeeping.purge(now())
     assert list(default_storage().list("previews")) == []
+
+
+def test_a_preview_that_cannot_be_deleted_holds_up_no_clean_up(
+    uploader: Uploader, personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("The disk is gone.")
+
+    seal(uploader, a_csv=CSV)
+    personas.client("developer").delete(MINE)
+    monkeypatch.setattr("datasets.storage.local.LocalStorage.delete", fail)
+    housekeeping.purge(now())
+    assert not Version.objects.exists()
