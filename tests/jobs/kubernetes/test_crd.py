@@ -33,6 +33,12 @@ def test_every_manifest_of_paddle_operator_is_taken_and_makes_its_pods(path: Pat
     assert len(pods) == sum(job["spec"][name]["replicas"] for name in ("ps", "worker") if name in job["spec"])
 
 
+def test_the_example_of_the_page_about_paddlejobs_is_taken() -> None:
+    page = (_ROOT / "docs" / "paddlejob.md").read_text()
+    job = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
+    assert (problems(job), read(job).problems) == ([], ())
+
+
 @pytest.mark.parametrize(
     "spec",
     [
