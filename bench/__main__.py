@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from bench import admission, data, paddlejobs, portal, reaction, report, runtime
+from bench import admission, data, elastic, paddlejobs, portal, reaction, report, runtime
 
 LETTERS: Mapping[str, Callable[[], Sequence[report.Row]]] = {
     "D": data.measure,
+    "E": elastic.measure,
     "K": lambda: [*paddlejobs.measure(), *reaction.measure(), *admission.measure()],
     "P": portal.measure,
     "R": runtime.measure,

@@ -31,6 +31,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
 from itertools import pairwise
 
 from jobs.elastic import shares, words
@@ -49,7 +50,7 @@ class Rules:
     patience: float = 600.0
     head_start: float = 3600.0
     slack: float = 0.1
-    head_room: float = 0.25
+    head_room: float = 0.1
     head_room_for: float = 120.0
     depth: int = 50
 
@@ -69,6 +70,8 @@ _GENTLE, _ANY = (_Level.SHARE, _Level.LEAST), (_Level.LEAST,)
 # How many nodes are compared at a time for where it costs fewest trainers to make room.
 _COMPARED = 200
 _MOST_VICTIMS_AT_ONCE = 8
+# How often more room is made for a gang that would not fit in again.
+_ROUNDS = 3
 
 
 def decide(cluster: Cluster, now: float, rules: Rules = RULES) -> Decision:
@@ -212,13 +215,19 @@ class _Pass:
         return True
 
     def _fits_again(self, gang: _Gang) -> bool:
-        """Whether it would be found to fit once the others are gone; else they would stop for nothing, for ever."""
-        for number, need in self._replicas(gang):
-            self.room.give_back(number, need)
-            self._undo.append(lambda number=number, need=need: self.room.take(number, need))  # type: ignore[misc]
-        for placed in (gang.masters, gang.servers, gang.trainers):
-            placed.clear()
-        return self._gather(gang, ())
+        """Whether it will be found to fit once the others are gone, if need be with some more of them; else they would
+        stop for nothing, for ever."""
+        for _ in range(_ROUNDS):
+            for number, need in self._replicas(gang):
+                self.room.give_back(number, need)
+                self._undo.append(partial(self.room.take, number, need))
+            for placed in (gang.masters, gang.servers, gang.trainers):
+                placed.clear()
+            if self._gather(gang, ()):
+                return True
+            if not self._gather(gang, _GENTLE):
+                return False
+        return False
 
     def _gather(self, gang: _Gang, levels: Sequence[_Level]) -> bool:
         """Place what of the gang has no place yet."""
@@ -265,7 +274,7 @@ class _Pass:
             number = self.room.number.get(name, -1)
             if number >= 0:
                 self.room.give_back(number, held)
-                self._undo.append(lambda number=number, held=held: self.room.take(number, held))  # type: ignore[misc]
+                self._undo.append(partial(self.room.take, number, held))
         self.preempted[index] = whom
         self._undo.append(lambda: self.preempted.pop(index))
 
@@ -348,7 +357,7 @@ class _Pass:
             number = self.room.place(shape)
             if number >= 0:
                 placed.append(number)
-                self._undo.append(lambda number=number: self.room.give_back(number, shape[0]))  # type: ignore[misc]
+                self._undo.append(partial(self.room.give_back, number, shape[0]))
             elif not any(self._evict(shape, count - len(placed), level, claim) for level in levels):
                 break
         return placed

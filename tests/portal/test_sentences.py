@@ -41,8 +41,9 @@ NOT_TO_READERS = (
     "jobs/backends/registry.py",
     "jobs/batches.py",
     "jobs/consumers.py",
-    "jobs/elastic/__main__.py",  # a command on a terminal
-    "jobs/elastic/simulator.py",
+    "jobs/elastic/__main__.py",  # a command on a terminal, as what it reads and writes
+    "jobs/elastic/report.py",
+    "jobs/elastic/traces.py",
     "jobs/ingest.py",
     "jobs/kubernetes/",  # what its controller tells to ``kubectl``
     "jobs/lifecycle.py",

@@ -1,0 +1,130 @@
+"""E1 to E7: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
+
+Ten seeds each, as ten rounds were published; a row is the mean over them, or the worst where it says "all". Peers are
+the published figures. What the published policy and fixed sizes come to in the same simulator is printed above them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+
+from bench.report import Row
+from jobs.elastic import policy, scenarios
+from jobs.elastic.cluster import Amounts, Cluster, Core, Job, Node, Service
+from jobs.elastic.figures import Outcome
+from jobs.elastic.simulator import Workload, simulate
+
+SEEDS = range(10)
+PUBLISHED_WAIT, PUBLISHED_USE, PUBLISHED_USE_2, PUBLISHED_JAIN = 46.5, 80.6, 83.5, 0.44
+PUBLISHED_RECOVERY, FIXED_SECONDS = 117.0, 177_551.0
+_SHAPES = (
+    Amounts(1000, 4000),
+    Amounts(2000, 8000),
+    Amounts(4000, 8000),
+    Amounts(4000, 16000, 1),
+    Amounts(8000, 32000, 2),
+)
+
+
+def measure() -> list[Row]:
+    first, second = _runs("regatta", scenarios.published_1), _runs("regatta", scenarios.published_2)
+    sized = _runs("regatta", partial(scenarios.published_1, sized=True))
+    _compare()
+    return [*_first(first, sized), *_second(second), *_decisions()]
+
+
+def _runs(name: str, scenario: Callable[[int], Workload]) -> list[Outcome]:
+    return [simulate(scenario(seed), scenarios.POLICIES[name], scenarios.TIMINGS[name], seed) for seed in SEEDS]
+
+
+def _first(outcomes: list[Outcome], sized: list[Outcome]) -> Iterator[Row]:
+    wait, use = fmean(each.wait_mean for each in outcomes), 100 * fmean(each.utilisation for each in outcomes)
+    workloads = [scenarios.published_1(seed) for seed in SEEDS]
+    pairs = list(zip(outcomes, workloads, strict=True))
+    part = fmean(each.trainer_seconds / scenarios.trainer_seconds_bound(workload) for each, workload in pairs)
+    packed = fmean(each.trainer_seconds / scenarios.packed_bound(workload) for each, workload in pairs)
+    seconds, even = fmean(each.trainer_seconds for each in sized), fmean(each.jain for each in outcomes)
+    yield _at_most("E1", "20 jobs: mean wait for the first trainer, s", wait, 20, PUBLISHED_WAIT)
+    yield _at_least("E2", "20 jobs: % of the cores in use, 0 to 550 s", use, 86, PUBLISHED_USE)
+    yield _at_least("E3", "useful trainer-seconds, part of the bound of all cores", part, 0.92)
+    yield _at_least("E3", "the same, part of what whole replicas leave", packed, 0.92)
+    yield _at_least("E3", "trainer-seconds, a server for 20 trainers", seconds, FIXED_SECONDS, FIXED_SECONDS)
+    yield _at_least("E4", "20 jobs: Jain fairness of trainers at 550 s", even, 0.9, PUBLISHED_JAIN)
+
+
+def _second(outcomes: list[Outcome]) -> Iterator[Row]:
+    use = 100 * fmean(each.utilisation for each in outcomes)
+    slowest = max(each.service_recovery_max or 0.0 for each in outcomes)
+    yield _at_least("E5", "with a service: % of the cores in use, 0 to 550 s", use, 88, PUBLISHED_USE_2)
+    yield _at_most("E6", "slowest 100 replicas of the service, all runs, s", slowest, 15, PUBLISHED_RECOVERY)
+    back = sum(each.service_full_recovery or False for each in outcomes)
+    yield _at_least("E6", "runs with the service back at 400", back, len(outcomes), 0)
+
+
+def _decisions() -> Iterator[Row]:
+    yield _at_most("E7", "a decision, 20 jobs on 133 nodes, ms", 1000 * seconds_to_decide(20, 133), 10)
+    for jobs in (2_500, 5_000, 10_000):
+        nodes = jobs // 2
+        yield _at_most("E7", f"a decision, {jobs:,} jobs on {nodes:,} nodes, s", seconds_to_decide(jobs, nodes), 1)
+
+
+def seconds_to_decide(jobs: int, nodes: int) -> float:
+    """The best of five: a tenth of the jobs wait, the others have grown to a part of what there is room for."""
+    cluster = crowd(jobs, nodes)
+    times = []
+    for _ in range(5):
+        begun = time.perf_counter()
+        policy.decide(cluster, 1000.0)
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def crowd(jobs: int, nodes: int) -> Cluster:
+    """Jobs of five shapes in fifty namespaces on nodes with and without GPUs, and a service that has just grown."""
+    chance = random.Random(7)
+    there = [Node(f"n{number}", Amounts(64_000, 256_000, 8 * (number % 2))) for number in range(nodes)]
+    free = [list(node.allocatable) for node in there]
+    service = Service("web", Amounts(2000, 4000), nodes // 20, history=((0.0, 0), (990.0, nodes // 20)))
+    return Cluster(there, [_job(number, chance, free) for number in range(jobs)], [service])
+
+
+def _job(number: int, chance: random.Random, free: list[list[int]]) -> Job:
+    need, on = chance.choice(_SHAPES), dict[str, int]()
+    job = Job(f"j{number}", 1, 16, need, Core(server=Amounts(1000, 2000), servers=2), namespace=f"t{number % 50}")
+    for _ in range(chance.randint(1, 8) if chance.random() > 0.1 else 0):
+        at = chance.randrange(len(free))
+        if all(left >= amount for left, amount in zip(free[at], need, strict=True)):
+            free[at] = [left - amount for left, amount in zip(free[at], need, strict=True)]
+            on[f"n{at}"] = on.get(f"n{at}", 0) + 1
+    job = replace(job, priority=chance.choice((0, 0, 1)), submitted=float(number))
+    return replace(job, started=0.0, running=sum(on.values()), trainers=on) if on else job
+
+
+def _compare() -> None:
+    """Ours beside the others in the same simulator, means over the seeds."""
+    heads = {"use %": 8, "wait s": 8, "never": 7, "trainer-s": 11, "Jain": 6, "service s": 11, "back": 6}
+    print(f"{'case':<6}{'policy':<11}", *(f"{head:>{width}}" for head, width in heads.items()), sep="")
+    for title, scenario in scenarios.SCENARIOS.items():
+        for name in scenarios.POLICIES:
+            runs = _runs(name, scenario)
+            slowest = max(each.service_recovery_max or 0.0 for each in runs)
+            back = sum(each.service_full_recovery or False for each in runs)
+            figures = (100 * fmean(each.utilisation for each in runs), fmean(each.wait_mean for each in runs))
+            never, seconds = fmean(each.never_started for each in runs), fmean(each.trainer_seconds for each in runs)
+            told = f"{figures[0]:>8.2f}{figures[1]:>8.1f}{never:>7.1f}{seconds:>11,.0f}"
+            print(f"{title[-1]:<6}{name:<11}{told}{fmean(each.jain for each in runs):>6.2f}{slowest:>11.1f}{back:>6}")
+
+
+def _at_least(row: str, case: str, value: float, goal: float, peer: float | None = None) -> Row:
+    ratio = round(value / peer, 2) if peer else None
+    return Row(row, case, round(value, 3), f">= {goal:g}", value >= goal, peer, ratio)
+
+
+def _at_most(row: str, case: str, value: float, goal: float, peer: float | None = None) -> Row:
+    ratio = round(value / peer, 2) if peer else None
+    return Row(row, case, round(value, 4), f"<= {goal:g}", value <= goal, peer, ratio)

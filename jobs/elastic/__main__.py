@@ -1,0 +1,61 @@
+"""``python -m jobs.elastic simulate``: what a policy makes of a published experiment or of a workload in files."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs.elastic import report, scenarios, traces
+from jobs.elastic.simulator import Workload, simulate
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        workload = _workload(options)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    outcome = simulate(workload, scenarios.POLICIES[options.policy], scenarios.TIMINGS[options.policy], options.seed)
+    for name, value in report.figures(outcome).items():
+        told = f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
+        sys.stdout.write(f"{name:<24}{told}\n")
+    if options.json is not None:
+        report.write_json(outcome, options.json)
+    if options.csv is not None:
+        report.write_csv(outcome, options.csv)
+    if options.html is not None:
+        report.write_page(outcome, options.html)
+    return 0
+
+
+def _workload(options: argparse.Namespace) -> Workload:
+    if options.scenario is not None:
+        return scenarios.SCENARIOS[options.scenario](options.seed)
+    if options.cluster is None:
+        raise ValueError("A trace needs a cluster: add --cluster cluster.json.")
+    return traces.workload(options.trace, options.services, options.cluster, options.until)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m jobs.elastic", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    simulation = commands.add_parser("simulate", help="run a workload under a policy and print its figures")
+    what = simulation.add_mutually_exclusive_group(required=True)
+    what.add_argument("--scenario", choices=sorted(scenarios.SCENARIOS), help="one of the published experiments")
+    what.add_argument("--trace", type=Path, help="CSV: time,name,min,max,cpu,memory,gpu,duration or work,priority")
+    simulation.add_argument("--services", type=Path, help="CSV: time,name,replicas,cpu,memory,priority")
+    simulation.add_argument("--cluster", type=Path, help='JSON: {"nodes": [{"name", "count", "cpu", "memory", "gpu"}]}')
+    simulation.add_argument("--until", type=float, help="seconds of a trace; without it, until all jobs have ended")
+    simulation.add_argument("--policy", choices=sorted(scenarios.POLICIES), default="regatta")
+    simulation.add_argument("--seed", type=int, default=0)
+    simulation.add_argument("--json", type=Path, help="where the figures go")
+    simulation.add_argument("--csv", type=Path, help="a folder for the raw data")
+    simulation.add_argument("--html", type=Path, help="a page with pictures")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
