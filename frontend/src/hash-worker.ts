@@ -15,8 +15,9 @@ export interface Answer {
 }
 
 const PIECE = 4 * 1024 * 1024;
-/** What is no longer is read whole and left to the browser, which is quicker where it does it: on encrypted pages. */
-const SHORT = 32 * 1024 * 1024;
+/** What is no longer is read whole and left to the browser, which is quicker where it does it: on encrypted pages.
+ * Longer ones would leave buffers behind faster than they are collected. */
+const SHORT = 1024 * 1024;
 
 addEventListener("message", (event: MessageEvent<Question>) => void digest(event.data));
 
