@@ -55,14 +55,20 @@ class EtcdServer:
         return f"etcd://{self.server}"
 
     def start(self, *, wait: bool = True) -> None:
-        with (self._directory.parent / "etcd.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+        self._begin()
         if wait:
             self.wait()
 
+    def _begin(self) -> None:
+        with (self._directory.parent / "etcd.log").open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
     def wait(self) -> None:
+        """Until it answers. Whoever else looks for a free port holds one for a moment: an etcd that meets it ends."""
         deadline = time.monotonic() + START_SECONDS
         while not self._is_healthy():
+            if self._process and self._process.poll() is not None:
+                self._begin()
             assert time.monotonic() < deadline, (self._directory.parent / "etcd.log").read_text()
             time.sleep(0.05)
 
