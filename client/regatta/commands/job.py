@@ -44,7 +44,9 @@ _OVERRIDES = (
     click.option("--mode", default=None, help="sync, async, m_of_n(2), ssp(3) or outer(100)."),
     click.option("--trainers", type=click.IntRange(min=1), default=None, help="Number of trainers."),
     click.option("--pservers", type=click.IntRange(min=1), default=None, help="Number of parameter servers."),
-    click.option("--priority", type=click.Choice(["low", "normal", "high"]), default=None),
+    click.option(
+        "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Who goes first while jobs wait."
+    ),
     click.option("--timeout", default=None, help="Longest time that it may run, such as 2h."),
     click.option("--retries", type=click.IntRange(min=0), default=None, help="How often it is tried again by itself."),
 )

@@ -1,0 +1,59 @@
+"""Write docs/commands.md, the reference of the ``regatta`` command, from the command itself.
+
+Usage: .venv/bin/python scripts/command_reference.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from regatta.cli import regatta
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+HEAD = """# Commands
+
+All that `regatta` can do, as `regatta COMMAND --help` tells it. This page is made from the command by
+`scripts/command_reference.py`. How one works with it is told in the [guide](guide.md#the-command-line).
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_sections(regatta, click.Context(regatta, info_name="regatta"))])
+
+
+def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
+    yield _section(command, context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None and not below.hidden:
+                yield from _sections(below, click.Context(below, info_name=name, parent=context))
+
+
+def _section(command: click.Command, context: click.Context) -> str:
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    lines = [f"## {context.command_path}", "", _paragraphs(command.help or ""), "", "```", usage, "```", ""]
+    asked = [each for each in command.get_params(context) if each.name != "help"]
+    options = [record for each in asked if (record := each.get_help_record(context))]
+    if options:
+        lines += ["| option | what it does |", "|---|---|"]
+        lines += [f"| `{_cell(name)}` | {_cell(what)} |" for name, what in options] + [""]
+    return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> str:
+    """Help as click shows it: lines of a paragraph flow, and a mark keeps those that do not."""
+    kept = text.replace("\b\n", "").strip()
+    return "\n".join(line.strip() for line in kept.splitlines())
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(reference(), encoding="utf-8")
