@@ -3,10 +3,11 @@
 Decided in this order, and everything on real nodes, never above what a node has:
 
 1. Services of higher priority get room for the replicas that they miss.
-2. Newcomers get their least, all replicas of it at once or none (a gang), in the order of their age; a priority is a
-   head start in age. Room comes from what is free, then from jobs above their fair share, then from jobs above their
-   least; only a job of lower priority, that has run for a while, stops whole. Whoever has waited longer than
-   ``Rules.patience`` lets no later one pass: so nobody starves as long as jobs end.
+2. Jobs that have lost trainers get their least back. Newcomers get their least, all replicas of it at once or none (a
+   gang), in the order of their age; a priority is a head start in age. Room comes from what is free, then from jobs
+   above their fair share, then from jobs above their least; only a job of lower priority, that has run for a while,
+   stops whole. Whoever has waited longer than ``Rules.patience`` lets no later one pass: so nobody starves as long as
+   jobs end.
 3. Services that have grown lately get *head-room*: room for a part of as many replicas again, before they ask.
 4. Jobs grow into what is left, one trainer at a time, always the job with the smallest share (``shares.py``), never
    above ``most`` nor above the number that was measured to be of use.
@@ -136,6 +137,7 @@ class _Pass:
     def run(self) -> Decision:
         self._keep_bounds()
         self._serve()
+        self._restore()
         self._launch()
         self._keep_head_room()
         self._grow()
@@ -170,7 +172,15 @@ class _Pass:
             self._preempt(index, claim.whom)
             missing -= len(self._claim((service.need, service.tolerates), missing, _ANY, claim))
 
-    # --- 2. Newcomers ---
+    # --- 2. Who lacks its least ---
+    def _restore(self) -> None:
+        """Jobs that have lost trainers come before newcomers: they hold what else they began with."""
+        for index, job in enumerate(self.jobs):
+            if job.started is not None and index not in self.preempted and self.height[index] < job.least:
+                missing = job.least - self.height[index]
+                for number in self._claim(self.shape[index], missing, _GENTLE, _Claim(f"`{job.key}`")):
+                    self._give(index, number)
+
     def _launch(self) -> None:
         failed: set[tuple[object, ...]] = set()
         first: Job | None = None

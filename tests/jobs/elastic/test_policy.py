@@ -159,6 +159,13 @@ def test_servers_are_sized_with_the_trainers_that_can_be_expected() -> None:
     assert len(decide(Cluster(nodes(5), [job]), NOW).launches["a"].servers) == 2
 
 
+def test_a_job_that_has_lost_trainers_gets_its_least_back_before_a_newcomer() -> None:
+    jobs = [runs("a", {"n0": 1}, least=3, most=3), waits("b", least=2), runs("c", {"n0": 2, "n1": 4}, least=4)]
+    decision = decide(Cluster(nodes(2), jobs), NOW)
+    assert decision.targets["a"] == 3
+    assert decision.sentences["b"].startswith("Waiting for room")
+
+
 # --- Services ---------------------------------------------------------------------------------------------------------
 def test_a_service_of_higher_priority_gets_room_at_once() -> None:
     service = Service("web", Amounts(2000, 100), 2, {"n0": 1}, priority=5)

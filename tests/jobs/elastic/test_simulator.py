@@ -13,7 +13,7 @@ import pytest
 
 from jobs.elastic import scenarios, traces
 from jobs.elastic.__main__ import main
-from jobs.elastic.cluster import Amounts, Cluster, Core, Decision, Job, Node, Service
+from jobs.elastic.cluster import Amounts, Core, Job, Node, Service
 from jobs.elastic.figures import KEYS, Outcome, jain
 from jobs.elastic.policy import decide
 from jobs.elastic.simulator import Arrival, Timing, Wish, Workload, simulate
@@ -91,16 +91,10 @@ def test_a_service_that_finds_no_room_is_told_of() -> None:
 
 
 def test_speeds_are_learned_from_what_has_run() -> None:
-    """Four trainers add nothing to what two did: it goes no further than it has to."""
-    seen: list[Job] = []
-
-    def watching(cluster: Cluster, now: float) -> Decision:
-        seen.extend(cluster.jobs)
-        return decide(cluster, now)
-
-    arrivals = [comes("a", most=4), comes("b", at=30.0, most=4)]
-    simulate(Workload(nodes(1), arrivals, window=60.0, until=60.0), watching, PLAIN, 0)
-    assert seen[-1].speeds or seen[-2].speeds
+    """While another ran it had three trainers, as fast as the four before: it does not take four again."""
+    arrivals = [comes("a", most=4, scaling=1.0), comes("b", at=30.0, most=4, duration=20.0)]
+    assert plain(arrivals, count=1).trainers == {"a": 3}
+    assert plain([replace(arrivals[0], scaling=0.0), arrivals[1]], count=1).trainers == {"a": 4}
 
 
 def test_jobs_that_stop_for_others_come_back_and_all_end() -> None:
