@@ -51,7 +51,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
         until(f"{victim} is back", lambda again=again: tells(portal, job, again), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
-    rate = portal.metrics(job.id)["records_per_second"]
+    rate = until("its rate is told", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
     # Two trainers with 64 records in each pause at most: no loss and no comeback makes it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     house.release(job.id)
