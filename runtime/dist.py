@@ -29,7 +29,7 @@ from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndP
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params
 from runtime.trainer.pending import Pending
-from runtime.trainer.reader import FAIL_TASK, Decode, Reader
+from runtime.trainer.reader import AHEAD, FAIL_TASK, Decode, Reader
 from runtime.trainer.surroundings import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
 from runtime.trainer.tables import SharedTable
 
@@ -103,9 +103,10 @@ def reader(
     shuffle: int = 0,
     decode: Decode | None = None,
     on_bad_record: str = FAIL_TASK,
+    ahead: int = AHEAD,
 ) -> Reader:
     """``job.reader`` of this process's job, which begins with the call where ``init`` was not called before."""
-    return (_job or init()).reader(name, batch, shuffle, decode, on_bad_record)
+    return (_job or init()).reader(name, batch, shuffle, decode, on_bad_record, ahead)
 
 
 def train(

@@ -504,6 +504,7 @@ SENTENCES: tuple[str, ...] = (
     _("{error} in {file} line {line}"),
     _("dist.init() was called before in this process; use the job that it gave."),
     _("A batch has at least one record, not {count}."),
+    _("So many batches are read ahead: 0 or more, not {count}."),
     _("This job has its parameters already; put all arrays into one dict."),
     _("Save the model below the output directory, as in save_model('model.npz'), not {path}."),
     _("There are no parameters to save; give a function that writes the model to a path."),

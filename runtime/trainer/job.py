@@ -23,7 +23,7 @@ from runtime.pserver.optimisers import SGD, Optimiser
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.loop import Loop
 from runtime.trainer.params import RAISE, Arrays, Params
-from runtime.trainer.reader import FAIL_TASK, ON_BAD_RECORD, Decode, Reader
+from runtime.trainer.reader import AHEAD, FAIL_TASK, ON_BAD_RECORD, Decode, Reader
 from runtime.trainer.reports import Reports
 from runtime.trainer.surroundings import Surroundings, end_for_restart, guard
 from runtime.trainer.tasks import TaskSource
@@ -69,6 +69,7 @@ class Job:
         shuffle: int = 0,
         decode: Decode | None = None,
         on_bad_record: str = FAIL_TASK,
+        ahead: int = AHEAD,
     ) -> Reader:
         """Training records of a data set by name, as ``team/mine`` or ``team/mine@3`` (default: the job's). A script
         that runs alone may also name files: ``rows.csv``, ``shards/*.tar``, a folder. Raises UsageError for an unknown
@@ -83,12 +84,19 @@ class Job:
         and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``. A whole file that
         is gone or changed since the job began is no bad record: it ends the job once another trainer cannot read it
         either, but with ``skip`` its tasks are left out.
+
+        With ``batch`` a thread reads and decodes up to ``ahead`` batches of the task in hand while the script trains on
+        another, at most 64 MiB of them or one batch. So ``decode`` runs beside the script: what both of them use or
+        change, such as NumPy's global random numbers, has to bear that. With ``ahead=0`` all is read by the script's
+        own thread, each batch when it is asked for.
         """
         if on_bad_record not in ON_BAD_RECORD:
             raise UsageError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}.")
         if batch is not None and batch < 1:
             raise UsageError(f"A batch has at least one record, not {batch}.")
-        return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, self._one_pass)
+        if ahead < 0:
+            raise UsageError(f"So many batches are read ahead: 0 or more, not {ahead}.")
+        return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, ahead, self._one_pass)
 
     def load(self, name: str | None = None, split: str = "test") -> tuple[Features, NDArray[np.generic]]:
         """A whole split as arrays: features (n, ...) float32 and labels (n,), int64 or float32."""

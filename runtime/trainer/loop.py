@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,8 @@ from runtime.errors import RegattaError
 from runtime.master.messages import Unread
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.params import Params
-from runtime.trainer.reader import RAISE, SKIP, BadRecord, Placed, Reader
+from runtime.trainer.reader import RAISE, SKIP, BadRecord, Placed, Reader, Wanted
+from runtime.trainer.reading import MOST_BYTES, ReadAhead
 from runtime.trainer.reports import Reports
 from runtime.trainer.tasks import Answer, JobDone, PassEnd, Place, Task, TaskSource, Wait
 
@@ -42,6 +43,13 @@ def _records(task: Task) -> Iterator[Placed]:
         raise _NoFile(str(error)) from error
     except RegattaError as error:
         raise _BadBytes(str(error)) from error
+
+
+def _count(task: Task) -> int:
+    """The number of its records."""
+    if task.ranges is None:
+        return sum(chunk.records for chunk in task.chunks)
+    return sum(end - first for first, end in task.ranges)
 
 
 class Loop:
@@ -84,6 +92,7 @@ class Loop:
         self.task: Task | None = None  # the task in hand
         self._place: Place | None = None  # where the batch in hand was read
         self._finished: Task | None = None  # the task that is done and not reported
+        self._ahead: ReadAhead[tuple[Place, Any]] | None = None  # what reads the task in hand beside training
 
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
@@ -143,9 +152,11 @@ class Loop:
             raise error
 
     def _let_go(self) -> Task | None:
-        """The task in hand, for the one who reports on it."""
+        """The task in hand, for the one who reports on it. What was read of it and not trained is dropped."""
         with self._letting_go:
             task, self.task = self.task, None
+        if (ahead := self._ahead) is not None:
+            ahead.stop()
         return task
 
     def _ask(self) -> Answer:
@@ -155,10 +166,9 @@ class Loop:
     def _work(self, task: Task) -> Iterator[Any]:
         self.task = task
         self._begin(task.pass_id)
-        seed = (self._seed, task.pass_id, task.task_id)
-        batches = self._reader.batches(_records(task), seed, task.chunks[0].format)
         try:
-            yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
+            with self._reading(task) as batches:
+                yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
         except _NoFile as error:
             self._cannot_read(error)
             return
@@ -170,9 +180,29 @@ class Loop:
             if self._reader.on_bad_record == RAISE and error.__cause__:
                 raise error.__cause__ from None
             return
+        if self.task is not task:  # it was handed back meanwhile
+            return
         if (params := self._params()) is not None:
             params.finish(task.pass_id, task.task_id)
         self.task, self._finished = None, task
+
+    @contextmanager
+    def _reading(self, task: Task) -> Iterator[Iterator[tuple[Place, Any]]]:
+        """The batches of a task, read beside training where that is worth a thread. None is left running."""
+        seed = (self._seed, task.pass_id, task.task_id)
+
+        def read(wanted: Wanted = iter) -> Generator[tuple[Place, Any]]:
+            return self._reader.batches(_records(task), seed, task.chunks[0].format, wanted)
+
+        if not self._reader.reads_ahead(_count(task)):
+            yield read()
+            return
+        self._ahead = ahead = ReadAhead(read, self._reader.ahead, MOST_BYTES)
+        try:
+            yield ahead
+        finally:
+            ahead.close()
+            self._ahead = None
 
     def _placed(self, task: Task, batches: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
         """The batches; with each the parameters are told where in the data it is."""

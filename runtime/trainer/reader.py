@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,9 +17,13 @@ from runtime.trainer.tasks import Place
 Decode = Callable[[Any], Any]
 # A record and its number within its task.
 Placed = tuple[int, Any]
+Wanted = Callable[[Iterable[Placed]], Iterator[Placed]]
 
 FAIL_TASK, SKIP, RAISE = "fail-task", "skip", "raise"
 ON_BAD_RECORD = (FAIL_TASK, SKIP, RAISE)
+
+# Batches that are read while another is trained, where the script does not say how many.
+AHEAD = 4
 
 
 class BadRecord(RegattaError):
@@ -37,7 +41,8 @@ class Reader:
     ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
     this many. ``decode`` turns a record into what user code wants; without it, ``collation`` does what its format asks
     for. ``on_bad_record`` says what becomes of a record at which that fails: ``fail-task`` (the master is told and
-    looks for it with other trainers), ``skip`` (it is left out and the log says so) or ``raise``.
+    looks for it with other trainers), ``skip`` (it is left out and the log says so) or ``raise``. So many batches are
+    read ``ahead`` of the one that is trained, by a thread of their own.
     """
 
     name: str
@@ -45,15 +50,24 @@ class Reader:
     shuffle: int = 0
     decode: Decode | None = None
     on_bad_record: str = FAIL_TASK
+    ahead: int = AHEAD
     one_pass: Callable[[Reader], Iterator[Any]] = field(repr=False, default=lambda reader: iter(()))
 
     def __call__(self) -> Iterator[Any]:
         return self.one_pass(self)
 
-    def batches(self, records: Iterable[Placed], seed: Sequence[int], format_: str) -> Iterator[tuple[Place, Any]]:
+    def reads_ahead(self, records: int) -> bool:
+        """Whether a task of so many records is read beside training. Single records are not: to hand each from one
+        thread to another takes longer than to read it."""
+        return self.ahead > 0 and self.batch is not None and records > self.batch
+
+    def batches(
+        self, records: Iterable[Placed], seed: Sequence[int], format_: str, wanted: Wanted = iter
+    ) -> Generator[tuple[Place, Any]]:
         """The batches of one task, whose records are of a format, with the places of their records. ``seed`` fixes the
-        order; batches never cross the task's end. Raises BadRecord where a record cannot be decoded."""
-        mixed = _mix(records, self.shuffle, seed) if self.shuffle > 1 else iter(records)
+        order; batches never cross the task's end. ``wanted`` passes records on until no more are asked for, which then
+        are not decoded. Raises BadRecord where a record cannot be decoded."""
+        mixed = wanted(_mix(records, self.shuffle, seed) if self.shuffle > 1 else records)
         decode = self.decode or decoder(format_)
         decoded = self._decoded(mixed, decode) if decode else mixed
         if self.batch is None:

@@ -1,0 +1,217 @@
+"""Batches are read beside training: in order, within bounds, and no further than the loop goes."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime import contract, dist
+from runtime.errors import UsageError
+from runtime.trainer.reading import ReadAhead, size_of
+from tests.faults import datasets
+
+LONG = 30.0
+Pass = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+class Numbers:
+    """Gives numbers from 0 on, as arrays of 100 bytes, and says how far it was read."""
+
+    def __init__(self, count: int, bad: int | None = None) -> None:
+        self.count, self.bad = count, bad
+        self.read = 0
+        self.closed = threading.Event()
+        self.reached = threading.Condition()
+
+    def __call__(self, wanted: Pass) -> Any:
+        try:
+            for number in wanted(range(self.count)):
+                if number == self.bad:
+                    raise ValueError("this one is too much")
+                with self.reached:
+                    self.read += 1
+                    self.reached.notify_all()
+                yield np.full(100, number, "u1")
+        finally:
+            self.closed.set()
+
+    def wait_for(self, read: int) -> None:
+        with self.reached:
+            assert self.reached.wait_for(lambda: self.read >= read, LONG)
+
+
+def test_all_comes_in_order():
+    assert [item[0] for item in ReadAhead(Numbers(50), 4, 1 << 20)] == list(range(50))
+
+
+@pytest.mark.parametrize(("most", "most_bytes", "waiting"), [(4, 1 << 20, 4), (4, 250, 2), (4, 1, 1)])
+def test_no_more_waits_than_is_allowed_in_number_and_in_bytes_and_one_always_may(most, most_bytes, waiting):
+    numbers = Numbers(50)
+    ahead = ReadAhead(numbers, most, most_bytes)
+    numbers.wait_for(waiting + 1)  # the last one is in the thread's hand, and finds no room
+    next(ahead)
+    numbers.wait_for(waiting + 2)
+    assert numbers.read == waiting + 2
+    ahead.close()
+
+
+def test_an_error_comes_in_its_place_with_its_own_traceback():
+    ahead = ReadAhead(Numbers(50, bad=3), 8, 1 << 20)
+    assert [next(ahead)[0] for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(ValueError, match="too much") as raised:
+        next(ahead)
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "__call__"
+    assert next(ahead, None) is None
+
+
+def test_who_closes_it_early_leaves_no_thread_and_no_open_file_behind():
+    numbers, before = Numbers(10**9), threading.active_count()
+    ahead = ReadAhead(numbers, 4, 1 << 20)
+    next(ahead)
+    ahead.close()
+    assert numbers.closed.is_set()
+    assert threading.active_count() == before
+
+
+def test_what_was_read_of_a_task_that_is_given_up_is_dropped():
+    numbers = Numbers(10**9)
+    ahead = ReadAhead(numbers, 4, 1 << 20)
+    numbers.wait_for(4)
+    ahead.stop()
+    assert next(ahead, None) is None
+    assert numbers.closed.wait(LONG)
+
+
+def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up():
+    go, asked, got = threading.Event(), threading.Event(), []
+
+    def slow(wanted: Pass) -> Any:
+        asked.set()
+        go.wait(LONG)
+        yield from wanted([1])
+
+    ahead = ReadAhead(slow, 4, 1 << 20)
+    waiting = threading.Thread(target=lambda: got.append(next(ahead, "nothing")))
+    waiting.start()
+    assert asked.wait(LONG)
+    ahead.stop()
+    waiting.join(LONG)
+    go.set()
+    assert got == ["nothing"]
+
+
+def test_what_the_script_has_set_for_its_thread_holds_beside_it():
+    def divide(wanted: Pass) -> Any:
+        yield from (np.float32(1) / np.float32(number) for number in wanted([0]))
+
+    with np.errstate(divide="raise"):
+        ahead = ReadAhead(divide, 4, 1 << 20)
+    with pytest.raises(FloatingPointError):
+        next(ahead)
+
+
+def test_a_batch_is_as_large_as_what_it_holds():
+    objects = np.array([b"12345678", None], object)
+    assert size_of((np.zeros(3, "f4"), {"x": [np.zeros(2, "u1")]})) == 14
+    assert size_of(objects) == sys.getsizeof(b"12345678") + sys.getsizeof(None)
+
+
+# --- In a job alone ---------------------------------------------------------------------------------------------------
+TASKS, RECORDS = 2, 200
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
+    datasets.make(tmp_path / "data", TASKS, RECORDS)
+    monkeypatch.setattr(dist, "_job", None)
+    monkeypatch.setattr("sys.excepthook", lambda *error: None)
+    monkeypatch.setenv(contract.DATA_PATH, str(tmp_path / "data"))
+    return dist.init()
+
+
+class Decode:
+    """Notes what it decodes, and on which threads."""
+
+    def __init__(self, bad: int | None = None) -> None:
+        self.bad = bad
+        self.seen: list[int] = []
+        self.threads: set[str] = set()
+
+    def __call__(self, record: Any) -> int:
+        self.threads.add(threading.current_thread().name)
+        if record[1] == self.bad:
+            raise ValueError("this one is too much")
+        self.seen.append(record[1])
+        return int(record[1])
+
+
+def readers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "reading"]
+
+
+def test_the_batches_are_the_same_whether_they_are_read_ahead_or_not(job):
+    of = {
+        ahead: [y.tolist() for _x, y in job.steps(job.reader(datasets.NAME, 7, shuffle=50, ahead=ahead), passes=2)]
+        for ahead in (0, 1, 4)
+    }
+    assert of[0] == of[1] == of[4]
+
+
+@pytest.mark.parametrize(("ahead", "where"), [(4, {"reading"}), (0, {threading.main_thread().name})])
+def test_a_decode_runs_beside_the_script_unless_it_says_otherwise(job, ahead, where):
+    decode = Decode()
+    list(job.steps(job.reader(datasets.NAME, 10, decode=decode, ahead=ahead), passes=1))
+    assert decode.threads == where
+
+
+def test_nothing_of_the_next_task_is_decoded_before_this_one_is_done(job):
+    decode = Decode()
+    for batch in job.steps(job.reader(datasets.NAME, 10, decode=decode), passes=1):
+        assert max(decode.seen) < (batch[0] // RECORDS + 1) * RECORDS
+
+
+def test_who_leaves_the_loop_leaves_no_reading_behind(job):
+    for _batch in job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1):
+        assert readers()
+        break
+    assert not readers()
+
+
+def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not_done(job):
+    steps = iter(job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1))
+    first = next(steps).tolist()
+    job._loop.release()
+    assert next(steps).tolist() == first
+    steps.close()
+    assert not readers()
+
+
+def test_the_place_that_the_master_is_told_is_that_of_the_batch_in_hand(job, monkeypatch):
+    told = []
+    steps = iter(job.steps(job.reader(datasets.NAME, 10), passes=1))
+    for _ in range(3):
+        next(steps)
+    monkeypatch.setattr(job._loop._source, "fail", lambda task, why, place=None: told.append(place))
+    job._loop.crash(ValueError("this one is too much"))
+    assert told == [(20, 30)]
+
+
+def test_a_record_that_cannot_be_decoded_raises_after_the_batches_before_it(job):
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="too much") as raised:
+        for batch in job.steps(job.reader(datasets.NAME, 10, decode=Decode(bad=55), on_bad_record="raise"), passes=1):
+            seen.extend(batch.tolist())
+    assert seen == list(range(50))
+    assert traceback.extract_tb(raised.value.__traceback__)[-1].name == "__call__"
+
+
+def test_less_than_nothing_is_not_read_ahead(job):
+    with pytest.raises(UsageError, match="0 or more, not -1"):
+        job.reader(datasets.NAME, 10, ahead=-1)
