@@ -2,7 +2,9 @@
 
 Django's handler for ASGI reads a whole body into a temporary file before it calls a view. For the routes below the view
 is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
-memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread.
+memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
+woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
+piece.
 """
 
 from __future__ import annotations
@@ -43,6 +45,9 @@ class Body:
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
+        self._wanted = 1  # bytes, for which the reader waits
+        self._arrived = 0  # bytes so far
+        self._held_back = False
         self._ended = False
         self._gone = False
         self._room = asyncio.Event()
@@ -70,29 +75,45 @@ class Body:
             if piece:
                 self._pieces.append(piece)
                 self._waiting += len(piece)
+                self._arrived += len(piece)
             self._ended |= ended
             self._gone |= gone
             if self._waiting > WAITING_LIMIT:
                 self._room.clear()
-            self._changed.notify()
+                self._held_back = True
+            if self._is_enough():
+                self._changed.notify()
             return self._waiting
 
     def read(self, size: int = -1) -> bytes:
-        """Up to ``size`` bytes as soon as there are some; none at the end. Raises Interrupted."""
+        """``size`` bytes, or WAITING_LIMIT where that is less; fewer only at the end, and none after it.
+
+        Raises Interrupted.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._pieces or self._ended or self._gone, SILENCE_SECONDS)
-            if not self._pieces:
-                if self._ended:
-                    return b""
-                raise Interrupted("The sender has gone." if self._gone else "The sender was silent for too long.")
-            taken = self._take(size)
-            if self._waiting <= WAITING_LIMIT:
+            self._wanted = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
+            self._wait_for_enough()
+            if self._gone and not self._pieces and not self._ended:
+                raise Interrupted("The sender has gone.")
+            taken = self._take(self._wanted)
+            if self._held_back and self._waiting <= WAITING_LIMIT:
+                self._held_back = False
                 self._loop.call_soon_threadsafe(self._room.set)
             return taken
 
+    def _is_enough(self) -> bool:
+        return self._waiting >= self._wanted or self._ended or self._gone
+
+    def _wait_for_enough(self) -> None:
+        """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
+        while not self._is_enough():
+            before = self._arrived
+            if not self._changed.wait(SILENCE_SECONDS) and self._arrived == before:
+                raise Interrupted("The sender was silent for too long.")
+
     def _take(self, size: int) -> bytes:
         taken: list[bytes] = []
-        left = size if size >= 0 else self._waiting
+        left = size
         while self._pieces and left > 0:
             piece = self._pieces.popleft()
             if len(piece) > left:

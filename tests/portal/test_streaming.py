@@ -95,6 +95,36 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
     in_loop(test)
 
 
+def test_small_pieces_are_handed_over_together() -> None:
+    async def test() -> None:
+        body = Body(Sender([b"ab", b"cd", b"ef"], ends=False))
+        assert await asyncio.to_thread(body.read, 5) == b"abcde"
+
+    in_loop(test)
+
+
+def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often the time of silence passes before a piece is full."""
+
+    async def test() -> None:
+        slow = Sender([b"a"], ends=False)
+        body = Body(slow)
+        waited: list[float | None] = []
+
+        def wait(seconds: float | None = None) -> bool:
+            waited.append(seconds)
+            body._put(b"bc"[len(waited) - 1 : len(waited)])
+            return False  # nobody woke the reader: the time passed
+
+        while slow.given == 0 or not body._arrived:
+            await asyncio.sleep(0)
+        monkeypatch.setattr(body._changed, "wait", wait)
+        assert body.read(3) == b"abc"
+        assert waited == [streaming.SILENCE_SECONDS] * 2
+
+    in_loop(test)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "told"),
     [("PUT", PART, True), ("PUT", PART + "/", True), ("POST", PART, False), ("PUT", PART[:-8], False)],
