@@ -26,6 +26,9 @@ DEPTH_LIMIT = 16  # names in a path
 
 MIB = 1024**2
 SMALLEST_PART = 8 * MIB
+# Every part costs a request, a transaction and a wait for the disk, so larger files come in larger parts; but not in
+# such large ones that a slow line seems to stand still, and loses minutes where it breaks.
+USUAL_PARTS, LARGEST_USUAL_PART = 64, 32 * MIB
 MOST_PARTS = 10_000
 LARGEST_FILE = 2**43  # 8 TiB
 
@@ -88,9 +91,15 @@ _REFUSED = (
 
 # --- Parts -----------------------------------------------------------------------------------------------------------
 def part_size_for(size: int) -> int:
-    """How long the parts of a file of that many bytes are: whole MiB, so many that there are at most MOST_PARTS."""
-    needed = -(-size // MOST_PARTS)
-    return max(SMALLEST_PART, -(-needed // MIB) * MIB)
+    """How long the parts of a file of that many bytes are: whole MiB, SMALLEST_PART or more. As long as
+    LARGEST_USUAL_PART allows it there are USUAL_PARTS at most, and never more than MOST_PARTS."""
+    usual = min(_whole_mib(size, USUAL_PARTS), LARGEST_USUAL_PART)
+    return max(SMALLEST_PART, usual, _whole_mib(size, MOST_PARTS))
+
+
+def _whole_mib(size: int, parts: int) -> int:
+    """The least whole MiB of which so many parts hold ``size`` bytes."""
+    return -(-size // (parts * MIB)) * MIB
 
 
 @dataclass(frozen=True)

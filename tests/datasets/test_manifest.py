@@ -102,6 +102,14 @@ def test_there_are_never_too_many_parts_and_their_length_is_whole_mib(size: int)
     assert part_size % MIB == 0 and part_size >= manifest.SMALLEST_PART
 
 
+@pytest.mark.parametrize(
+    ("size", "part_size"),
+    [(0, 8), (512 * MIB, 8), (512 * MIB + 1, 9), (2048 * MIB, 32), (10 * 1024 * MIB, 32), (320_000 * MIB + 1, 33)],
+)
+def test_larger_files_come_in_larger_parts_within_reason(size: int, part_size: int) -> None:
+    assert manifest.part_size_for(size) == part_size * MIB
+
+
 @given(st.integers(0, 5000), st.integers(1, 700))
 def test_parts_cover_the_file_without_gap_or_overlap(size: int, part_size: int) -> None:
     parts = Parts(size, part_size)
