@@ -49,11 +49,12 @@ def test_w2_the_bank_in_bad_weather(job, mode):
 
 def test_w4_trainers_come_and_go(job, etcd):
     """From one to eight and back to two."""
-    cluster = job(etcd, trainers=1, tasks=160, passes=3, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
+    cluster = job(etcd, trainers=1, tasks=160, passes=6, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 5)
     for index in range(1, 8):
         cluster.start(f"trainer-{index}")
-    cluster.await_count("pulled", 2, "trainer-7")
+    for index in range(1, 8):
+        cluster.await_count("pulled", 2, f"trainer-{index}")
     leaving = [cluster.dismiss(f"trainer-{index}") for index in range(2, 8)]
     cluster.until(lambda: all(life.ended for life in leaving), "six have left")
     events = cluster.finish()
