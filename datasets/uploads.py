@@ -275,15 +275,15 @@ def _missing(file: File) -> Incomplete | None:
 
 
 def _content_of(file: File, seconds: float) -> tuple[str | None, int]:
-    """The checksum of what gathered, and how many bytes were read for it; None while that goes on."""
+    """The checksum of what gathered, and how many bytes were read for it; None while that goes on.
+
+    Read, even where there is but one part: of two who sent it at once, one may have been noted and the other kept.
+    """
     folder = default_storage().staging()
     if _is_handed_over(file, folder):  # a call that was cut off, or another one, had come so far
         return file.sha256, file.size
     if file.size == 0:
         staging.make_empty(folder, file.staging)
-    only = file.parts.first() if Parts(file.size, file.part_size).count == 1 else None
-    if only is not None:
-        return only.sha256, file.size
     try:
         check = staging.CHECKS.of(folder, file.staging, seconds)
     except StorageError:

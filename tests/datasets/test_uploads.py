@@ -314,6 +314,16 @@ def test_the_same_content_from_two_sides_at_once_is_kept_once(uploader: Uploader
 
 
 @pytest.mark.django_db(transaction=True)
+def test_of_a_file_of_one_part_that_came_twice_at_once_the_bytes_count_and_not_what_was_noted(
+    uploader: Uploader,
+) -> None:
+    file = uploader.announce("a", CONTENT[:10])
+    uploader.part(file, 0, b"0123456789")
+    Part.objects.update(sha256=sha(CONTENT[:10]))  # noted last, by who was first at the place
+    with pytest.raises(ChecksumMismatch):
+        uploader.complete(file, CONTENT[:10])
+
+
 def test_a_part_with_other_bytes_cannot_change_a_file_that_is_being_made_whole(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
