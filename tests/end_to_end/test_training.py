@@ -102,6 +102,10 @@ def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
     return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
 
 
+def _processes_of(house: House, job_id: str) -> list[processes.Process]:
+    return [process for process in house.processes() if process.environment.get("REGATTA_JOB_ID") == job_id]
+
+
 def test_cancel_ends_a_job_with_a_word(house: House, portal: Client) -> None:
     job = portal.submit(code.slow("cancelled", passes=200))
     until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
@@ -109,7 +113,7 @@ def test_cancel_ends_a_job_with_a_word(house: House, portal: Client) -> None:
     ended = portal.wait(job.id, 20)
     assert ended.state == "CANCELLED"
     assert ended.why
-    assert [p for p in house.processes() if p.environment.get("REGATTA_JOB_ID") == job.id] == []
+    until("nothing of it runs", lambda: not _processes_of(house, job.id), 20)
 
 
 def test_the_raw_points_are_there_as_a_table(http: Any, trained: tuple[Job, float]) -> None:

@@ -60,8 +60,8 @@ def test_asymmetric_partition(job, mode):
 
 
 def test_doubled_connections(job):
-    """Every request arrives twice, on two connections."""
-    cluster = job(mode="async", tasks=40, launch=False)
+    """Every request arrives twice, on two connections, with its gradients: memory is handed over to one alone."""
+    cluster = job(mode="async", tasks=40, launch=False, variables={"REGATTA_FAULTS_FAR": "yes"})
     for name in ("master-0", "pserver-0", "trainer-0", "trainer-1"):
         cluster.start(name)
         if name.startswith("trainer"):
