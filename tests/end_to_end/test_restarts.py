@@ -16,6 +16,7 @@ from tests.end_to_end.processes import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0
+ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
 def trains(portal: Client, job: Job, steps: int) -> bool:
@@ -65,7 +66,8 @@ def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal:
     until("it trains", lambda: trains(portal, job, 3), 60)
     assert house.interrupt() <= STOP_SECONDS
     house.start()
-    until("it trains again", lambda: house.replica(job.id, "trainer-0"), END_SECONDS)
+    until("its next attempt", lambda: portal.job(job.id).attempt == 2 and portal.job(job.id).state != "QUEUED", 60)
+    until("it trains or is over", lambda: house.replica(job.id, "trainer-0") or portal.job(job.id).state in ENDED, 60)
     house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story(portal, ended)
