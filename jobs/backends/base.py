@@ -51,6 +51,9 @@ class LaunchPlan:
     log_cap: int
     # Given to the agents alone, never to user code.
     ingest_token: str = field(repr=False, default="")
+    # The container image with the job's code and requirements. Empty: the backend's own base image, and the agents
+    # fetch the code. Processes of a machine have no image.
+    image: str = ""
 
 
 class Phase(StrEnum):
