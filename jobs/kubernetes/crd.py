@@ -123,6 +123,12 @@ def _spec() -> Schema:
                 }
             ),
             "runPolicy": _run_policy(),
+            "lives": {
+                "type": "object",
+                "additionalProperties": _integer(1, None),
+                "description": "How many pods each place, such as worker-0, may have had; where nothing is said, 1. "
+                "With this field nothing is started again that is not asked for here, and a failure ends nothing.",
+            },
             "successPolicy": _object(
                 {
                     "roles": {"type": "array", "items": _words(names.ROLES)},
@@ -210,6 +216,7 @@ def _status() -> Schema:
             "notBefore": {**_TIME, "description": "When pods are made again."},
             "holdingSince": {**_TIME, "description": "Since when some pods hold nodes and others find none."},
             "progress": _object({"value": _STRING, "since": _TIME}),
+            "lives": {"type": "object", "additionalProperties": {"type": "integer"}},
             "conditions": {
                 "type": "array",
                 "items": {

@@ -30,11 +30,13 @@ RESOURCE_ANNOTATION = "paddle-resource"
 HOST_PORT_ANNOTATION = "host-port"
 FINALIZER = "finalizers.paddlepaddle.org"  # set by paddle-operator; taken away when the job is deleted
 
-# Labels of ours. A pod template may read the last four by fieldRef.
+# Labels of ours. A pod template may read the last five by fieldRef.
 JOB_LABEL = f"{GROUP}/job-name"
 ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
+# Which pod of its name it is, from 1; where the job has ``spec.lives``.
+LIFE_LABEL = f"{GROUP}/life"
 # On the ConfigMap: the pods whose addresses it tells, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
 # On a pod: UID of the ConfigMap that it was woken for.
@@ -59,6 +61,11 @@ HOST_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 
 def pod_name(job: str, role: str, index: int) -> str:
     return f"{job}-{role}-{index}"
+
+
+def place(role: str, index: int) -> str:
+    """One of a job's places, which pods of one name fill one after the other."""
+    return f"{role}-{index}"
 
 
 def role_and_index(name: str) -> tuple[str, int]:

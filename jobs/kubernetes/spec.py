@@ -97,6 +97,9 @@ class SuccessPolicy:
 
 @dataclass(frozen=True)
 class PaddleJob:
+    """``lives``: whoever made the job says itself how many pods each place may have had; None: the controller decides
+    what is started again."""
+
     name: str
     namespace: str
     uid: str
@@ -111,6 +114,7 @@ class PaddleJob:
     scheduling: SchedulingPolicy
     success: SuccessPolicy
     failure_rules: tuple[Rule, ...]
+    lives: Mapping[str, int] | None
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     status: Object
@@ -143,6 +147,10 @@ class PaddleJob:
     @property
     def replaces_alone(self) -> bool:
         return self.meets_again or self.keeps_names
+
+    def lives_of(self, role: str, index: int) -> int:
+        """How many pods a place may have had, where ``lives`` says it."""
+        return int((self.lives or {}).get(names.place(role, index), 1))
 
     def pod_names(self) -> Iterator[tuple[str, Role, int]]:
         for role in self.roles.values():
@@ -182,6 +190,7 @@ def read(item: Object) -> PaddleJob:
         scheduling=_scheduling(spec.get("schedulingPolicy") or {}),
         success=_success(spec.get("successPolicy") or {}, roles, problems),
         failure_rules=rules_of((spec.get("failurePolicy") or {}).get("rules") or [], problems),
+        lives=spec.get("lives"),
         annotations=metadata.get("annotations") or {},
         finalizers=tuple(metadata.get("finalizers") or ()),
         status=item.get("status") or {},

@@ -18,7 +18,7 @@ from jobs.kubernetes.conditions import ENDED, Condition, Kind, Phase, condition,
 from jobs.kubernetes.failures import Failure, Verdict, failure_of, judge, pause
 from jobs.kubernetes.membership import is_out_of_date
 from jobs.kubernetes.names import Object
-from jobs.kubernetes.observed import Observed, Settings, attempt_of, phase_of
+from jobs.kubernetes.observed import Observed, Settings, attempt_of, life_of, phase_of
 from jobs.kubernetes.spec import PaddleJob, Role
 
 
@@ -40,6 +40,7 @@ class Record:
     progress: Mapping[str, str] = field(default_factory=dict)
     suspended: bool = False
     running_since: datetime | None = None
+    lives: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, status: Object) -> Record:
@@ -58,6 +59,7 @@ class Record:
             progress=status.get("progress") or {},
             suspended=since(status, Kind.SUSPENDED) is not None,
             running_since=since(status, Kind.RUNNING),
+            lives=status.get("lives") or {},
         )
 
     @property
@@ -65,7 +67,10 @@ class Record:
         """What would be lost if nobody wrote it down: counts, attempts, moments, and an end."""
         phase = self.phase if self.ended else Phase.NONE
         moments = (self.start, self.not_before, self.holding_since, self.running_since)
-        return (phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, *moments)
+        return (
+            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, dict(self.lives)),
+            *moments,
+        )
 
     @property
     def ended(self) -> bool:
@@ -86,7 +91,7 @@ def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Obj
 
 
 def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Settings) -> Record:
-    before = Record.of(job.status)
+    before = _with_lives(job, observed, Record.of(job.status))
     if job.leaving:
         return replace(before, phase=Phase.TERMINATING)
     if before.ended:
@@ -98,8 +103,22 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     if job.run.suspend:
         return _suspended(before)
     if before.suspended:
-        return replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, reason="", message="")
+        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, lives={})
+        return replace(fresh, reason="", message="")
     return _living(job, observed, before, now, settings)
+
+
+def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
+    """Pods that have been seen are counted: they may be gone the next time."""
+    if job.lives is None:
+        return record
+    seen = {
+        names.place(*names.role_and_index(names.name_of(pod))): life
+        for pod in observed.pods
+        if (life := life_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
+    }
+    fresh = {place: life for place, life in seen.items() if life > record.lives.get(place, 0)}
+    return replace(record, lives={**record.lives, **fresh}) if fresh else record
 
 
 def _suspended(before: Record) -> Record:
@@ -160,6 +179,8 @@ def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
 def _failures(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
 ) -> Record:
+    if job.lives is not None:
+        return record  # it is not the controller's to say what follows
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     found = [(names.uid_of(pod), failure_of(pod, census.role_of(pod))) for pod in failed]
     return _answer(job, found, record, now) if found else record
@@ -236,7 +257,7 @@ def _membership(
 def _gang(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, settings: Settings
 ) -> Record:
-    if not gang.is_holding(job, pods):
+    if job.lives is not None or not gang.is_holding(job, pods):
         return replace(record, holding_since=None)
     since = record.holding_since or now
     if not gang.has_waited(job, since, now, settings):
@@ -256,6 +277,7 @@ def _anew(record: Record, not_before: datetime | None) -> Record:
         counted=(),
         progress={},
         running_since=None,
+        lives={},
     )
 
 
@@ -315,6 +337,7 @@ def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime)
         "notBefore": record.not_before and written(record.not_before),
         "holdingSince": record.holding_since and written(record.holding_since),
         "progress": dict(record.progress),
+        "lives": dict(record.lives),
     }
     return status | {key: value for key, value in remembered.items() if value}
 

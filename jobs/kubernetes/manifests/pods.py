@@ -20,8 +20,10 @@ class PodOptions:
     volcano: bool = False
 
 
-def pod(job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions) -> dict[str, Any]:
-    """Pod ``index`` of a role. The template stays as it is."""
+def pod(
+    job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, life: int | None = None
+) -> dict[str, Any]:
+    """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is; None: nobody counts."""
     name = names.pod_name(job.name, role.name, index)
     template = copy.deepcopy(dict(role.template))
     spec: dict[str, Any] = dict(template.get("spec") or {})
@@ -37,7 +39,10 @@ def pod(job: PaddleJob, role: Role, index: int, attempt: int, options: PodOption
         spec["initContainers"] = [*(spec.get("initContainers") or ()), _coordination(job, role, options.init_image)]
     if options.volcano:
         spec["schedulerName"] = names.VOLCANO
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(job, role, index, attempt, options), "spec": spec}
+    metadata = _metadata(job, role, index, attempt, options)
+    if life is not None:
+        metadata["labels"][names.LIFE_LABEL] = str(life)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def restart_policy(job: PaddleJob, role: Role) -> str:
