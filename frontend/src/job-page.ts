@@ -121,11 +121,15 @@ function artifactRow({ name, size, sha256 }: ArtifactRow): HTMLElement {
 
 function startActions(): void {
   const dialog = document.querySelector<HTMLDialogElement>("dialog#cancel");
-  document.querySelector("[data-action=cancel]")?.addEventListener("click", () => dialog?.showModal());
+  const cancel = document.querySelector<HTMLButtonElement>("[data-action=cancel]");
+  cancel?.addEventListener("click", () => dialog?.showModal());
   dialog?.querySelector("form")?.addEventListener("submit", (event) => {
     if ((event as SubmitEvent).submitter?.getAttribute("value") === "yes") void act("cancel");
   });
-  document.querySelector("[data-action=retry]")?.addEventListener("click", () => void act("retry"));
+  const retry = document.querySelector<HTMLButtonElement>("[data-action=retry]");
+  retry?.addEventListener("click", () => void act("retry"));
+  // The page has them disabled until now: a click before this would be lost without a word.
+  for (const button of [cancel, retry]) button?.removeAttribute("disabled");
 }
 
 async function act(action: "cancel" | "retry"): Promise<void> {
