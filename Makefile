@@ -9,7 +9,7 @@ BIN := .venv/bin
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
 	@echo "make test      run every test that can run here; the last lines name what could not"
-	@echo "make test-kube try the PaddleJob controller on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
+	@echo "make test-kube try Kubernetes on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
 	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
 	@echo "make check     style, types, imports, migrations, frontend files"
 	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
@@ -26,13 +26,14 @@ run: environment
 
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql
+	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql docker-registry
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
-	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port.}
-	$(BIN)/python -m pytest -m kube $(ARGS) tests/jobs/kubernetes
+	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
+	@scripts/system_packages.sh buildah
+	$(BIN)/python -m pytest -m kube $(ARGS) tests/jobs
 
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client

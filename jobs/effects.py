@@ -5,12 +5,10 @@ none yet; immediate effects are rows that change in the transaction of the state
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 from django.conf import settings
 from django.utils.crypto import salted_hmac
@@ -19,7 +17,7 @@ from datasets import selectors as datasets
 from datasets import shelf
 from datasets.states import VersionState
 from datasets.storage.base import StorageError
-from jobs import builder, keeping, lifecycle, meeting, planner, snapshots
+from jobs import builder, keeping, lifecycle, meeting, planner
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -118,7 +116,7 @@ def waiting(why: str) -> str:
 def _build(job: Job) -> Event | None:
     spec = JobSpec.from_json(job.spec)
     try:
-        view = builder.build(job.snapshot_id, snapshots.files_of(job.snapshot), spec.requirements)
+        view = builder.current().begin(job, spec)
     except (OSError, StorageError, NotFound) as error:
         return lifecycle.BuildFailed(job.attempt, f"The code could not be prepared: {error}")
     _ship_build_log(job, view.log)
@@ -177,7 +175,7 @@ def _launch(job: Job) -> Event | None:
     # Trainers that were wished for since have no row yet; staffing sees to it once the job runs.
     rows = attempt.replicas.filter(role=contract.TRAINER).count()
     spec = planner.scaled(present_spec(job), trainers=rows)
-    made = builder.made(job.snapshot_id, spec.requirements)
+    made = builder.current().made(job, spec)
     ref = ref_of(job, attempt)
     try:
         here = replace(site(job), coordination=meeting.arrange(ref))
@@ -191,6 +189,7 @@ def _launch(job: Job) -> Event | None:
 
 def _stop(job: Job) -> None:
     _stop_within(job, _grace_of(job.reason))
+    builder.current().give_up(job, JobSpec.from_json(job.spec))
 
 
 def _grace_of(reason: str) -> timedelta:
@@ -233,7 +232,7 @@ def site(job: Job) -> planner.Site:
     return planner.Site(
         ingest_url=settings.INGEST_URL,
         data_path=(*own, *datasets.data_path()),
-        python=Path(sys.executable),
+        python=builder.current().python(),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,
         checkpoint_seconds=settings.CHECKPOINT_SECONDS,

@@ -40,10 +40,22 @@ class Site:
 
 @dataclass(frozen=True)
 class Build:
-    """What the builder made: the folder with the code, and the interpreter that has the requirements."""
+    """What the builder made: the folder with the code, and the interpreter that has the requirements. Where they are in
+    an image, its name."""
 
     bundle: Path
     python: Path
+    image: str = ""
+
+
+@dataclass(frozen=True)
+class BuildView:
+    """``done`` holds what was made, ``problem`` why it cannot be; with neither the build goes on. ``log``: what was
+    said so far, in whole lines."""
+
+    done: Build | None = None
+    problem: str = ""
+    log: tuple[str, ...] = ()
 
 
 def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None = None) -> JobSpec:

@@ -16,7 +16,7 @@ from django.db.models import ProtectedError
 
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
-from jobs import builder, snapshots
+from jobs import bundles, snapshots
 from jobs.backends import registry
 from jobs.models import CodeSnapshot, Job
 from jobs.states import ACTIVE, TERMINAL, JobState
@@ -83,15 +83,15 @@ def _forget_snapshot(digest: str) -> bool:
 
 def _made() -> Iterator[Path]:
     """Every bundle and environment, and what a crash has left of one that was being made or removed."""
-    for parent in builder.rooms():
+    for parent in bundles.rooms():
         yield from parent.iterdir() if parent.is_dir() else ()
 
 
 def _wanted() -> Iterator[Path]:
     rows = Job.objects.filter(state__in=ACTIVE).values_list("snapshot_id", "spec__requirements")
     for digest, requirements in rows:
-        yield builder.bundle_folder(digest)
-        yield builder.environment_folder(tuple(requirements or ()))
+        yield bundles.bundle_folder(digest)
+        yield bundles.environment_folder(tuple(requirements or ()))
 
 
 def _used(folder: Path) -> datetime:

@@ -582,7 +582,7 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
         effects.hurry(job)
     running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
     waiting = [pk for pk in running if _interrupt(pk)]
-    builder.end_installations()
+    builder.current().end_all()
     pause = threading.Event()
     while waiting and time.monotonic() < deadline:
         waiting = [pk for pk in waiting if not _at_rest(pk)]

@@ -25,6 +25,9 @@ _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-F
 _BUCKET = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9_./-]{0,99}?))?/?"
 )
+_IMAGE_REGISTRY = re.compile(
+    r"([A-Za-z0-9-]+\.[A-Za-z0-9.-]+|[A-Za-z0-9.-]+:\d+|localhost)(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+)
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -67,6 +70,17 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
     if value != int(value):
         raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
     return int(value)
+
+
+def image_registry(name: str) -> str:
+    """``HOST[:PORT][/PREFIX]`` of an image registry, or nothing. Raises ImproperlyConfigured."""
+    value = os.environ.get(name, "").rstrip("/")
+    if value and not _IMAGE_REGISTRY.fullmatch(value):
+        raise ImproperlyConfigured(
+            f"{name} is {value!r}. Write the registry's name without https://, with a port and a path where it has "
+            "them, such as registry.example.org:5000/regatta."
+        )
+    return value
 
 
 def etcd_address(name: str) -> str:

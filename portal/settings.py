@@ -300,6 +300,21 @@ STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
 PREEMPTION_GRACE_SECONDS = env.number("REGATTA_PREEMPTION_GRACE_SECONDS", 30.0)
 # What one replica may print in one attempt; the rest is counted and dropped.
 LOG_CAP_BYTES = env.integer("REGATTA_LOG_CAP_BYTES", 64 * 1024 * 1024, minimum=1024)
+# --- Images ----------------------------------------------------------------------------------------------------------
+# On Kubernetes a job's code and packages are an image. HOST[:PORT][/PREFIX] of the registry that keeps them.
+IMAGE_REGISTRY = env.image_registry("REGATTA_REGISTRY")
+# HTTP in the clear, for a registry inside.
+REGISTRY_INSECURE = env.flag("REGATTA_REGISTRY_INSECURE", False)
+# A Docker configuration file with the credentials to push with.
+REGISTRY_CREDENTIALS = env.text("REGATTA_REGISTRY_CREDENTIALS", "")
+# What is at the bottom of every image: a Python of 3.11 or newer.
+BASE_IMAGE = env.text("REGATTA_BASE_IMAGE", "python:3.11-slim")
+IMAGE_BUILDER = env.choice("REGATTA_IMAGE_BUILDER", "buildah", ("buildah", "pod"))
+# How long making an image may take, and how much the packages of a job may add to it.
+BUILD_SECONDS = env.number("REGATTA_BUILD_SECONDS", 900.0, minimum=1.0)
+IMAGE_LIMIT_BYTES = env.integer("REGATTA_IMAGE_LIMIT_BYTES", 8 * 1024**3, minimum=1024**2)
+
+# --- Quota -----------------------------------------------------------------------------------------------------------
 # A personal namespace starts with this much.
 DEFAULT_QUOTA = {
     "cpu": env.number("REGATTA_QUOTA_CPU", 16),

@@ -3,7 +3,7 @@
 # without them is named by whoever needs them.
 set -euo pipefail
 
-declare -A command_of=([chromium]=chromium [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [nodejs]=node [npm]=npm [openssl]=openssl [postgresql]=pg_createcluster)
+declare -A command_of=([buildah]=buildah [chromium]=chromium [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [nodejs]=node [npm]=npm [openssl]=openssl [postgresql]=pg_createcluster)
 
 # A package without a command of its own is looked up by name.
 present() {

@@ -61,12 +61,18 @@ def _why_no_formats() -> str:
     return f"{missing[0]} is not installed (requirements-formats.txt)" if missing else ""
 
 
+def _why_no_images() -> str:
+    found = shutil.which("docker-registry")
+    return "" if found else "there is no docker-registry (Debian: apt-get install docker-registry)"
+
+
 # Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
     "accelerator": _why_no_accelerator,
     "browser": _why_no_browser,
     "etcd": _why_no_etcd,
     "formats": _why_no_formats,
+    "images": _why_no_images,
     "postgres": _why_no_postgres,
     "processes": _why_no_processes,
     "torch": _why_no_torch,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from jobs import builder, pruning
+from jobs import bundles, pruning
 from jobs.models import Job
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
@@ -34,9 +34,9 @@ def aged(folder: Path, days: float) -> Path:
 
 
 def test_only_what_was_not_used_for_long_goes() -> None:
-    bundles, environments = builder.rooms()
-    old = [aged(bundles / "a", 15), aged(environments / "b", 15), aged(bundles / ".making-c", 15)]
-    fresh = [aged(bundles / "d", 13), aged(environments / "e", 13), aged(bundles / ".making-f", 0)]
+    code, environments = bundles.rooms()
+    old = [aged(code / "a", 15), aged(environments / "b", 15), aged(code / ".making-c", 15)]
+    fresh = [aged(code / "d", 13), aged(environments / "e", 13), aged(code / ".making-f", 0)]
     assert pruning.prune(NOW, AGE) == 3
     assert [folder.exists() for folder in old + fresh] == [False] * 3 + [True] * 3
 
@@ -47,8 +47,8 @@ def test_what_a_job_waits_for_or_runs_with_stays(
     requirements = ["tiny==1.0"]
     job = submit(requirements=requirements)
     needed = [
-        aged(builder.bundle_folder(job.snapshot_id), 90),
-        aged(builder.environment_folder(tuple(requirements)), 90),
+        aged(bundles.bundle_folder(job.snapshot_id), 90),
+        aged(bundles.environment_folder(tuple(requirements)), 90),
     ]
     assert pruning.prune(NOW, AGE) == 0
     Job.objects.update(state="SUCCEEDED")
@@ -57,13 +57,13 @@ def test_what_a_job_waits_for_or_runs_with_stays(
 
 
 def test_whoever_uses_a_bundle_keeps_it_for_as_long_again() -> None:
-    folder = aged(builder.bundle_folder("d" * 64), 15)
-    assert builder.write_bundle("d" * 64, {}) == folder
+    folder = aged(bundles.bundle_folder("d" * 64), 15)
+    assert bundles.write_bundle("d" * 64, {}) == folder
     assert pruning.prune(NOW, AGE) == 0
 
 
 def test_what_was_used_at_the_last_moment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = aged(builder.bundle_folder("d" * 64), 15)
+    folder = aged(bundles.bundle_folder("d" * 64), 15)
     replace = Path.replace
 
     def used_meanwhile(source: Path, target: Path) -> Path:
@@ -77,7 +77,7 @@ def test_what_was_used_at_the_last_moment_is_given_back(monkeypatch: pytest.Monk
 
 
 def test_a_removal_that_was_broken_off_is_finished() -> None:
-    folder = aged(builder.rooms()[0] / ".going-d", 15)
+    folder = aged(bundles.rooms()[0] / ".going-d", 15)
     assert pruning.prune(NOW, AGE) == 1
     assert not folder.exists()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from jobs import builder
+from jobs import bundles, planner
 
 DIGEST = "d" * 64
 FILES = {"train.py": "import tiny\n", "parts/a.py": "x = 1\n"}
@@ -44,11 +44,11 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def built(*requirements: str) -> builder.BuildView:
+def built(*requirements: str) -> planner.BuildView:
     """Asks until there is an answer."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        view = builder.build(DIGEST, FILES, requirements)
+        view = bundles.build(DIGEST, FILES, requirements)
         if view.done or view.problem:
             return view
         time.sleep(0.05)
@@ -57,7 +57,7 @@ def built(*requirements: str) -> builder.BuildView:
 
 def installers() -> list[Path]:
     """The command lines of running installers of this test's data directory."""
-    mark = str(builder.environment_folder(("tiny",)).parent).encode()
+    mark = str(bundles.environment_folder(("tiny",)).parent).encode()
     return [line for line in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(line)]
 
 
@@ -87,16 +87,16 @@ def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_a
     assert view.problem.startswith("pip could not install the requirements: ")
     assert "tiny==2.0" in view.problem
     assert any("tiny==2.0" in line for line in view.log)
-    assert not builder.environment_folder(("tiny==2.0",)).exists()
+    assert not bundles.environment_folder(("tiny==2.0",)).exists()
 
 
 def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(
     shelf: Path, wait_until: Callable[[Callable[[], object]], None]
 ) -> None:
-    builder.build(DIGEST, FILES, ("tiny",))
-    lock = builder.environment_folder(("tiny",)) / "lock"
+    bundles.build(DIGEST, FILES, ("tiny",))
+    lock = bundles.environment_folder(("tiny",)) / "lock"
     wait_until(lambda: lock.exists() and lock.read_text())
-    builder.end_installations()
+    bundles.end_all()
     wait_until(lambda: not installers())
     assert built("tiny").done is not None
 

@@ -1,0 +1,180 @@
+"""Has the images of jobs made, by a program of its own that outlives the portal (``work.py``). The settings say where
+they are kept and how they are made.
+
+While one is made there is a folder with its tag below ``images/`` of the data directory. Whether there is an image the
+registry says, and nobody else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs import bundles, snapshots
+from jobs.images import orders, plan
+from jobs.images.registry import Credentials, Registry, RegistryError
+from jobs.models import CodeSnapshot
+from jobs.planner import Build, BuildView
+from runtime import contract
+
+# What the runtime needs of others, in the versions that the portal itself has.
+PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
+PYTHON = plan.PLATFORM / "bin" / "python"
+_LOOK_SECONDS = 5.0
+_ROOT = Path(__file__).parents[2]
+_INHERITED = ("PATH", "HOME", "LANG", "KUBECONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def room() -> Path:
+    return Path(settings.DATA_DIR) / "images"
+
+
+def plan_of(namespace: str, digest: str, requirements: tuple[str, ...]) -> plan.Plan:
+    packages = tuple(f"{name}=={version(name)}" for name in PACKAGES)
+    platform = plan.Platform(settings.IMAGE_REGISTRY, settings.BASE_IMAGE, _runtime_digest(), packages)
+    return plan.plan(platform, namespace, digest, requirements)
+
+
+@functools.cache
+def _runtime_digest() -> str:
+    """Of all that images have of the runtime, and of the program that puts it there."""
+    runtime = Path(contract.__file__).parent
+    files = [path for path in sorted(runtime.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    found = hashlib.sha256()
+    for path in (*files, Path(__file__).with_name("inside.py")):
+        found.update(f"{path.relative_to(_ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return found.hexdigest()
+
+
+def made(wanted: plan.Plan) -> Build:
+    """What there is once the image is made."""
+    return Build(Path(plan.CODE), Path(wanted.python), wanted.reference)
+
+
+def build(wanted: plan.Plan, snapshot: CodeSnapshot) -> BuildView:
+    """Begin or look on. Raises OSError where the data directory cannot be written, StorageError, NotFound."""
+    folder = room() / wanted.tag
+    if (folder / orders.OUTCOME).exists():
+        return _outcome(folder, wanted)
+    if not folder.exists() and _is_there(wanted):
+        return BuildView(made(wanted))
+    with _lock(folder) as lock:
+        if lock is not None and not (folder / orders.OUTCOME).exists():
+            _begin(folder, wanted, snapshot, lock)
+    return BuildView(log=_log_of(folder))
+
+
+def _outcome(folder: Path, wanted: plan.Plan) -> BuildView:
+    """Told once: after that the registry is asked, or it is tried anew."""
+    told = json.loads((folder / orders.OUTCOME).read_text(encoding="utf-8"))
+    log = _log_of(folder, whole=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    return BuildView(made(wanted), log=log) if told["ok"] else BuildView(problem=told["why"], log=log)
+
+
+def _is_there(wanted: plan.Plan) -> bool:
+    """Whether nothing is left to make. A registry that does not answer is waited for where it holds up nobody."""
+    _, repository, tag = plan.parts(wanted.reference)
+    try:
+        return registry(seconds=_LOOK_SECONDS).has_manifest(repository, tag)
+    except RegistryError:
+        return False
+
+
+def registry(*, seconds: float) -> Registry:
+    """The registry of this installation."""
+    host = settings.IMAGE_REGISTRY.partition("/")[0]
+    file = Path(settings.REGISTRY_CREDENTIALS) if settings.REGISTRY_CREDENTIALS else None
+    credentials = Credentials.read(file, host)
+    return Registry(host, insecure=settings.REGISTRY_INSECURE, credentials=credentials, seconds=seconds)
+
+
+def _begin(folder: Path, wanted: plan.Plan, snapshot: CodeSnapshot, lock: int) -> None:
+    """The process inherits the lock: there is no moment at which nobody holds it."""
+    bundles.write_files(folder / "code", snapshots.files_of(snapshot))
+    _order(wanted).write(folder)
+    with (folder / orders.LOG).open("a") as log:
+        subprocess.Popen(
+            (sys.executable, "-m", "jobs.images.work", str(folder), str(lock)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            cwd=_ROOT,
+            env={name: os.environ[name] for name in _INHERITED if name in os.environ},
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+
+
+def _order(wanted: plan.Plan) -> orders.Order:
+    return orders.Order(
+        images=wanted.images,
+        registry=settings.IMAGE_REGISTRY.partition("/")[0],
+        insecure=settings.REGISTRY_INSECURE,
+        credentials=settings.REGISTRY_CREDENTIALS,
+        seconds=settings.BUILD_SECONDS,
+        bytes=settings.IMAGE_LIMIT_BYTES,
+        builder=settings.IMAGE_BUILDER,
+        storage=str(Path(settings.DATA_DIR) / "buildah"),
+        pip={name: os.environ[name] for name in bundles.pip_variables()},
+    )
+
+
+def give_up(wanted: plan.Plan) -> None:
+    """End making it, where that goes on."""
+    _end(room() / wanted.tag)
+
+
+def end_all() -> None:
+    for folder in room().glob("*"):
+        _end(folder)
+
+
+def _end(folder: Path) -> None:
+    """Ask its process to end, with all that it has started."""
+    if _is_held(folder):
+        with contextlib.suppress(ValueError, ProcessLookupError, FileNotFoundError):
+            # It leads a session of its own, and so a group.
+            os.killpg(int((folder / orders.LOCK).read_text(encoding="ascii")), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[int | None]:
+    """The descriptor of the folder's lock; None where a process holds it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / orders.LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+        else:
+            yield file.fileno()
+
+
+def _is_held(folder: Path) -> bool:
+    if not folder.exists():
+        return False
+    with _lock(folder) as lock:
+        return lock is None
+
+
+def _log_of(folder: Path, *, whole: bool = False) -> tuple[str, ...]:
+    try:
+        text = (folder / orders.LOG).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ()
+    lines = text.split("\n")
+    return tuple(lines if whole and lines[-1] else lines[:-1])

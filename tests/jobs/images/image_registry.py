@@ -1,0 +1,72 @@
+"""A private image registry: Debian's docker-registry, as a process."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+_USER, _PASSWORD = "builder", "let-me-push"
+_PASSWORD_HASH = "$2b$05$zZ/UzhXQKhM2IvlvJZ671uXiOMTymIHeFgY8QZ13pb.usqdrAao/u"  # bcrypt's
+
+
+class ImageRegistry:
+    """``host`` is its address and port. A guarded one asks for a password."""
+
+    def __init__(self, folder: Path, *, guarded: bool = False) -> None:
+        self._folder, self._guarded = folder, guarded
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.host = f"127.0.0.1:{free.getsockname()[1]}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        config = {
+            "version": 0.1,
+            "log": {"level": "error", "accesslog": {"disabled": True}},
+            "storage": {"filesystem": {"rootdirectory": str(self._folder / "blobs")}},
+            "http": {"addr": self.host},
+        }
+        if self._guarded:
+            config["auth"] = {"htpasswd": {"realm": "tests", "path": str(self._write_password())}}
+        (self._folder / "registry.yml").write_text(json.dumps(config))
+        self._process = subprocess.Popen(
+            ["docker-registry", "serve", str(self._folder / "registry.yml")],
+            stdout=subprocess.DEVNULL,
+            stderr=(self._folder / "registry.log").open("wb"),
+        )
+        deadline = time.monotonic() + 30
+        while not self._answers():
+            assert self._process.poll() is None, (self._folder / "registry.log").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        try:
+            urllib.request.urlopen(f"http://{self.host}/v2/", timeout=2).close()
+        except urllib.error.HTTPError as refused:
+            return refused.code == 401
+        except OSError:
+            return False
+        return True
+
+    def _write_password(self) -> Path:
+        path = self._folder / "htpasswd"
+        path.write_text(f"{_USER}:{_PASSWORD_HASH}\n")
+        return path
+
+    def credentials(self) -> Path:
+        """A Docker configuration file with its password."""
+        path = self._folder / "config.json"
+        auth = base64.b64encode(f"{_USER}:{_PASSWORD}".encode()).decode()
+        path.write_text(json.dumps({"auths": {self.host: {"auth": auth}}}))
+        return path
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
