@@ -101,6 +101,7 @@ def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site
         grace=site.grace,
         log_cap=site.log_cap,
         ingest_token=token,
+        image=build.image,
     )
 
 
