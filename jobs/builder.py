@@ -77,9 +77,32 @@ class _Images:
         making.end_all()
 
 
-_BY_BACKEND: dict[str, type[Builder]] = {"kubernetes": _Images}
+class _BaseImage:
+    """Makes nothing: on a cluster without a registry jobs run from one image, and their agents fetch the code."""
+
+    def begin(self, job: Job, spec: JobSpec) -> BuildView:
+        if spec.requirements:
+            return BuildView(
+                problem="Jobs with requirements need images of their own, and this installation keeps none. Leave them "
+                "out, or ask an admin for a registry."
+            )
+        return BuildView(self.made(job, spec))
+
+    def made(self, job: Job, spec: JobSpec) -> Build:
+        return Build(Path(), self.python())
+
+    def python(self) -> Path:
+        return Path(making.PYTHON)
+
+    def give_up(self, job: Job, spec: JobSpec) -> None:
+        """There is nothing."""
+
+    def end_all(self) -> None:
+        """There is nothing."""
 
 
 def current() -> Builder:
     """The builder of this installation's backend."""
-    return _BY_BACKEND.get(settings.CLUSTER_BACKEND, _Bundles)()
+    if settings.CLUSTER_BACKEND != "kubernetes":
+        return _Bundles()
+    return _Images() if settings.IMAGE_REGISTRY else _BaseImage()

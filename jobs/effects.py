@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 from django.conf import settings
 from django.utils.crypto import salted_hmac
@@ -50,7 +51,7 @@ def token_of(attempt: Attempt) -> str:
 
 
 def ref_of(job: Job, attempt: Attempt) -> AttemptRef:
-    return AttemptRef(str(job.pk), str(attempt.pk), attempt.number)
+    return AttemptRef(str(job.pk), str(attempt.pk), attempt.number, job.namespace.name)
 
 
 def present_attempt(job: Job) -> Attempt | None:
@@ -226,12 +227,17 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
     keeping.measure_checkpoints(job)
 
 
+def data_roots(job: Job) -> tuple[Path, ...]:
+    """The directories of this machine that hold what the job may read, by name."""
+    own = () if job.dataset_version_id is None else (shelf.root_of(job.dataset_version_id),)
+    return (*own, *datasets.data_path())
+
+
 def site(job: Job) -> planner.Site:
     """What this installation adds to the job's plan: of the data sets of namespaces it is shown its own alone."""
-    own = () if job.dataset_version_id is None else (shelf.root_of(job.dataset_version_id),)
     return planner.Site(
         ingest_url=settings.INGEST_URL,
-        data_path=(*own, *datasets.data_path()),
+        data_path=data_roots(job),
         python=builder.current().python(),
         grace=timedelta(seconds=settings.STOP_GRACE_SECONDS),
         log_cap=settings.LOG_CAP_BYTES,

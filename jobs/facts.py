@@ -153,6 +153,9 @@ def _events_of_training(
         yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
+    elif job.state is JobState.REGISTERING and (told := _awaited(replicas)) != (job.why or told):
+        if not _all_registered(replicas):
+            yield StrengthChanged(job.attempt, told)
     elif job.state is JobState.RUNNING and (told := _strength(replicas, recovering(job, replicas))) != job.why:
         yield StrengthChanged(job.attempt, told)
 
@@ -172,8 +175,10 @@ def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> Repli
         return replace(fact, state=ReplicaState.LOST, why="the backend knows nothing of it any more")
     if seen is None and fact.dismissed:
         return replace(fact, state=ReplicaState.LOST, why="it was dismissed before it was started")
-    if seen is None or seen.life < fact.life or seen.phase not in _ENDINGS:
+    if seen is None or seen.life < fact.life:
         return fact
+    if seen.phase not in _ENDINGS:
+        return fact if fact.registered else replace(fact, why=seen.why)
     return replace(
         fact,
         state=_ENDINGS[seen.phase],
@@ -302,7 +307,7 @@ def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) ->
         told.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
     missing = sum(replica in lost or replica.joining for replica in trainers)
     there = f"{len(trainers) - missing} of {count(len(trainers), 'trainer')}"
-    return f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}."
+    return " ".join((f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}.", *_hindrances(replicas)))
 
 
 def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
@@ -316,10 +321,25 @@ def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
     return all(replica.registered for replica in awaited) and any(replica.registered for replica in trainers)
 
 
+def _awaited(replicas: Sequence[ReplicaFact]) -> str:
+    """What the job waits for before it trains, with what keeps it from beginning."""
+    return " ".join(("Waiting for the replicas to register.", *_hindrances(replicas)))
+
+
+def _hindrances(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
+    """What keeps replicas from beginning, as far as the backend knows, once for all of which it is the same."""
+    joining = [replica for replica in replicas if replica.joining and not replica.dismissed and replica.why]
+    for why in dict.fromkeys(replica.why for replica in joining):
+        yield f"{listed([replica.name for replica in joining if replica.why == why])}: {why.rstrip('.')}."
+
+
 def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy: Policy) -> AttemptEnded:
     missing = [replica.name for replica in replicas if not replica.registered and not replica.ended]
     why = f"After {in_words(policy.registration)} {', '.join(missing)} had not registered."
-    if any(name.startswith(contract.TRAINER) for name in missing):
+    hindrances = list(_hindrances(replicas))
+    if hindrances:
+        why = " ".join((why, *hindrances))
+    elif any(name.startswith(contract.TRAINER) for name in missing):
         why += " The script has to call dist.init() before anything that takes long."
     return AttemptEnded(job.attempt, why, Reason.REGISTRATION_TIMEOUT)
 

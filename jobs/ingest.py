@@ -11,16 +11,17 @@ from __future__ import annotations
 import functools
 import hmac
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, BinaryIO, cast
 from uuid import UUID
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_GET, require_POST
 
-from jobs import batches, services
+from jobs import batches, provisions, services
 from jobs.models import Attempt
 from jobs.streams import store
 from jobs.streams.entries import Gap
@@ -30,10 +31,13 @@ from rbac.selectors import digest_of
 
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
 ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
+_PIECE = 1024 * 1024  # bytes of a file that are read at a time
 
 Answer = dict[str, Any]
 View = Callable[..., JsonResponse]
 Handler = Callable[[HttpRequest, Attempt], Answer]
+Reader = Callable[..., HttpResponseBase]
+Giver = Callable[..., HttpResponseBase]
 
 
 class Malformed(RegattaError):
@@ -63,15 +67,30 @@ def _authentic(view: Handler) -> View:
     @require_POST
     @functools.wraps(view)
     def authenticated(request: HttpRequest, attempt_id: UUID) -> JsonResponse:
-        attempt = _attempt(attempt_id, _bearer(request))
-        if attempt.number < attempt.job.attempt:
-            raise StaleAttempt(
-                f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
-                attempt=attempt.job.attempt,
-            )
-        return JsonResponse(view(request, attempt))
+        return JsonResponse(view(request, _present_attempt(request, attempt_id)))
 
     return authenticated
+
+
+def _authentic_reader(view: Giver) -> Reader:
+    """The same for a view that gives something out."""
+
+    @require_GET
+    @functools.wraps(view)
+    def authenticated(request: HttpRequest, attempt_id: UUID, **named: str) -> HttpResponseBase:
+        return view(_present_attempt(request, attempt_id), **named)
+
+    return authenticated
+
+
+def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
+    attempt = _attempt(attempt_id, _bearer(request))
+    if attempt.number < attempt.job.attempt:
+        raise StaleAttempt(
+            f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
+            attempt=attempt.job.attempt,
+        )
+    return attempt
 
 
 def _at_most(setting: str) -> Callable[[Handler], Handler]:
@@ -175,6 +194,41 @@ def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
     """Note that a replica lives."""
     services.heartbeat(attempt, replica=batches.replica(_body(request)))
     return {}
+
+
+@_authentic
+def begin(request: HttpRequest, attempt: Attempt) -> Answer:
+    """Tell a replica that begins anew how far its earlier lives were taken in."""
+    return dict(provisions.numbers(attempt, batches.replica(_body(request))))
+
+
+@_authentic_reader
+def code(attempt: Attempt) -> HttpResponse:
+    """Give the job's code, as a tar."""
+    return HttpResponse(provisions.code(attempt), content_type="application/x-tar")
+
+
+@_authentic_reader
+def data(attempt: Attempt) -> JsonResponse:
+    """List the files of the job's data set."""
+    return JsonResponse({"files": provisions.data_files(attempt)})
+
+
+@_authentic_reader
+def data_file(attempt: Attempt, path: str) -> StreamingHttpResponse:
+    """Give one of them."""
+    file = provisions.data_file(attempt, path)
+    headers = {"Content-Length": str(file.stat().st_size)}
+    return StreamingHttpResponse(_pieces(file.open("rb")), content_type="application/octet-stream", headers=headers)
+
+
+async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
+    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    try:
+        while piece := await sync_to_async(content.read, thread_sensitive=False)(_PIECE):
+            yield piece
+    finally:
+        content.close()
 
 
 @_authentic

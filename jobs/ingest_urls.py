@@ -10,5 +10,9 @@ urlpatterns = [
     path("attempts/<uuid:attempt_id>/events", ingest.events),
     path("attempts/<uuid:attempt_id>/report", ingest.report),
     path("attempts/<uuid:attempt_id>/heartbeat", ingest.heartbeat),
+    path("attempts/<uuid:attempt_id>/begin", ingest.begin),
+    path("attempts/<uuid:attempt_id>/code", ingest.code),
+    path("attempts/<uuid:attempt_id>/data", ingest.data),
+    path("attempts/<uuid:attempt_id>/data/<path:path>", ingest.data_file),
     path("attempts/<uuid:attempt_id>/artifacts", ingest.artifacts),
 ]

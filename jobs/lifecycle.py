@@ -32,7 +32,7 @@ BuildStarted                  the reconciler, at once
 Built, BuildFailed            jobs.builder
 Launched, LaunchFailed        the backend
 AllRegistered                 agents' reports and the backend's view, by ``jobs.facts.events_from``
-StrengthChanged               the same
+StrengthChanged               the same; while replicas have yet to register, what keeps them from beginning
 AttemptEnded                  the same, by ``jobs.facts.verdict``; also the registration deadline and the job's timeout
 CancelRequested               a person, through jobs.services.cancel_job, which only records the wish
 Interrupted                   jobs.services.interrupt_all, when the portal is stopped
@@ -368,7 +368,7 @@ _AWAITED: Mapping[tuple[JobState, type[Event]], Handler] = {
     (JobState.LAUNCHING, Launched): _await_registration,
     (JobState.LAUNCHING, LaunchFailed): _launch_failed,
     (JobState.REGISTERING, AllRegistered): _run,
-    (JobState.RUNNING, StrengthChanged): _explain,
+    **{(state, StrengthChanged): _explain for state in _STARTED},
     **{(state, AttemptEnded): _stop_at_end for state in (*_PREPARING, *_STARTED)},
     (JobState.QUEUED, CancelRequested): _cancel_waiting,
     **{(state, CancelRequested): _stop_because(Reason.CANCELLED) for state in (*_PREPARING, *_STARTED)},

@@ -22,7 +22,7 @@ from django.db.models import F
 
 from jobs import effects, rehearsal, staffing
 from jobs.backends import registry
-from jobs.backends.base import AttemptView, LaunchFailed, Phase
+from jobs.backends.base import AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
 from jobs.lifecycle import (
     CancelRequested,
@@ -290,7 +290,11 @@ def _observe(loaded: Loaded) -> AttemptView | None:
         return None
     if loaded.attempt is None:
         return AttemptView(gone=True)
-    return registry.current().observe(effects.ref_of(loaded.job, loaded.attempt))
+    try:
+        return registry.current().observe(effects.ref_of(loaded.job, loaded.attempt))
+    except BackendUnavailable as problem:
+        _log.warning("Nothing is seen of the replicas of job %s. %s", loaded.job.pk, problem)
+        return None
 
 
 def replica_fact(row: Replica) -> ReplicaFact:
@@ -319,6 +323,8 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
         return
     never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
     for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
+        if fact.state == row.state and fact.why != row.why and not fact.ended:
+            Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
         if fact.state == row.state or row.state == never_started:
             continue
         Replica.objects.filter(pk=row.pk, state=row.state).update(

@@ -6,6 +6,7 @@ misread setting is worse than one that does not start.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
@@ -167,6 +168,18 @@ def mail_server(name: str) -> dict[str, Any]:
         "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
         **({security: True} if security else {}),
     }
+
+
+def json_object(name: str) -> dict[str, Any]:
+    """A JSON object; empty where the variable is. Raises ImproperlyConfigured."""
+    raw = os.environ.get(name, "").strip()
+    try:
+        value = json.loads(raw) if raw else {}
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is no JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise ImproperlyConfigured(f"{name} is {raw[:40]!r}; write a JSON object.")
+    return value
 
 
 def words(name: str, default: list[str]) -> list[str]:

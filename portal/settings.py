@@ -273,7 +273,21 @@ CACHES = {
 }
 
 # --- Training --------------------------------------------------------------------------------------------------------
-CLUSTER_BACKEND = env.text("REGATTA_BACKEND", "local")
+CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))
+# Of the backend kubernetes. Where the cluster is: a file; empty: the one that the portal runs in, else ~/.kube/config.
+KUBECONFIG = env.text("REGATTA_KUBECONFIG", "")
+# What jobs run from that have no image of their own; it holds the runtime in /opt/regatta.
+KUBERNETES_IMAGE = env.text("REGATTA_KUBERNETES_IMAGE", "")
+# Before the names of namespaces, so that those of the portal are told from others of the cluster.
+KUBERNETES_PREFIX = env.text("REGATTA_KUBERNETES_PREFIX", "regatta-")
+KUBERNETES_GPU = env.text("REGATTA_KUBERNETES_GPU", "nvidia.com/gpu")
+KUBERNETES_PULL_SECRET = env.text("REGATTA_KUBERNETES_PULL_SECRET", "")
+# Directories that pods see at the same path as the portal, each with a pod's volume; other data is fetched.
+KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
+# A pod's volume for checkpoints of parameter servers; without one they are kept nowhere.
+KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
+# Whether `manage.py up` runs the controller of PaddleJobs; not where the cluster has one.
+KUBERNETES_CONTROLLER = env.flag("REGATTA_KUBERNETES_CONTROLLER", True)
 # Where it is empty, the backend makes each attempt a store of its own.
 COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 # How long the processes of an attempt go on while the coordination store does not answer. 0 is strict: each stops
@@ -293,7 +307,9 @@ KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
 KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
 KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.
-REGISTRATION_SECONDS = env.number("REGATTA_REGISTRATION_SECONDS", 60.0, minimum=1.0)
+REGISTRATION_SECONDS = env.number(
+    "REGATTA_REGISTRATION_SECONDS", 60.0 if CLUSTER_BACKEND == "local" else 600.0, minimum=1.0
+)
 # How long a replica is given between SIGTERM and SIGKILL.
 STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
 # How long it is given where the namespace that lent it its capacity needs that back.

@@ -70,6 +70,14 @@ LOCK_FD = (
 )
 USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the user's own, set for the process alone
 SANDBOX = "REGATTA_SANDBOX"  # landlock | none: whether a trainer sees only its own files
+# The host's address at which the attempt's other processes find master and parameter servers; unset: 127.0.0.1.
+ADDRESS = "REGATTA_ADDRESS"
+
+# --- Names of the variables of a container ---------------------------------------------------------------------------
+# Where the agent writes its last state when it has delivered all; it then exits as its process did.
+TERMINATION_FILE = "REGATTA_TERMINATION_FILE"
+CODE_DIR = "REGATTA_CODE_DIR"  # where the image has the job's code; empty: it is fetched from the portal
+FETCH_DATA = "REGATTA_FETCH_DATA"  # directory into which the job's data set is fetched; empty: it is there already
 
 # How pushes become versions of the parameters, and the least number in brackets where there is one.
 MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ssp": 0, "outer": 1}
@@ -92,6 +100,9 @@ AGENT_ONLY = (
     LOCK_FD,
     USER_ENVIRONMENT,
     SANDBOX,
+    TERMINATION_FILE,
+    CODE_DIR,
+    FETCH_DATA,
 )
 # Kept from trainers, given to the platform's own roles.
 PLATFORM_ONLY = (COORDINATION, OUTAGE)
@@ -114,6 +125,8 @@ HEARTBEAT_SECONDS = 2.0
 STATE_FILE = "state.json"  # ReplicaState, replaced atomically
 LOCK_FILE = "lock"  # locked by the agent while it lives: take_lock, is_locked
 STOP_FILE = "stop.json"  # {"grace": seconds, "asked": unix time}, written before SIGTERM
+# {"logs": n, "metrics": n, "events": n}: what earlier lives of the replica have numbered, where their spools are gone
+NUMBERS_FILE = "numbers.json"
 
 
 @dataclass(frozen=True)
@@ -140,6 +153,10 @@ class Member:
     def from_json(cls, body: Mapping[str, Any]) -> Member:
         role, index, incarnation = str(body["role"]), int(body["index"]), int(body["incarnation"])
         return cls(role, index, incarnation, str(body.get("address", "")), str(body.get("release", "")))
+
+
+# Characters: of what a container leaves behind Kubernetes keeps 4096 bytes.
+_LONGEST_WORD = 1000
 
 
 # --- The replica's state file and lock -------------------------------------------------------------------------------
@@ -173,6 +190,12 @@ class ReplicaState:
         """How the process ended, in the words of the ingest's ``report``."""
         facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
         return {"replica": replica, "life": self.life, "phase": "exited", **facts}
+
+    def leave_word(self, path: Path) -> int:
+        """Write down how the process ended, for whoever runs the container; the exit code to end with likewise."""
+        facts = {name: getattr(self, name) for name in ("life", "code", "signal", "out_of_memory", "delivered")}
+        path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
+        return self.code if self.code is not None else 128 + (self.signal or 15)
 
     @classmethod
     def load(cls, directory: Path) -> ReplicaState | None:
@@ -261,10 +284,18 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}
 #   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}
+#   begin      {"replica"}: what was taken of its earlier lives                    -> {"logs", "metrics", "events"}
+#   code       GET: the job's code                                                                  -> a tar
+#   data       GET: the files of the job's data set          -> {"files": [{"path", "size"}]}, to be got as data/<path>
 # Lines, points and events are numbered by the agent, each kind from 1 for all lives of the replica in the attempt;
 # what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
 # with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
 # been replaced or removed; the agent stops its process and sends no more. Any other failure is retried.
+
+
+def own_address(environ: Mapping[str, str] = os.environ) -> str:
+    """The address to listen on: where other processes of the attempt find this one."""
+    return environ.get(ADDRESS) or "127.0.0.1"
 
 
 def parse_mode(text: str) -> tuple[str, int]:

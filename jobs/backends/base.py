@@ -16,11 +16,13 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class AttemptRef:
-    """Names one attempt of one job. ``attempt_id`` is the database key in text form, ``number`` counts from 1."""
+    """Names one attempt of one job. ``attempt_id`` is the database key in text form, ``number`` counts from 1,
+    ``namespace`` is the portal's of the job."""
 
     job_id: str
     attempt_id: str
     number: int
+    namespace: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,14 @@ class AttemptView:
 
 
 class ClusterBackend(Protocol):
-    """Runs the replicas of attempts. ``rehearses``: whether ``kill`` can be asked for."""
+    """Runs the replicas of attempts. ``rehearses``: whether ``kill`` can be asked for. ``outlives_the_portal``:
+    attempts go on while the portal is stopped.
+
+    Any call but ``launch`` may raise BackendUnavailable.
+    """
 
     rehearses: bool
+    outlives_the_portal: bool
 
     def launch(self, plan: LaunchPlan) -> None:
         """Start what of the plan is not running and has not run. Raises LaunchFailed with a sentence for the user."""
@@ -129,6 +136,10 @@ class ClusterBackend(Protocol):
 
     def forget(self, job_id: str) -> None:
         """Remove what is kept for a next attempt of a job that runs no more."""
+
+
+class BackendUnavailable(OSError):
+    """What runs the attempts does not answer, or not as it should. Trying again later may go better."""
 
 
 class LaunchFailed(Exception):

@@ -53,6 +53,7 @@ class LocalBackend:
     """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything."""
 
     rehearses = True
+    outlives_the_portal = False
 
     def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
         self._attempts = attempts
@@ -371,7 +372,7 @@ def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
 
 def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
     body = {
-        "ref": [plan.ref.job_id, plan.ref.attempt_id, plan.ref.number],
+        "ref": [plan.ref.job_id, plan.ref.attempt_id, plan.ref.number, plan.ref.namespace],
         "namespace": plan.namespace,
         "bundle": str(plan.bundle),
         "grace": plan.grace.total_seconds(),

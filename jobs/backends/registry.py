@@ -3,24 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend
+from jobs.backends.kubernetes_manifests import Cluster, Mount
 from jobs.backends.local import LocalBackend
+
+if TYPE_CHECKING:
+    from jobs.kubernetes.api import KubeApi
 
 
 def _local() -> ClusterBackend:
     return LocalBackend(Path(settings.ATTEMPTS_DIR))
 
 
-BACKENDS: Mapping[str, Callable[[], ClusterBackend]] = {"local": _local}
+def _kubernetes() -> ClusterBackend:
+    # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+    from jobs.backends.kubernetes import KubernetesBackend
+
+    return KubernetesBackend(_api_server(settings.KUBECONFIG), kubernetes_cluster())
+
+
+def kubernetes_cluster() -> Cluster:
+    """What the settings say of the cluster."""
+    return Cluster(
+        image=settings.KUBERNETES_IMAGE,
+        prefix=settings.KUBERNETES_PREFIX,
+        gpu=settings.KUBERNETES_GPU,
+        data=tuple(Mount(PurePosixPath(path), volume) for path, volume in settings.KUBERNETES_DATA.items()),
+        checkpoints=settings.KUBERNETES_CHECKPOINTS or None,
+        pull_secret=settings.KUBERNETES_PULL_SECRET,
+    )
+
+
+@lru_cache(maxsize=1)
+def _api_server(kubeconfig: str) -> KubeApi:
+    """One for all threads of the process: its connections are kept open."""
+    from jobs.kubernetes.api import NoCluster, connect
+
+    try:
+        return connect(kubeconfig or None, _CONNECTIONS)
+    except NoCluster as problem:
+        raise ImproperlyConfigured(
+            f"REGATTA_BACKEND is kubernetes, but nothing says where the cluster is: {problem} Set REGATTA_KUBECONFIG."
+        ) from problem
+
+
+_CONNECTIONS = 16
+BACKENDS: Mapping[str, Callable[[], ClusterBackend]] = {"local": _local, "kubernetes": _kubernetes}
 
 
 def current() -> ClusterBackend:
-    """The backend of this installation. It keeps nothing in memory, so a fresh one is as good as any."""
+    """The backend of this installation. It keeps nothing but connections, so a fresh one is as good as any."""
     make = BACKENDS.get(settings.CLUSTER_BACKEND)
     if make is None:
         raise ImproperlyConfigured(

@@ -39,6 +39,7 @@ class Settings:
     cpu_seconds: int
     sandbox: bool
     data_path: tuple[str, ...]
+    termination: Path | None
     lock_fd: int | None
     child_environment: Mapping[str, str] = field(repr=False)
     ingest_token: str = field(repr=False, default="")
@@ -75,6 +76,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         cpu_seconds=int(environ.get(contract.LIMIT_CPU_SECONDS, "0")),
         sandbox=environment.role == contract.TRAINER and environ.get(contract.SANDBOX, "landlock") == "landlock",
         data_path=environment.data_path,
+        termination=Path(told) if (told := environ.get(contract.TERMINATION_FILE)) else None,
         lock_fd=int(lock_fd) if lock_fd else None,
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],

@@ -37,7 +37,10 @@ class Sender:
         self._life = life
         self._on_replaced = on_replaced
         self._state = threading.Condition()
-        self._spools = {kind: Spool(directory / f"{kind}.spool", self._wake) for kind in _LISTS}
+        before = _numbered_before(directory)
+        self._spools = {
+            kind: Spool(directory / f"{kind}.spool", self._wake, int(before.get(kind, 0))) for kind in _LISTS
+        }
         self._reports: deque[Mapping[str, Any]] = deque()
         self._heartbeat = time.monotonic()
         self._retry = FIRST_RETRY_SECONDS
@@ -212,3 +215,12 @@ class Sender:
         with self._state:
             self._woken = True
             self._state.notify_all()
+
+
+def _numbered_before(directory: Path) -> Mapping[str, int]:
+    """How many entries of each kind lives had numbered whose spools are gone."""
+    try:
+        numbers: Mapping[str, int] = json.loads((directory / contract.NUMBERS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return numbers

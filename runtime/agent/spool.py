@@ -35,15 +35,17 @@ class Batch:
 
 
 class Spool:
-    """A file with one JSON entry a line: entry n is line n, and the numbering is the file's.
+    """A file with one JSON entry a line: entry ``before + n`` is line n, and the numbering is the file's.
 
     An entry counts from the moment it is in the file, so that whatever happens to the portal or the network it can be
     sent, and sent again. Appending and reading may happen on different threads. A replica that is started again in its
     place goes on in the file of its life before.
     """
 
-    def __init__(self, path: Path, wake: Callable[[], None]) -> None:
-        """``wake`` is called when something new waits and again when it has grown to a batch."""
+    def __init__(self, path: Path, wake: Callable[[], None], before: int = 0) -> None:
+        """``wake`` is called when something new waits and again when it has grown to a batch. ``before``: how many
+        entries were numbered that are in no file any more."""
+        self._before = before
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._wake = wake
         self._lock = threading.Lock()
@@ -91,7 +93,7 @@ class Spool:
 
     def go_to(self, last: int) -> None:
         """The portal has ``last`` entries, fewer or more than was thought: send from there."""
-        number = offset = 0
+        number, offset = self._before, 0
         with self._lock:
             size = self._size
         while number < last and offset < size:
@@ -112,7 +114,7 @@ class Spool:
                 begin, end = (end if before < 0 else offset + before + 1), offset + last + 1
                 number += block.count(b"\n")
             offset += len(block)
-        return Cursor(max(0, number - 1), begin), end
+        return Cursor(self._before + max(0, number - 1), begin), end
 
     def _write(self, block: bytes) -> None:
         rest = memoryview(block)

@@ -264,6 +264,8 @@ class Supervisor:
         self._note(phase="exited", finished=time.time(), **end.facts())
         delivered = self._sender.finish(self._settings.output, self._state.last_report(self._settings.replica))
         self._note(delivered=delivered)
+        if self._settings.termination is not None:
+            return self._state.leave_word(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 
     def _note(self, **changes: Any) -> None:

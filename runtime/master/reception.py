@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from runtime import contract
 from runtime.errors import Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.connection import Message
@@ -44,7 +45,7 @@ class Call(NamedTuple):
 
 
 class Reception:
-    """Listens on 127.0.0.1 from the moment it is made, and answers from the first ``poll`` on.
+    """Listens on ``contract.own_address`` from the moment it is made, and answers from the first ``poll`` on.
 
     ``job`` and ``incarnation`` (0: not checked) fence requests that were meant for another attempt or for an earlier
     master; every reply carries the incarnation, so that a trainer can tell a replaced master from the one that is.
@@ -54,7 +55,7 @@ class Reception:
     def __init__(self, job: int = 0, incarnation: int = 0) -> None:
         self.incarnation = incarnation
         self._job = job
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self._listener = socket.create_server((contract.own_address(), 0), backlog=256)
         self._listener.setblocking(False)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector = selectors.DefaultSelector()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+from runtime import contract
 from runtime.errors import Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.connection import Arrived, Began, Closed, Connection, DeadlinePassed, Message, refuse_blocks
@@ -74,7 +75,7 @@ class JsonSession:
 
 
 class Server:
-    """Listens on 127.0.0.1 from the moment it is made; ``start`` begins to accept.
+    """Listens on ``contract.own_address`` from the moment it is made; ``start`` begins to accept.
 
     ``open_session`` is called once a connection. ``job`` and ``incarnation`` (0: not checked) fence requests that were
     meant for another attempt or for an earlier process. Whoever has waited for an answer for ``waiting`` seconds is
@@ -92,7 +93,7 @@ class Server:
         self._waiting = waiting
         self._job = job
         self.incarnation = incarnation
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server((contract.own_address(), 0))
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._asked: dict[Connection, tuple[Header, float]] = {}  # what is being answered, and since when

@@ -179,7 +179,7 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
         ReplicaPlan(f"trainer-{index}", "trainer", index, (sys.executable, "train.py"), environment, 1, 512 * 2**20)
         for index in range(2)
     )
-    return LaunchPlan(AttemptRef("job", attempt_id, 1), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
+    return LaunchPlan(AttemptRef("job", attempt_id, 1, "team"), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
 
 
 def restart(backend: ClusterBackend, ref: AttemptRef, name: str, life: int) -> None:

@@ -12,6 +12,7 @@ class ObedientBackend:
     """Starts what it is told, and stops it at once. A test moves replicas on by ``becomes``."""
 
     rehearses = True
+    outlives_the_portal = False
 
     def __init__(self) -> None:
         self.plans: dict[str, LaunchPlan] = {}

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from jobs import ingest
-from jobs.models import Artifact, Attempt, JobEvent, Replica
+from jobs import ingest, snapshots
+from jobs.models import Artifact, Attempt, CodeSnapshot, JobEvent, Replica
 from jobs.states import JobState
 from jobs.streams import store
+from tests.answers import whole
 from tests.factories import make_attempt, make_job
 
 TOKEN = "token-of-the-attempt"
-CALLS = ("logs", "metrics", "events", "report", "heartbeat", "artifacts")
+CALLS = ("logs", "metrics", "events", "report", "heartbeat", "artifacts", "begin")
+GIVEN = ("code", "data", "data/public/digits/dataset.json")
 
 
 @pytest.fixture
@@ -237,3 +239,63 @@ def test_an_artifact_that_is_too_big_is_413(attempt: Attempt, monkeypatch: pytes
     monkeypatch.setattr(ingest, "ARTIFACT_LIMIT", 10)
     assert put(attempt, b"x" * 11).status_code == 413
     assert not Artifact.objects.exists()
+
+
+# --- What agents are given -------------------------------------------------------------------------------------------
+def get(attempt: Attempt | uuid.UUID, call: str, token: str = TOKEN) -> Any:
+    pk = attempt.pk if isinstance(attempt, Attempt) else attempt
+    return Client().get(f"/ingest/v1/attempts/{pk}/{call}", headers={"Authorization": f"Bearer {token}"})
+
+
+@pytest.mark.parametrize("call", GIVEN)
+def test_nothing_is_given_to_who_is_not_the_attempts(attempt: Attempt, call: str) -> None:
+    make_attempt(make_job(), token="another")
+    assert get(attempt, call, token="wrong").status_code == 401
+    assert get(attempt, call, token="another").status_code == 404
+    assert get(uuid.uuid4(), call).status_code == 404
+
+
+def test_a_replica_that_begins_anew_is_told_how_far_it_was_taken_in(attempt: Attempt) -> None:
+    post(attempt, "logs", logs(1, "one", "two"))
+    assert post(attempt, "begin", {"replica": "trainer-0"}).json() == {"logs": 2, "metrics": 0, "events": 0}
+
+
+@pytest.mark.parametrize("state", [JobState.STOPPING, JobState.CANCELLED])
+def test_who_begins_in_an_attempt_that_ends_is_told_to_stop(attempt: Attempt, state: JobState) -> None:
+    attempt.job.state = state
+    attempt.job.save()
+    answer = post(attempt, "begin", {"replica": "trainer-0"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "stale_attempt")
+
+
+def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> None:
+    Replica.objects.update(dismissed=True)
+    assert post(attempt, "begin", {"replica": "trainer-0"}).status_code == 409
+
+
+def test_the_code_is_given_as_it_was_submitted(attempt: Attempt) -> None:
+    code = snapshots.pack({"train.py": "print(1)", "model/net.py": ""})
+    snapshots.keep(code)
+    attempt.job.snapshot, _ = CodeSnapshot.objects.get_or_create(digest=code.digest, defaults={"size": 1})
+    attempt.job.save()
+    assert snapshots.unpack(get(attempt, "code").content) == {"train.py": "print(1)", "model/net.py": ""}
+
+
+def test_the_data_set_is_given_file_by_file(attempt: Attempt) -> None:
+    attempt.job.spec = {"dataset": "public/digits"}
+    attempt.job.save()
+    files = {file["path"]: file["size"] for file in get(attempt, "data").json()["files"]}
+    assert "public/digits/dataset.json" in files
+    body = whole(get(attempt, "data/public/digits/dataset.json"))
+    assert len(body) == files["public/digits/dataset.json"]
+
+
+@pytest.mark.parametrize("path", ["public/diabetes/dataset.json", "../settings.py", "public/digits/none"])
+def test_no_other_file_is_given(attempt: Attempt, path: str) -> None:
+    attempt.job.spec = {"dataset": "public/digits"}
+    attempt.job.save()
+    assert get(attempt, f"data/{path}").status_code == 404
+
+
+def test_a_job_without_a_data_set_is_given_none(attempt: Attempt) -> None:
+    assert get(attempt, "data").json() == {"files": []}

@@ -33,7 +33,7 @@ _FIRST: Mapping[type[Event], JobState] = {
     lifecycle.Launched: JobState.LAUNCHING,
     lifecycle.LaunchFailed: JobState.LAUNCHING,
     lifecycle.AllRegistered: JobState.REGISTERING,
-    lifecycle.StrengthChanged: JobState.RUNNING,
+    lifecycle.StrengthChanged: JobState.REGISTERING,
     lifecycle.AttemptEnded: JobState.ADMITTED,
     lifecycle.Interrupted: JobState.ADMITTED,
     lifecycle.Preempted: JobState.ADMITTED,

@@ -23,7 +23,7 @@ class PodOptions:
 def pod(
     job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, life: int | None = None
 ) -> dict[str, Any]:
-    """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is; None: nobody counts."""
+    """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is, if that counts."""
     name = names.pod_name(job.name, role.name, index)
     template = copy.deepcopy(dict(role.template))
     spec: dict[str, Any] = dict(template.get("spec") or {})

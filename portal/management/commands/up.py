@@ -21,7 +21,8 @@ from rbac.models import User
 from rbac.services import create_user
 
 ADMIN = "admin"
-_STOP_ORDER = (("sweep", "worker"), ("web",))
+# The controller is stopped last but one: it has no part in an orderly end, jobs on a cluster go on.
+_STOP_ORDER = (("sweep", "worker", "pods"), ("web",))
 
 
 class Command(BaseCommand):
@@ -65,17 +66,28 @@ def _supervisor(listener: int) -> Supervisor:
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
+    children = {
+        "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
+        "worker": Child((*manage, "work")),
+        "sweep": Child((*manage, "sweep")),
+        **_controller(),
+    }
     return Supervisor(
-        {
-            "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
-            "worker": Child((*manage, "work")),
-            "sweep": Child((*manage, "sweep")),
-        },
+        children,
         stop_order=_STOP_ORDER,
         is_ready=_answers,
         on_ready=lambda: say(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
         interrupt=_interrupt,
     )
+
+
+def _controller() -> dict[str, Child]:
+    """The controller of PaddleJobs, where jobs run on a cluster that has none of its own."""
+    if settings.CLUSTER_BACKEND != "kubernetes" or not settings.KUBERNETES_CONTROLLER:
+        return {}
+    where = ("--kubeconfig", settings.KUBECONFIG) if settings.KUBECONFIG else ()
+    command = (sys.executable, "-m", "jobs.kubernetes", "run", *where, "--lost-seconds", "30")
+    return {"pods": Child((*command, "--listen", "127.0.0.1:0", "--log-level", "warning"))}
 
 
 def _address() -> str:

@@ -18,7 +18,9 @@ LISTS = {"logs": "lines", "metrics": "points", "events": "events"}
 class IngestServer:
     """Takes batches in exactly once, by their numbers. ``fail``, ``drop_replies`` and ``leave`` make it misbehave."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self._host = host
+        self.given: dict[str, bytes] = {}  # what may be got, by what stands after the attempt
         self.taken: dict[str, list[Any]] = defaultdict(list)
         self.reports: list[dict[str, Any]] = []
         self.artifacts: dict[str, bytes] = {}
@@ -36,7 +38,7 @@ class IngestServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://{self._host}:{self._port}"
 
     def texts(self, stream: str | None = None) -> list[str]:
         return [text for _, kind, text in self.taken["logs"] if stream in (None, kind)]
@@ -57,7 +59,7 @@ class IngestServer:
         self._server = None
 
     def come_back(self) -> None:
-        self._server = _Server(("127.0.0.1", self._port), _Handler)
+        self._server = _Server((self._host, self._port), _Handler)
         self._server.portal = self
         self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -89,6 +91,8 @@ class IngestServer:
         message = json.loads(body)
         if call == "report":
             self.reports.append(message)
+        elif call == "begin":
+            return 200, {kind: len(self.taken[kind]) for kind in LISTS}
         elif call == "heartbeat":
             self.heartbeats += 1
         else:
@@ -138,6 +142,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()
         self.wfile.write(payload)
+
+    def do_GET(self) -> None:
+        found = self.server.portal.given.get(self.path.split("/", 5)[5])
+        self.send_response(404 if found is None else 200)
+        self.send_header("Content-Length", str(len(found or b"")))
+        self.end_headers()
+        self.wfile.write(found or b"")
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

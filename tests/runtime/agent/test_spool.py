@@ -111,3 +111,12 @@ def test_a_full_disk_leaves_no_half_entries(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, ignored)
     spool.append(["2"])
     assert drain(spool) == [(1, b"1"), (2, b"2")]
+
+
+def test_what_is_in_no_file_any_more_counts(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "logs.spool", lambda: None, before=10)
+    spool.append(["1", "2"])
+    assert drain(spool) == [(11, b"1"), (12, b"2")]
+    spool.go_to(11)
+    assert drain(spool) == [(12, b"2")]
+    assert drain(Spool(tmp_path / "logs.spool", lambda: None, before=10)) == [(12, b"2")]

@@ -1,0 +1,288 @@
+"""From a launch plan to what the API server is given: a PaddleJob and a Secret. Pure.
+
+A role's replicas share a template. Who a pod is, it reads from its labels; what nobody but its agent may know comes
+from the Secret, as variables: a file would be there for the user's code to read, an agent's environment is not.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+from jobs.backends.base import LaunchPlan, ReplicaPlan
+from jobs.kubernetes import names
+from jobs.kubernetes.namespaces import name_of
+from runtime import contract
+
+Manifest = dict[str, Any]
+
+# What a role is called in a PaddleJob.
+ROLES: Mapping[str, str] = {
+    contract.MASTER: names.MASTER,
+    contract.PSERVER: names.PS,
+    contract.TRAINER: names.WORKER,
+}
+
+# Labels of ours on what belongs to an attempt.
+JOB_LABEL, ATTEMPT_LABEL, NUMBER_LABEL = "regatta/job", "regatta/attempt", "regatta/number"
+# Annotation: how the attempt's agents were told to end, in seconds.
+GRACE_ANNOTATION = "regatta/grace"
+
+# Where things are in a pod.
+ROOM = PurePosixPath("/regatta")
+DATA, CHECKPOINTS = ROOM / "data", PurePosixPath("/checkpoints")
+# Where the builder puts them in an image.
+PLATFORM_PYTHON = PurePosixPath("/opt/regatta/bin/python")
+CODE = PurePosixPath("/opt/job/code")
+USER = 10001
+
+# Of the memory of a replica the agent beside it takes so much, at most this part of it.
+AGENT_MEMORY, AGENT_PART = 48 * 2**20, 8
+# After the grace the agent still sends the last lines; after that the node kills it.
+LAST_WORDS = 8
+# A node that says nothing is given up after so long; the replica then starts elsewhere.
+_SILENCE = 30
+# Variables that go into the Secret. That of the user may hold what nobody else should read.
+SECRET = (contract.INGEST_TOKEN, contract.COORDINATION, contract.USER_ENVIRONMENT)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A file system that pods see at ``path``, where the portal sees it too. ``volume``: a pod's volume without its
+    name."""
+
+    path: PurePosixPath
+    volume: Mapping[str, Any]
+    writable: bool = False
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the installation says of its cluster. ``image``: for jobs that have none of their own; ``prefix``: before
+    the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where data sets are mounted, else they
+    are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere.
+    """
+
+    image: str
+    prefix: str = ""
+    gpu: str = "nvidia.com/gpu"
+    data: Sequence[Mount] = ()
+    checkpoints: Mapping[str, Any] | None = None
+    pull_secret: str = ""
+    shared_memory: int = 64 * 2**20
+    local_storage: int = 2 * 2**30
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def job_name(attempt_id: str) -> str:
+    """The name of an attempt's PaddleJob and of its Secret."""
+    return f"attempt-{re.sub('[^a-z0-9]+', '-', attempt_id.lower())}"[:48].rstrip("-")
+
+
+def pod_name(attempt_id: str, replica: str) -> str:
+    role, _, index = replica.rpartition("-")
+    return names.pod_name(job_name(attempt_id), ROLES[role], int(index))
+
+
+def place_of(replica: str) -> str:
+    """What the replica is called in ``spec.lives``."""
+    role, _, index = replica.rpartition("-")
+    return names.place(ROLES[role], int(index))
+
+
+def replica_of(place: str) -> str:
+    """The replica of a place of the PaddleJob."""
+    role, _, index = place.rpartition("-")
+    return f"{next(ours for ours, theirs in ROLES.items() if theirs == role)}-{index}"
+
+
+# --- The Secret ------------------------------------------------------------------------------------------------------
+def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
+    """What the agents alone may know; keys are ``<role>.<variable>``."""
+    known = {
+        f"{role}.{variable}": base64.b64encode(value.encode()).decode()
+        for role, replicas in _by_role(plan.replicas)
+        for variable, value in _secrets(plan, replicas[0])
+    }
+    metadata = _metadata(plan, cluster)
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": known}
+
+
+def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
+    told = {**replica.environment, contract.INGEST_TOKEN: plan.ingest_token}
+    yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
+
+
+# --- The PaddleJob ---------------------------------------------------------------------------------------------------
+def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
+    roles = {
+        ROLES[role]: {"replicas": len(replicas), "template": template(plan, replicas[0], cluster)}
+        for role, replicas in _by_role(plan.replicas)
+    }
+    spec = {
+        **roles,
+        "intranet": "PodIP",
+        # How pods have ended is read from them; they go with the PaddleJob.
+        "cleanPodPolicy": "Never",
+        # Who is started again is the portal's to say.
+        "lives": {},
+    }
+    metadata = {**_metadata(plan, cluster), "annotations": {GRACE_ANNOTATION: f"{plan.grace.total_seconds():g}"}}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+
+
+def _metadata(plan: LaunchPlan, cluster: Cluster) -> Manifest:
+    return {
+        "name": job_name(plan.ref.attempt_id),
+        "namespace": name_of(plan.namespace, cluster.prefix),
+        "labels": _labels(plan),
+    }
+
+
+def _labels(plan: LaunchPlan) -> dict[str, str]:
+    ref = plan.ref
+    return {JOB_LABEL: ref.job_id, ATTEMPT_LABEL: ref.attempt_id, NUMBER_LABEL: str(ref.number)}
+
+
+def _by_role(replicas: Sequence[ReplicaPlan]) -> Iterator[tuple[str, list[ReplicaPlan]]]:
+    for role in ROLES:
+        found = sorted((one for one in replicas if one.role == role), key=lambda one: one.index)
+        if found:
+            yield role, found
+
+
+# --- A pod -----------------------------------------------------------------------------------------------------------
+def template(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Manifest:
+    """The pod of any replica of the role."""
+    volumes = dict(_volumes(replica, cluster))
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": grace_seconds(plan.grace.total_seconds()),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute"}
+            | {"tolerationSeconds": _SILENCE}
+            for what in ("not-ready", "unreachable")
+        ],
+        "containers": [_container(plan, replica, cluster, volumes)],
+        "volumes": [{"name": name, **volume} for name, (_, volume, _) in volumes.items()],
+    }
+    if cluster.pull_secret:
+        spec["imagePullSecrets"] = [{"name": cluster.pull_secret}]
+    return {"metadata": {"labels": _labels(plan)}, "spec": spec}
+
+
+def grace_seconds(grace: float) -> int:
+    """How long a node waits between its SIGTERM to the agent and its SIGKILL."""
+    return math.ceil(grace) + LAST_WORDS
+
+
+def _container(
+    plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster, volumes: Mapping[str, tuple[PurePosixPath, Any, bool]]
+) -> Manifest:
+    limits = {"cpu": f"{math.ceil(replica.cpu * 1000)}m", "memory": str(replica.memory)}
+    # What a GPU is, the cluster says; a limit is a request as well.
+    limits |= {cluster.gpu: str(replica.gpu)} if replica.gpu else {}
+    limits["ephemeral-storage"] = str(cluster.local_storage)
+    return {
+        "name": "replica",
+        "image": plan.image or cluster.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod", "--", *map(_literal, replica.command)],
+        "workingDir": str(ROOM),
+        "env": list(_environment(plan, replica, cluster)),
+        "resources": {"requests": dict(limits), "limits": limits},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [
+            {"name": name, "mountPath": str(path), **({"readOnly": True} if read_only else {})}
+            for name, (path, _, read_only) in volumes.items()
+        ],
+    }
+
+
+def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:
+    """Name, and where it is mounted, what it is, and whether it can only be read."""
+    yield "room", (ROOM, {"emptyDir": {}}, False)
+    yield "tmp", (PurePosixPath("/tmp"), {"emptyDir": {}}, False)  # noqa: S108  the pod's own
+    memory = {"medium": "Memory", "sizeLimit": str(min(cluster.shared_memory, replica.memory))}
+    yield "shm", (PurePosixPath("/dev/shm"), {"emptyDir": memory}, False)  # noqa: S108  the pod's own
+    for number, mount in enumerate(cluster.data):
+        yield f"data-{number}", (mount.path, dict(mount.volume), not mount.writable)
+    if cluster.checkpoints is not None and replica.role != contract.TRAINER:
+        yield "checkpoints", (CHECKPOINTS, dict(cluster.checkpoints), False)
+
+
+def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Iterator[Manifest]:
+    """Those read from labels first: others refer to them."""
+    for name, field_path in (
+        (contract.INDEX, f"metadata.labels['{names.INDEX_LABEL}']"),
+        (contract.LIFE, f"metadata.labels['{names.LIFE_LABEL}']"),
+        (contract.ADDRESS, "status.podIP"),
+    ):
+        yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
+    yield {"name": contract.REPLICA, "value": f"{replica.role}-$({contract.INDEX})"}
+    for name, _ in _secrets(plan, replica):
+        reference = {"name": job_name(plan.ref.attempt_id), "key": f"{replica.role}.{name}"}
+        yield {"name": name, "valueFrom": {"secretKeyRef": reference}}
+    for name, value in sorted(_plain(plan, replica, cluster).items()):
+        yield {"name": name, "value": _literal(value)}
+
+
+def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
+    own = (contract.INDEX, contract.LIFE, contract.ADDRESS, contract.REPLICA, *SECRET)
+    said = {name: value for name, value in replica.environment.items() if name not in own}
+    mounted = [path for path in _paths(said.get(contract.DATA_PATH, "")) if _is_mounted(path, cluster.data)]
+    decided = {
+        contract.JOB_ID: plan.ref.job_id,
+        contract.ATTEMPT_ID: plan.ref.attempt_id,
+        contract.ATTEMPT: str(plan.ref.number),
+        contract.ROLE: replica.role,
+        contract.REPLICA_DIR: str(ROOM),
+        contract.WORK_DIR: str(ROOM / "work"),
+        contract.OUTPUT_DIR: str(ROOM / "output"),
+        contract.GRACE_SECONDS: f"{plan.grace.total_seconds():g}",
+        contract.LOG_CAP: str(plan.log_cap),
+        contract.LIMIT_MEMORY: str(replica.memory - min(AGENT_MEMORY, replica.memory // AGENT_PART)),
+        contract.LIMIT_PROCESSES: str(replica.processes),
+        contract.LIMIT_CPU_SECONDS: str(replica.cpu_seconds),
+        contract.TERMINATION_FILE: "/dev/termination-log",
+        contract.DATA_PATH: ":".join(map(str, [DATA, *mounted])),
+    }
+    if said.get(contract.DATASET) and not mounted:
+        decided[contract.FETCH_DATA] = str(DATA)
+    if plan.image and replica.role == contract.TRAINER:
+        decided[contract.CODE_DIR] = str(CODE)
+    if cluster.checkpoints is not None and replica.role != contract.TRAINER:
+        decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
+    return {**cluster.extra_environment, **said, **decided}
+
+
+def _paths(value: str) -> Iterator[PurePosixPath]:
+    return (PurePosixPath(part) for part in value.split(":") if part)
+
+
+def _is_mounted(path: PurePosixPath, mounts: Iterable[Mount]) -> bool:
+    return any(path.is_relative_to(mount.path) for mount in mounts)
+
+
+def _literal(text: str) -> str:
+    """Kubernetes puts variables in the place of ``$(NAME)``, unless it is written so."""
+    return text.replace("$(", "$$(")

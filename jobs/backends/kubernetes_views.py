@@ -1,0 +1,165 @@
+"""From a PaddleJob and its pods to what is seen of an attempt. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from jobs.backends.base import AttemptView, Phase, ReplicaView
+from jobs.backends.kubernetes_manifests import ROLES, replica_of
+from jobs.kubernetes import names
+from jobs.kubernetes.names import Object
+from jobs.kubernetes.observed import life_of, phase_of
+
+_SIGTERM, _SIGKILL = 15, 9
+_LONGEST = 500  # characters of what Kubernetes says
+
+# Of what a container waits for, what a person has to know.
+_TROUBLE: Mapping[str, str] = {
+    "ErrImagePull": "its image cannot be pulled",
+    "ImagePullBackOff": "its image cannot be pulled",
+    "ErrImageNeverPull": "its image is not on the node",
+    "InvalidImageName": "the name of its image cannot be read",
+    "RegistryUnavailable": "the registry of its image does not answer",
+    "CreateContainerError": "its container cannot be made",
+    "CreateContainerConfigError": "its container cannot be made",
+    "RunContainerError": "its container cannot be started",
+}
+# Reasons of a pod's end that are the node's doing.
+_NODES = "the node ended it"
+
+
+def view(job: Object, pods: Iterable[Object]) -> AttemptView:
+    """What is seen of the attempt of ``job``; ``pods`` are those of the PaddleJob."""
+    by_place = {names.place(*names.role_and_index(names.name_of(pod))): pod for pod in pods}
+    return AttemptView(gone=False, replicas=tuple(_replica(job, place, by_place.get(place)) for place in _places(job)))
+
+
+def lives(job: Object) -> Mapping[str, int]:
+    """How many pods each place may have had."""
+    return (job.get("spec") or {}).get("lives") or {}
+
+
+def is_stopped(job: Object) -> bool:
+    return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
+
+
+def replicas_of(job: Object, role: str) -> int:
+    """How many replicas of our role are wished for."""
+    return int(((job.get("spec") or {}).get(ROLES[role]) or {}).get("replicas") or 0)
+
+
+def _places(job: Object) -> Iterator[str]:
+    """Those that are wanted and those that ever were, in the order of roles and indices."""
+    made = _made(job)
+    for role, theirs in ROLES.items():
+        indices = {*range(replicas_of(job, role))}
+        indices |= {int(place.rpartition("-")[2]) for place in made if place.rpartition("-")[0] == theirs}
+        yield from (names.place(theirs, index) for index in sorted(indices))
+
+
+def _made(job: Object) -> Mapping[str, int]:
+    return (job.get("status") or {}).get("lives") or {}
+
+
+def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
+    name, made, allowed = replica_of(place), int(_made(job).get(place, 0)), int(lives(job).get(place, 1))
+    if pod is None:
+        return _absent(job, name, place, made, allowed)
+    life = life_of(pod) or 1
+    if phase_of(pod) in ("Succeeded", "Failed"):
+        follows = allowed > life and not is_stopped(job) and _is_wanted(job, place)
+        return ReplicaView(name, Phase.STARTING, life=allowed) if follows else _ended(name, pod, life)
+    if phase_of(pod) == "Running":
+        return ReplicaView(name, Phase.RUNNING, life=life)
+    return ReplicaView(name, Phase.STARTING, why=_trouble(pod), life=life)
+
+
+def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> ReplicaView:
+    if is_stopped(job) or not _is_wanted(job, place) or _has_ended(job):
+        why = "was asked to stop" if made else "was stopped before it began"
+        return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, life=max(made, allowed))
+    if allowed > made:
+        return ReplicaView(name, Phase.STARTING, why=_refusal(job), life=allowed)
+    return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", life=made)
+
+
+def _is_wanted(job: Object, place: str) -> bool:
+    role, _, index = place.rpartition("-")
+    return int(index) < int(((job.get("spec") or {}).get(role) or {}).get("replicas") or 0)
+
+
+def _has_ended(job: Object) -> bool:
+    return (job.get("status") or {}).get("phase") in ("Completed", "Failed")
+
+
+def _refusal(job: Object) -> str:
+    """What the API server says of pods that it does not let be made; and that nobody makes them, where it is so."""
+    status = job.get("status") or {}
+    if status.get("reason") in ("Refused", "InvalidSpec", "NameTaken"):
+        return f"the cluster refuses it: {_short(str(status.get('message', '')))}"
+    return ""
+
+
+def _trouble(pod: Object) -> str:
+    status = pod.get("status") or {}
+    for entry in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        waiting = (entry.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") in _TROUBLE:
+            said = _short(str(waiting.get("message") or waiting["reason"]))
+            return f"{_TROUBLE[waiting['reason']]}: {said}"
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"it finds no node: {_short(str(condition.get('message', '')))}"
+    return ""
+
+
+def _ended(name: str, pod: Object, life: int) -> ReplicaView:
+    status = pod.get("status") or {}
+    terminated = next(_terminations(status), {})
+    word = _word(str(terminated.get("message") or ""))
+    if word is not None:
+        facts = {key: word.get(key) for key in ("code", "signal")}
+        memory, why = bool(word.get("out_of_memory")), str(word.get("why") or "")
+        return ReplicaView(name, Phase.EXITED, **facts, out_of_memory=memory, why=why, life=life)
+    if status.get("reason"):
+        said = _short(str(status.get("message") or status["reason"]))
+        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {said}", life=life)
+    return _ended_without_word(name, terminated, life)
+
+
+def _ended_without_word(name: str, terminated: Mapping[str, Any], life: int) -> ReplicaView:
+    """The container was killed, or could not be started."""
+    code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
+    if code is None:
+        return ReplicaView(name, Phase.LOST, why="its pod ended and left no word of how", life=life)
+    if reason == "OOMKilled":
+        why = "ran out of memory: the node killed its container"
+        return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, out_of_memory=True, why=why, life=life)
+    said = str(terminated.get("message") or "").strip().rpartition("\n")[2]
+    if code > 128:
+        return ReplicaView(name, Phase.EXITED, signal=int(code) - 128, why="its container was killed", life=life)
+    return ReplicaView(
+        name, Phase.EXITED, code=int(code), why=f"its agent did not start: {_short(said or reason)}", life=life
+    )
+
+
+def _terminations(status: Object) -> Iterator[Mapping[str, Any]]:
+    for entry in status.get("containerStatuses") or ():
+        ended = (entry.get("state") or {}).get("terminated")
+        if ended:
+            yield ended
+
+
+def _word(message: str) -> Mapping[str, Any] | None:
+    """What the agent left behind; None where it is nothing of an agent's."""
+    try:
+        word = json.loads(message)
+    except ValueError:
+        return None
+    return word if isinstance(word, dict) and "life" in word else None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + " …"

@@ -1,0 +1,24 @@
+"""How a namespace of the portal is called on the cluster. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+LIMIT = 63  # characters of a namespace's name
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_FOREIGN = re.compile(r"[^a-z0-9]+", re.ASCII)
+_DIGITS = 10
+
+
+def name_of(namespace: str, prefix: str = "") -> str:
+    """The Kubernetes namespace of a portal's namespace: the prefix and its name, where that is a name of Kubernetes.
+
+    Else what can be kept of it, with a hash of the whole, so that no two get the same. The same name gives the same.
+    """
+    plain = f"{prefix}{namespace}"
+    if len(plain) <= LIMIT and _LABEL.fullmatch(plain):
+        return plain
+    digest = hashlib.sha256(namespace.encode()).hexdigest()[:_DIGITS]
+    kept = _FOREIGN.sub("-", plain.lower()).strip("-")[: LIMIT - _DIGITS - 1].rstrip("-")
+    return f"{kept}-{digest}" if kept else f"n-{digest}"

@@ -1,0 +1,108 @@
+"""What the agent of a container gets from the portal before it begins: numbers, code, data.
+
+The calls stand in ``runtime.contract``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote, urlsplit
+
+from runtime.agent.ingest import CONNECT_SECONDS, TIMEOUT_SECONDS
+
+
+class NotFetched(Exception):
+    """The portal did not give it. ``over``: it never will; the attempt is over."""
+
+    def __init__(self, why: str, *, over: bool = False) -> None:
+        super().__init__(why)
+        self.over = over
+
+
+class Portal:
+    """The portal as one attempt's agent may ask it. For one thread; every call has a connection of its own."""
+
+    def __init__(self, url: str, attempt_id: str, token: str) -> None:
+        self._url = urlsplit(url)
+        self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def numbers(self, replica: str) -> Mapping[str, int]:
+        """How far the replica's earlier lives were taken in. Raises NotFetched."""
+        body = json.dumps({"replica": replica}).encode()
+        with _Answer(self, "POST", "begin", body) as answer:
+            return dict(json.load(answer))
+
+    def code(self, directory: Path) -> None:
+        """Unpack the job's code. Raises NotFetched, OSError."""
+        with _Answer(self, "GET", "code") as answer, tarfile.open(fileobj=answer, mode="r|") as tar:
+            for entry in tar:
+                content = tar.extractfile(entry)
+                if content is not None:  # else it is no file
+                    target = directory / _plain(entry.name)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    target.write_bytes(content.read())
+
+    def data(self, directory: Path) -> None:
+        """Get the files of the job's data set that are not there. Raises NotFetched, OSError."""
+        with _Answer(self, "GET", "data") as answer:
+            listing = json.load(answer)["files"]
+        for file in listing:
+            target = directory / _plain(file["path"])
+            if not (target.exists() and target.stat().st_size == file["size"]):
+                self._file(file, target)
+
+    def _file(self, file: Mapping[str, Any], target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.part")
+        with _Answer(self, "GET", f"data/{quote(file['path'])}") as answer, fresh.open("wb") as out:
+            shutil.copyfileobj(answer, out, 1024 * 1024)
+        if fresh.stat().st_size != file["size"]:
+            raise NotFetched(f"{file['path']} came with {fresh.stat().st_size} of {file['size']} bytes")
+        fresh.rename(target)
+
+    def open(self, method: str, call: str, body: bytes | None) -> tuple[http.client.HTTPConnection, Any]:
+        kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(self._url.hostname or "", self._url.port, timeout=CONNECT_SECONDS)
+        connection.connect()
+        connection.sock.settimeout(TIMEOUT_SECONDS)
+        connection.request(method, self._base + call, body, {**self._headers, "Content-Type": "application/json"})
+        return connection, connection.getresponse()
+
+
+class _Answer:
+    """The body of an answer, while it is read. What goes wrong is NotFetched."""
+
+    def __init__(self, portal: Portal, method: str, call: str, body: bytes | None = None) -> None:
+        self._portal, self._method, self._call, self._body = portal, method, call, body
+
+    def __enter__(self) -> BinaryIO:
+        try:
+            self._connection, response = self._portal.open(self._method, self._call, self._body)
+        except (OSError, http.client.HTTPException) as error:
+            raise NotFetched(f"the portal did not answer ({error})") from error
+        if response.status != http.HTTPStatus.OK:
+            told = response.read(2000).decode("utf-8", "replace")
+            self._connection.close()
+            over = response.status in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
+            raise NotFetched(f"the portal refused {self._call} ({response.status}): {told}", over=over)
+        return cast(BinaryIO, response)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._connection.close()
+        if isinstance(error, http.client.HTTPException | tarfile.TarError | ValueError | TimeoutError):
+            raise NotFetched(f"{self._call} did not come whole ({error})") from error
+
+
+def _plain(path: str) -> PurePosixPath:
+    """A path below a directory, and no other."""
+    plain = PurePosixPath(path)
+    if plain.is_absolute() or ".." in plain.parts:
+        raise NotFetched(f"{path!r} is no path below a directory", over=True)
+    return plain
