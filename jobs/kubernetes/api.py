@@ -18,7 +18,8 @@ from kubernetes.client.exceptions import ApiException
 
 from jobs.kubernetes.names import Object
 
-_MERGE = "application/merge-patch+json"
+# How a body is written, by method. APPLY is a PATCH by which one has of an object what one says of it, and no more.
+_WRITTEN = {"PATCH": "application/merge-patch+json", "APPLY": "application/apply-patch+yaml"}
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
 _WATCH_SLACK = 15.0  # seconds that a watch may be silent after the server should have ended it
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -95,7 +96,8 @@ class ApiServer:
         query: Mapping[str, str] | None,
         seconds: tuple[float, float],
     ) -> urllib3.BaseHTTPResponse:
-        headers = {"Accept": "application/json", "Content-Type": _MERGE if method == "PATCH" else "application/json"}
+        headers = {"Accept": "application/json", "Content-Type": _WRITTEN.get(method, "application/json")}
+        method = "PATCH" if method == "APPLY" else method
         # Signs in; tokens of service accounts are read anew when they change.
         method, url, headers, _, _ = self._client.param_serialize(
             method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]

@@ -84,24 +84,25 @@ class Cluster:
 
     def define(self) -> None:
         """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them."""
-        for name in ("crd", "namespace", "rights"):
+        for name in ("crd", "namespace", "rights", "portal-rights"):
             self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
         wait_until(lambda: self._is_there(JOBS.path()), "PaddleJobs are served")
 
     def kubeconfig_of_the_controller(self, folder: Path) -> str:
         """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
-        path = f"/api/v1/namespaces/{SYSTEM}/secrets"
+        return self.kubeconfig_of("paddlejob-controller", folder)
+
+    def kubeconfig_of(self, account: str, folder: Path) -> str:
+        """The same of any service account of the platform."""
+        path, name = f"/api/v1/namespaces/{SYSTEM}/secrets", f"{account}-test"
         secret = {
-            "metadata": {
-                "name": "paddlejob-controller-test",
-                "annotations": {"kubernetes.io/service-account.name": "paddlejob-controller"},
-            },
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
             "type": "kubernetes.io/service-account-token",
         }
-        if not self._is_there(f"{path}/paddlejob-controller-test"):
+        if not self._is_there(f"{path}/{name}"):
             self.api.call("POST", path, secret)
-        wait_until(lambda: self.api.call("GET", f"{path}/paddlejob-controller-test").get("data"), "there is a token")
-        token = base64.b64decode(self.api.call("GET", f"{path}/paddlejob-controller-test")["data"]["token"]).decode()
+        wait_until(lambda: self.api.call("GET", f"{path}/{name}").get("data"), "there is a token")
+        token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
         own = yaml.safe_load(Path(self.kubeconfig).read_text())
         own["users"] = [{"name": user["name"], "user": {"token": token}} for user in own["users"]]
         (folder / "kubeconfig").write_text(yaml.safe_dump(own))
