@@ -71,6 +71,9 @@ class JobOutput(serializers.Serializer[Any]):
     pservers = serializers.IntegerField(
         allow_null=True, help_text="The same of parameter servers, from the next attempt on."
     )
+    elastic = serializers.BooleanField(
+        help_text="The platform changes the number of trainers between their min and max."
+    )
     rehearsal = serializers.DictField(
         allow_null=True,
         help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
@@ -101,6 +104,10 @@ class ScaleInput(serializers.Serializer[Any]):
     )
     pserver = serializers.IntegerField(
         required=False, help_text="How many parameter servers the job's next attempt shall have."
+    )
+    elastic = serializers.BooleanField(
+        required=False,
+        help_text="Whether the platform chooses the number of trainers. A number that is wished for ends that.",
     )
 
 

@@ -18,7 +18,7 @@ from datasets import selectors as datasets
 from datasets import shelf
 from datasets.states import VersionState
 from datasets.storage.base import StorageError
-from jobs import builder, keeping, lifecycle, meeting, planner
+from jobs import builder, elasticity, keeping, lifecycle, meeting, planner
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -78,12 +78,19 @@ def perform(effect: Effect, job: Job) -> Event | None:
 
 def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if it came now. Nothing is reserved."""
-    return quota.preview(namespace, planner.amounts(spec), length=_longest(spec), priority=spec.priority)
+    asked = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
+    return quota.preview(namespace, asked, length=_longest(spec), priority=spec.priority)
 
 
 def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if nothing else ran."""
-    return quota.if_alone(bounds, planner.amounts(spec), length=_longest(spec))
+    asked = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
+    return quota.if_alone(bounds, asked, length=_longest(spec))
+
+
+def _to_begin_with(spec: JobSpec, *, elastic: bool) -> JobSpec:
+    """An elastic job waits for the least that it can go on with, and no longer."""
+    return elasticity.at_least(spec) if elastic else spec
 
 
 def _longest(spec: JobSpec) -> float:
@@ -92,11 +99,11 @@ def _longest(spec: JobSpec) -> float:
 
 
 def _reserve(job: Job) -> Event:
-    spec = spec_of(job)
+    spec, elastic = spec_of(job), elasticity.is_elastic(job)
     asked = ledger.Ask(
         job=job.pk,
         attempt=job.attempt,
-        amounts=planner.amounts(spec),
+        amounts=planner.amounts(_to_begin_with(spec, elastic=elastic)),
         length=_longest(spec),
         priority=spec.priority,
         since=job.changed,
@@ -105,8 +112,21 @@ def _reserve(job: Job) -> Event:
     )
     verdict = ledger.reserve(job.namespace, asked)
     if verdict.admitted:
+        if elastic:
+            _begin_with(job, spec)
         return lifecycle.QuotaReserved(job.attempt)
     return lifecycle.QuotaRefused(job.attempt, waiting(verdict.why))
+
+
+def _begin_with(job: Job, spec: JobSpec) -> None:
+    """As many trainers as are wanted where nobody waits for what they take; else the least, and more as there is room.
+    In the transaction of the admission."""
+    wanted, least = spec.trainer.replicas, spec.trainer.min
+    if wanted > least and not ledger.take_more(
+        namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=planner.amounts(spec)
+    ):
+        Job.objects.filter(pk=job.pk).update(trainers=least)
+        job.trainers = least
 
 
 def waiting(why: str) -> str:

@@ -15,11 +15,14 @@ __all__ = [
     "Artifact",
     "Attempt",
     "CodeSnapshot",
+    "Elastic",
+    "ElasticMode",
     "Job",
     "JobEvent",
     "JobState",
     "Replica",
     "ReplicaState",
+    "Scaling",
     "Transition",
 ]
 
@@ -60,10 +63,14 @@ class Job(models.Model):
     changed = models.DateTimeField()
     started = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
-    # How many trainers a person last wished for; empty: as many as the specification says.
+    # How many trainers a person or the controller of elastic jobs last wished for; empty: as many as the specification
+    # says.
     trainers = models.PositiveIntegerField(null=True, blank=True)
     # The same of parameter servers, from the next attempt on.
     pservers = models.PositiveIntegerField(null=True, blank=True)
+    # Whether the platform may change the number of trainers, where a person has said so; empty: as the specification
+    # says.
+    elastic = models.BooleanField(null=True, blank=True)
     # jobs.rehearsal.Rehearsal while failure is rehearsed.
     rehearsal = models.JSONField(null=True, blank=True)
     # The wish to cancel; a fact that the reconciler reads.
@@ -166,6 +173,47 @@ class JobEvent(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["job", "id"])]
+
+
+class Scaling(models.Model):
+    """One change of the number of trainers that a job is to have."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="scalings")
+    attempt = models.PositiveIntegerField()
+    at = models.DateTimeField()
+    before = models.PositiveIntegerField()
+    after = models.PositiveIntegerField()
+    # By the controller of elastic jobs; else a person wished for it.
+    automatic = models.BooleanField()
+
+    class Meta:
+        indexes = [models.Index(fields=["job", "id"])]
+
+
+class ElasticMode(models.TextChoices):
+    """What the controller of elastic jobs does."""
+
+    ON = "on"
+    EXPLAIN = "explain"  # it decides and tells, and changes nothing
+    OFF = "off"
+
+
+class Elastic(models.Model):
+    """The controller of elastic jobs: who leads, what admins have switched it to, what it decided last. One row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    # Empty: as the settings say.
+    mode = models.CharField(max_length=8, choices=ElasticMode.choices, blank=True)
+    # Who leads until when. Whoever takes over raises the term, and what is written in an earlier term is refused.
+    holder = models.CharField(max_length=100, blank=True)
+    term = models.PositiveBigIntegerField(default=0)
+    until = models.DateTimeField(null=True, blank=True)
+    # By job: how many trainers it shall have, and why.
+    told = models.JSONField(default=dict)
+    decided = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="one_controller_of_elastic_jobs")]
 
 
 class Artifact(models.Model):

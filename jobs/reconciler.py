@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F
 
-from jobs import effects, rehearsal, staffing
+from jobs import effects, elasticity, rehearsal, staffing
 from jobs.backends import registry
 from jobs.backends.base import AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
@@ -405,7 +405,7 @@ def sweep(now: datetime) -> int:
 
 def _admit(waiting: Mapping[tuple[UUID, int], str], now: datetime) -> None:
     """Start those whose turn it is, in order, and tell the others what they wait for."""
-    seen = ledger.review(now)
+    seen = ledger.review(now, least=elasticity.least_held())
     unknown = [key for key in waiting if key not in seen.told and key not in seen.granted]
     for pk, attempt in (*seen.granted, *unknown):
         if (pk, attempt) in waiting:

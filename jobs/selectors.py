@@ -12,6 +12,7 @@ from django.db.models import F, Prefetch, QuerySet
 from datasets.storage import default_storage
 from jobs import rehearsal, snapshots
 from jobs.backends import registry
+from jobs.elasticity import is_elastic
 from jobs.models import Artifact, Attempt, Job, JobEvent, Transition
 from jobs.states import ACTIVE, JobState, ReplicaState
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
@@ -107,6 +108,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "cancel_requested": _when(job.cancel_requested),
         "trainers": job.trainers,
         "pservers": job.pservers,
+        "elastic": is_elastic(job),
         "rehearsal": job.rehearsal,
         "replicas": _replicas_json(_present_replicas(job)),
         "spec": job.spec,

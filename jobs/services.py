@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any, BinaryIO, Protocol
 from uuid import UUID, uuid4
 
@@ -22,10 +23,10 @@ from datasets import selectors as datasets
 from datasets.selectors import Resolved
 from datasets.storage import default_storage
 from datasets.storage.base import Stat, StorageError
-from jobs import builder, effects, facts, keeping, planner, reconciler, snapshots, tasks
+from jobs import builder, effects, elasticity, facts, keeping, planner, reconciler, snapshots, tasks
 from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
-from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Transition
+from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Scaling, Transition
 from jobs.quantities import span
 from jobs.rehearsal import NOT_HERE, Rehearsal, problems
 from jobs.selectors import job_for
@@ -262,20 +263,22 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
     """Leave the wish for other numbers of replicas, as in ``{"trainer": 4}`` or ``{"pserver": 2}``.
 
     The quota is held for trainers at once, and they come and go while the job runs. Parameter servers are counted anew
-    with the next attempt.
+    with the next attempt. ``{"elastic": true}`` leaves the number of trainers to the platform; a number that a person
+    wishes for ends that.
 
     Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict where the job ends.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     spec = effects.spec_of(job)
     wished = _checked_wish(wish, spec)
-    if "trainer" in wished and job.state not in SCALABLE:
+    if wished.keys() & {"trainer", "elastic"} and job.state not in SCALABLE:
         raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
     if "pserver" in wished and job.state == JobState.SUCCEEDED:
         raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
-    changed = {role: number for role, number in wished.items() if number != _replicas(spec, role)}
+    _switch(job, spec, wished, actor, request)
+    changed = {role: wished[role] for role in _SCALED if role in wished and wished[role] != _replicas(spec, role)}
     if not changed:
-        return job
+        return job_for(actor, job_id, Scope.JOB_WRITE)
     after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
     if "pserver" in changed:
         _refuse_what_never_fits(bounds_of(job.namespace), after)
@@ -287,10 +290,36 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
     for role, number in changed.items():
         text = _SCALED[role](_replicas(spec, role), number, actor.username, job.state)
         _happened(job.pk, job.attempt, "", kind="scaled", text=text)
+        if role == contract.TRAINER:
+            scaled(job, _replicas(spec, role), number, automatic=False)
         detail = {"role": role, "before": _replicas(spec, role), "after": number}
         audit.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
     _tell(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+def scaled(job: Job, before: int, after: int, *, automatic: bool, at: datetime | None = None) -> None:
+    """Note that the job is to have another number of trainers."""
+    Scaling.objects.create(
+        job_id=job.pk, attempt=job.attempt, at=at or wall_clock(), before=before, after=after, automatic=automatic
+    )
+
+
+def _switch(job: Job, spec: JobSpec, wished: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
+    """Leave the number of trainers to the platform, or no longer; a number that a person wishes for stays."""
+    on = wished.get("elastic", False if "trainer" in wished else None)
+    if on is None or on == elasticity.is_elastic(job):
+        return
+    Job.objects.filter(pk=job.pk).update(elastic=on)
+    least, most = spec.trainer.min, facts.count(spec.trainer.max, "trainer")
+    text = f"{actor.username} leaves the number of trainers to the platform: {least} to {most}."
+    if not on:
+        text = f"{actor.username} sets the number of trainers: the platform leaves it alone from now on."
+    _happened(job.pk, job.attempt, "", kind="elastic", text=text)
+    audit.record(
+        "job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on}, request=request
+    )
+    _tell(job)
 
 
 def _replicas(spec: JobSpec, role: str) -> int:
@@ -315,7 +344,7 @@ _SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {
 
 def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
     """The numbers by role in the body of a call. Raises ValidationFailed."""
-    if not isinstance(wish, Mapping) or not wish or set(wish) - _SCALED.keys():
+    if not isinstance(wish, Mapping) or not wish or set(wish) - {*_SCALED, "elastic"}:
         raise ValidationFailed({"trainer": [_SAY_HOW_MANY]})
     problems = {role: [problem] for role, number in wish.items() if (problem := _problem(role, number, spec))}
     if problems:
@@ -325,6 +354,8 @@ def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
 
 def _problem(role: str, number: object, spec: JobSpec) -> str:
     """What is wrong with a wished number; empty where it is right."""
+    if role == "elastic":
+        return _problem_of_switch(number, spec)
     if isinstance(number, bool) or not isinstance(number, int):
         return "Write a whole number."
     if role == contract.PSERVER:
@@ -336,6 +367,13 @@ def _problem(role: str, number: object, spec: JobSpec) -> str:
     return f"The specification of this job allows {bounds} trainers (its min and max), not {number}."
 
 
+def _problem_of_switch(on: object, spec: JobSpec) -> str:
+    if not isinstance(on, bool):
+        return "Write true or false."
+    fixed = on and spec.trainer.min == spec.trainer.max
+    return "Give roles.trainer a max above its min: between them the number of trainers may change." if fixed else ""
+
+
 def _hold_for(job: Job, spec: JobSpec) -> None:
     """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
     if job.state == JobState.QUEUED:
@@ -345,6 +383,52 @@ def _hold_for(job: Job, spec: JobSpec) -> None:
     verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
     if not verdict.admitted:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
+
+
+class Growth(Enum):
+    """What became of another number of trainers that the platform chose."""
+
+    DONE = "done"
+    STALE = "stale"  # the job is not as it was when that was decided, or somebody else decides now
+    REFUSED = "refused"  # the quota has no room for more
+
+
+@transaction.atomic
+def scale_automatically(
+    *,
+    job_id: UUID | str,
+    attempt: int,
+    before: int,
+    after: int,
+    why: str,
+    leads: Callable[[], bool],
+    now: datetime,
+) -> Growth:
+    """The platform's own wish for another number of trainers, for a job that is as it was when that was decided.
+
+    ``leads`` is asked in the transaction of the write: whether whoever decided still may.
+    """
+    job = Job.objects.select_for_update().filter(pk=job_id, attempt=attempt, state=JobState.RUNNING).first()
+    if job is None or not elasticity.is_elastic(job) or not leads():
+        return Growth.STALE
+    spec = effects.present_spec(job)
+    if spec.trainer.replicas != before or not spec.trainer.min <= after <= spec.trainer.max:
+        return Growth.STALE
+    amounts = planner.amounts(planner.scaled(spec, trainers=after))
+    if not ledger.resize(namespace=job.namespace, job=job.pk, attempt=attempt, amounts=amounts, now=now).admitted:
+        return Growth.REFUSED
+    Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, trainers=after)
+    scaled(job, before, after, automatic=True, at=now)
+    _happened(job.pk, job.attempt, "", kind="scaled", text=why)
+    _tell(job)
+    return Growth.DONE
+
+
+def advise(*, job_id: UUID | str, attempt: int, why: str) -> None:
+    """Tell what the platform would do with a job's trainers if it did not only explain."""
+    text = f"Only explained, nothing is changed: {why}"
+    _happened(UUID(str(job_id)), attempt, "", kind="elastic", text=text)
+    ring(f"status:{job_id}")
 
 
 @transaction.atomic

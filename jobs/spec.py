@@ -74,7 +74,8 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A resolved specification: every field has its value. Of ``masters`` one serves, and the other stands by."""
+    """A resolved specification: every field has its value. Of ``masters`` one serves, and the other stands by.
+    ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``."""
 
     name: str
     entrypoint: str
@@ -91,6 +92,7 @@ class JobSpec:
     priority: str = "normal"
     timeout: timedelta = timedelta(hours=1)
     retries: int = 0
+    elastic: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """All but the files, in the words of the schema: ``parse`` reads it again once the files are put back."""
@@ -117,6 +119,7 @@ class JobSpec:
             "priority": self.priority,
             "timeout": quantities.span_text(self.timeout),
             "retries": self.retries,
+            "elastic": self.elastic,
         }
 
     @classmethod
@@ -138,6 +141,8 @@ class JobSpec:
             priority=body["priority"],
             timeout=quantities.span(body["timeout"]),
             retries=body["retries"],
+            # Stored before there were elastic jobs: the platform leaves it alone.
+            elastic=body.get("elastic", False),
         )
 
 
@@ -223,6 +228,7 @@ class _Reader:
         "priority",
         "timeout",
         "retries",
+        "elastic",
     )
     ROLES: Mapping[str, tuple[str, ...]] = {
         contract.TRAINER: ("replicas", "min", "max", "cpu", "memory", "gpu"),
@@ -241,6 +247,7 @@ class _Reader:
         files = self.files()
         roles = self.mapping("roles", self.body, "roles")
         self.known_keys("roles.", roles, tuple(self.ROLES))
+        trainer = self.role(roles, contract.TRAINER)
         return JobSpec(
             name=self.name(),
             framework=self.framework(),
@@ -250,13 +257,14 @@ class _Reader:
             dataset=self.dataset(),
             passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
             mode=self.mode(),
-            trainer=self.role(roles, contract.TRAINER),
+            trainer=trainer,
             pserver=self.role(roles, contract.PSERVER),
             masters=self.masters(roles),
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
             retries=self.whole("retries", self.body, "retries", 0, 0, MOST_RETRIES),
+            elastic=self.elastic(trainer),
         )
 
     # --- Small things ---
@@ -356,6 +364,19 @@ class _Reader:
             self.fail("timeout", f"Write a time between 1s and {quantities.span_text(LONGEST)}.")
             return default
         return length
+
+    def elastic(self, trainer: RoleSpec) -> bool:
+        """Unless it says otherwise, a job is elastic that may have more trainers than it starts with."""
+        value = self.body.get("elastic")
+        if value is None:
+            return trainer.max > trainer.replicas
+        if not isinstance(value, bool):
+            self.fail("elastic", "Write true or false.")
+        elif value and trainer.min == trainer.max:
+            self.fail(
+                "elastic", "Give roles.trainer a max above its min: between them the number of trainers may change."
+            )
+        return value is True
 
     def quantity(
         self, path: str, body: Mapping[Any, Any], key: str, read: Callable[[object], Amount], default: Amount

@@ -316,6 +316,11 @@ STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
 PREEMPTION_GRACE_SECONDS = env.number("REGATTA_PREEMPTION_GRACE_SECONDS", 30.0)
 # What one replica may print in one attempt; the rest is counted and dropped.
 LOG_CAP_BYTES = env.integer("REGATTA_LOG_CAP_BYTES", 64 * 1024 * 1024, minimum=1024)
+# Whether the number of trainers of elastic jobs is changed (on), only decided and told (explain), or left alone (off);
+# admins can switch it on their pages. Who was made smaller does not grow again for so long.
+ELASTIC_MODE = env.choice("REGATTA_ELASTIC", "on", ("on", "explain", "off"))
+ELASTIC_COOL_DOWN_SECONDS = env.number("REGATTA_ELASTIC_COOL_DOWN_SECONDS", 30.0)
+
 # --- Images ----------------------------------------------------------------------------------------------------------
 # On Kubernetes a job's code and packages are an image. HOST[:PORT][/PREFIX] of the registry that keeps them.
 IMAGE_REGISTRY = env.image_registry("REGATTA_REGISTRY")

@@ -18,7 +18,7 @@ from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, Amounts, hours
 from quota.models import Capacity, Claim, Reservation, Stretch
-from quota.selectors import Key, state, verdict_on
+from quota.selectors import Held, Key, state, verdict_on
 from quota.words import ADMITTED, Verdict, verdict
 from rbac import audit
 from rbac.models import Namespace, User
@@ -116,6 +116,17 @@ def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, n
     return decided
 
 
+@transaction.atomic
+def take_more(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, now: datetime | None = None) -> bool:
+    """Hold the larger amounts too, if they fit and nobody waits for what they take. Whether they are held now."""
+    _lock(namespace)
+    shared = Capacity.objects.exists()
+    waiting = Claim.objects.exclude(job=job) if shared else Claim.objects.filter(namespace=namespace).exclude(job=job)
+    if waiting.exists():
+        return False
+    return resize(namespace=namespace, job=job, attempt=attempt, amounts=amounts, now=now).admitted
+
+
 def _growth(namespace: Namespace, held: Reservation, amounts: Amounts, at: datetime) -> Verdict:
     """Whether what grows fits beside all that is held. It is not measured against those who wait: the job runs."""
     grown = {name: amount for name, amount in amounts.items() if amount > held.amounts.get(name, 0)}
@@ -169,12 +180,15 @@ class Review:
     told: Mapping[Key, str]
 
 
-def review(now: datetime) -> Review:
-    """Look at everything that waits, and call back what is lent to who stands in the way of its owners."""
+def review(now: datetime, *, least: Held | None = None) -> Review:
+    """Look at everything that waits, and call back what is lent to who stands in the way of its owners.
+
+    ``least``: what attempts can be brought down to without being stopped. Nobody is called back where that is enough.
+    """
     looked_at = state(now)
     found = policy.outlook(looked_at, now.timestamp())
     if found.recalled:
-        _call_back(now)
+        _call_back(now, least or {})
     told = {_pair(key): verdict_on(waiting.claim, looked_at, found).why for key, waiting in found.waiting.items()}
     return Review(granted=tuple(map(_pair, found.granted)), told=told)
 
@@ -185,10 +199,10 @@ def _pair(key: policy.Key) -> Key:
 
 
 @transaction.atomic
-def _call_back(now: datetime) -> None:
+def _call_back(now: datetime, least: Held) -> None:
     """Decide again, alone, and note who has to give back; the machinery of jobs finds the notes."""
     list(Capacity.objects.select_for_update().order_by("resource"))
-    found = policy.outlook(state(now), now.timestamp())
+    found = policy.outlook(state(now, least=least), now.timestamp())
     for key, claim in found.recalled.items():
         job, attempt = _pair(key)
         why = f"It ran on capacity that `{claim.room}` had lent and needs now."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 from uuid import UUID
 
 from django.conf import settings
@@ -19,6 +19,8 @@ from quota.words import Verdict, free_in, verdict
 from rbac.models import Namespace
 
 Key = tuple[UUID, int]
+# What attempts hold, or would hold.
+Held = Mapping[Key, Amounts]
 
 
 class QuotaView(TypedDict):
@@ -133,10 +135,11 @@ def largest_kept(namespace: Namespace) -> QuerySet[Kept]:
 
 
 # --- What admission decides on ---------------------------------------------------------------------------------------
-def state(now: datetime, *, around: Namespace | None = None) -> policy.State:
+def state(now: datetime, *, around: Namespace | None = None, least: Held | None = None) -> policy.State:
     """The platform as ``quota.policy`` looks at it.
 
-    With ``around`` only what the decisions of that namespace depend on: itself, as long as no capacity is shared.
+    With ``around`` only what the decisions of that namespace depend on: itself, as long as no capacity is shared. With
+    ``least`` as if the attempts that it names held so much.
     """
     shared = capacity()
     only = Q() if around is None or shared else Q(namespace=around)
@@ -148,7 +151,7 @@ def state(now: datetime, *, around: Namespace | None = None) -> policy.State:
     return policy.State(
         rooms=rooms,
         capacity=shared,
-        held=[_holding(row, names[row.namespace_id]) for row in held],
+        held=[_holding(row, names[row.namespace_id], least or {}) for row in held],
         waiting=[_claim(row, names[row.namespace_id]) for row in waiting],
     )
 
@@ -181,11 +184,11 @@ def _spent(namespace: Namespace, held: list[Reservation], now: datetime) -> dict
     return spent
 
 
-def _holding(row: Reservation, room: str) -> policy.Holding:
+def _holding(row: Reservation, room: str, least: Held) -> policy.Holding:
     return policy.Holding(
         key=(row.job, row.attempt),
         room=room,
-        amounts=row.amounts,
+        amounts=least.get((row.job, row.attempt), row.amounts),
         since=row.created.timestamp(),
         until=row.until.timestamp() if row.until else float("inf"),
         priority=row.priority,
@@ -202,6 +205,32 @@ def _claim(row: Claim, room: str) -> policy.Claim:
         length=row.length,
         priority=row.priority,
     )
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """Whose turn it would be, in order, and up to what each namespace and the platform may hold. A resource without an
+    end is left out."""
+
+    turns: tuple[Key, ...]
+    ceilings: Mapping[str, Amounts]
+    capacity: Amounts
+
+
+def prospect(now: datetime, least: Held) -> Prospect:
+    """Who could start if the attempts that ``least`` names held no more than it says: their room can be made."""
+    looked_at = state(now, least=least)
+    found = policy.outlook(looked_at, now.timestamp())
+    ceilings = {
+        name: {
+            resource: limit + room.borrow.get(resource, 0.0)
+            for resource, limit in room.limits.items()
+            if limit is not None
+        }
+        for name, room in looked_at.rooms.items()
+    }
+    capacity = {name: amount for name, amount in looked_at.capacity.items() if amount is not None}
+    return Prospect(tuple(cast(Key, key) for key in found.granted), ceilings, capacity)
 
 
 def verdict_on(claim: policy.Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,24 @@ class LaunchPlan:
     # The container image with the job's code and requirements. Empty: the backend's own base image, and the agents
     # fetch the code. Processes of a machine have no image.
     image: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a backend that runs everything on one machine has for jobs: cores, bytes, devices."""
+
+    name: str
+    cpu: float
+    memory: int
+    gpu: int = 0
+
+
+@runtime_checkable
+class OneMachine(Protocol):
+    """A backend that can say so."""
+
+    def machine(self) -> Machine:
+        """The machine."""
 
 
 class Phase(StrEnum):

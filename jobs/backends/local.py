@@ -31,7 +31,16 @@ from pathlib import Path
 from typing import Any
 
 from jobs.backends import sessions
-from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Phase, ReplicaPlan, ReplicaView
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    LaunchFailed,
+    LaunchPlan,
+    Machine,
+    Phase,
+    ReplicaPlan,
+    ReplicaView,
+)
 from runtime import contract
 from runtime.contract import ReplicaState
 
@@ -58,6 +67,11 @@ class LocalBackend:
     def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
         self._attempts = attempts
         self._clock = clock
+
+    def machine(self) -> Machine:
+        """This one: the cores that this process may use, and all of its memory."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Machine("this machine", len(os.sched_getaffinity(0)), memory)
 
     def launch(self, plan: LaunchPlan) -> None:
         attempt = self._directory(plan.ref)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from jobs.backends.base import ClusterBackend
+from jobs.backends.base import ClusterBackend, Machine, OneMachine
 from jobs.backends.kubernetes_manifests import Cluster, Mount
 from jobs.backends.local import LocalBackend
 
@@ -66,3 +66,9 @@ def current() -> ClusterBackend:
             f"REGATTA_BACKEND is {settings.CLUSTER_BACKEND!r}; choose one of {', '.join(BACKENDS)}."
         )
     return make()
+
+
+def machine() -> Machine | None:
+    """The machine on which everything runs; None where the backend does not run everything on one."""
+    backend = current()
+    return backend.machine() if isinstance(backend, OneMachine) else None

@@ -26,6 +26,8 @@ class Amounts(NamedTuple):
 
 
 NOTHING = Amounts()
+# More than there is of anything.
+UNLIMITED = 1 << 60
 
 
 def total(amounts: Iterable[Amounts]) -> Amounts:
@@ -66,9 +68,9 @@ class Job:
     """A job that waits (``started`` is None) or runs.
 
     ``least`` and ``most``: bounds of its trainers. ``trainers``: how many it has, by node, those that start included;
-    ``pending``: how many were made and have no node. ``running``: those that train. ``first``: how many the published
-    controllers launch it with. ``held``: what its other replicas take, by node. ``leaving``: what its replicas that
-    stop still take, by node. ``waiting``: what its replicas without a node ask for.
+    ``pending``: how many were made and have no node. ``running``: those that train. ``first``: how many it was
+    submitted with. ``held``: what its other replicas take, by node. ``leaving``: what its replicas that stop still
+    take, by node. ``waiting``: what its replicas without a node ask for.
     ``changed``: when its number of trainers changed last, ``change`` by how many. ``speeds``: records per second that
     were measured, by number of trainers.
     """
@@ -125,9 +127,12 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """``limits``: what all jobs of a namespace together may take; one that is not named has no limit."""
+
     nodes: Sequence[Node]
     jobs: Sequence[Job] = ()
     services: Sequence[Service] = ()
+    limits: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """How many trainers every job has, who begins and who makes room. Pure.
 
-Decided in this order, and everything on real nodes, never above what a node has:
+Decided in this order, and everything on real nodes, never above what a node has, nor a namespace above its limit:
 
+0. Who is above its bounds gives up what is too much. Where more is taken than there is (others let it in, or a node or
+   a limit has become smaller), jobs give up what they have grown by.
 1. Services of higher priority get room for the replicas that they miss.
 2. Jobs that have lost trainers get their least back. Newcomers get their least, all replicas of it at once or none (a
    gang), in the order of their age; a priority is a head start in age. Room comes from what is free, then from jobs
@@ -13,7 +15,7 @@ Decided in this order, and everything on real nodes, never above what a node has
    above ``most`` nor above the number that was measured to be of use.
 5. Where a job lacks more than a little of its fair share, those who have more than theirs give it up.
 
-Who shrank within ``Rules.cool_down`` does not grow, who grew within it does not shrink but for 1 to 3, and 5
+Who shrank within ``Rules.cool_down`` does not grow, who grew within it does not shrink but for 0 to 3, and 5
 leaves both alone: nobody goes up and down in a circle. Room that comes free only when something has stopped is kept for
 whom it was made for.
 
@@ -29,7 +31,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
@@ -95,11 +97,13 @@ class _Gang:
 @dataclass(frozen=True)
 class _Claim:
     """For whom room is made. ``below``: only jobs of a lower priority make it; None: all. ``above``: for a fairer share
-    only those make it who keep a larger one: so it gets fairer with every step, and there is a last one."""
+    only those make it who keep a larger one: so it gets fairer with every step, and there is a last one.
+    ``namespace``: whose limit it counts against; None: nobody's."""
 
     whom: str
     below: int | None = None
     above: float = 0.0
+    namespace: str | None = None
 
 
 class _Pass:
@@ -108,7 +112,9 @@ class _Pass:
         self.room = _room(cluster)
         capacity = total(node.allocatable for node in cluster.nodes)
         self.most = [shares.useful(job) for job in self.jobs]
-        self.fair = shares.fair(self.jobs, self.most, _for_jobs(cluster, capacity))
+        self.limits = cluster.limits
+        self.left = _left(cluster)
+        self.fair = self._fair(_for_jobs(cluster, capacity))
         weights = shares.weights(self.jobs)
         self.cost = [
             shares.dominant(job.trainer, capacity) / weight for job, weight in zip(self.jobs, weights, strict=True)
@@ -136,6 +142,7 @@ class _Pass:
 
     def run(self) -> Decision:
         self._keep_bounds()
+        self._relieve()
         self._serve()
         self._restore()
         self._launch()
@@ -155,6 +162,28 @@ class _Pass:
             while self.size[index] > max(allowed, job.least) and self.stay[index]:
                 number = max(self.stay[index], key=lambda each: (self.stay[index][each], each))
                 self._stop(index, number, "")
+
+    # --- 0. What is more than there is ---
+    def _relieve(self) -> None:
+        for number, free in enumerate(self.room.soon):
+            while min(free) < 0 and (index := self._overgrown(self.on_node[number])) >= 0:
+                self._stop(index, number, "")
+        for namespace, left in self.left.items():
+            while min(left) < 0 and (index := self._overgrown(self._of(namespace))) >= 0:
+                self._stop(index, self._anywhere(index), "")
+        self._undo.clear()
+
+    def _overgrown(self, indices: Iterable[int]) -> int:
+        """Which of the jobs gives up a trainer that it was not submitted with: who has the largest share. -1: none."""
+        may = [i for i in indices if self.stay[i] and self.size[i] > max(self.jobs[i].least, self.jobs[i].first)]
+        return max(may, key=lambda i: (-self.jobs[i].priority, self._share(i), -i), default=-1)
+
+    def _of(self, namespace: str) -> Iterator[int]:
+        return (index for index, job in enumerate(self.jobs) if job.namespace == namespace)
+
+    def _anywhere(self, index: int) -> int:
+        """The node from which a job gives up a trainer where it does not matter which."""
+        return max(self.stay[index], key=lambda each: (self.stay[index][each], each))
 
     # --- 1. Services ---
     def _serve(self) -> None:
@@ -178,7 +207,8 @@ class _Pass:
         for index, job in enumerate(self.jobs):
             if job.started is not None and index not in self.preempted and self.height[index] < job.least:
                 missing = job.least - self.height[index]
-                for number in self._claim(self.shape[index], missing, _GENTLE, _Claim(f"`{job.key}`")):
+                claim = _Claim(f"`{job.key}`", namespace=job.namespace)
+                for number in self._claim(self.shape[index], missing, _GENTLE, claim):
                     self._give(index, number)
 
     def _launch(self) -> None:
@@ -229,8 +259,8 @@ class _Pass:
         stop for nothing, for ever."""
         for _ in range(_ROUNDS):
             for number, need in self._replicas(gang):
-                self.room.give_back(number, need)
-                self._undo.append(partial(self.room.take, number, need))
+                self._free(number, need, self.jobs[gang.job].namespace)
+                self._undo.append(partial(self._occupy, number, need, self.jobs[gang.job].namespace))
             for placed in (gang.masters, gang.servers, gang.trainers):
                 placed.clear()
             if self._gather(gang, ()):
@@ -242,7 +272,7 @@ class _Pass:
     def _gather(self, gang: _Gang, levels: Sequence[_Level]) -> bool:
         """Place what of the gang has no place yet."""
         job = self.jobs[gang.job]
-        claim = _Claim(f"`{job.key}`")
+        claim = _Claim(f"`{job.key}`", namespace=job.namespace)
         parts = (
             (gang.servers, job.core.server, shares.servers(job, self.fair[gang.job])),
             (gang.trainers, job.trainer, job.least),
@@ -283,8 +313,8 @@ class _Pass:
         for name, held in self.jobs[index].held.items():
             number = self.room.number.get(name, -1)
             if number >= 0:
-                self.room.give_back(number, held)
-                self._undo.append(partial(self.room.take, number, held))
+                self._free(number, held, self.jobs[index].namespace)
+                self._undo.append(partial(self._occupy, number, held, self.jobs[index].namespace))
         self.preempted[index] = whom
         self._undo.append(lambda: self.preempted.pop(index))
 
@@ -302,11 +332,16 @@ class _Pass:
         full: set[Shape] = set()
         while heap:
             _, submitted, index = heap[0]
+            job = self.jobs[index]
+            if not self._allowed(job.namespace, job.trainer):
+                heapq.heappop(heap)
+                continue
             number = -1 if self.shape[index] in full else self.room.place(self.shape[index])
             if number < 0:
                 full.add(self.shape[index])
                 heapq.heappop(heap)
                 continue
+            self._count(job.namespace, job.trainer, -1)
             self._give(index, number)
             if self.height[index] < self.most[index]:
                 heapq.heapreplace(heap, (self._share(index), submitted, index))
@@ -340,12 +375,13 @@ class _Pass:
         calm = [index for index in range(len(self.jobs)) if self._is_calm(index)]
         if not calm:
             return
-        self.fair = shares.fair(self.jobs, self.most, self._in_use())
+        self.fair = self._fair(self._in_use())
         for index in sorted(calm, key=lambda each: (self._share(each), each)):
             lacking = math.floor(self.fair[index]) - self.height[index]
             if lacking > max(1.0, self.rules.slack * self.fair[index]):
                 above = (self.height[index] + lacking) * self.cost[index]
-                claim = _Claim("jobs that have less than their share", above=above)
+                whom, namespace = "jobs that have less than their share", self.jobs[index].namespace
+                claim = _Claim(whom, above=above, namespace=namespace)
                 promised = len(self._claim(self.shape[index], lacking, (_Level.SLACK,), claim))
                 self.planned[index] += promised
                 self.height[index] += promised
@@ -359,15 +395,50 @@ class _Pass:
         heights = (self.jobs[index].trainer.times(self.height[index]) for index in range(len(self.jobs)))
         return total(heights).plus(total(shares.fixed(job) for job in self.jobs))
 
+    # --- Limits of namespaces ---
+    def _fair(self, capacity: Amounts) -> list[float]:
+        most = shares.within_limits(self.jobs, self.most, self.limits) if self.limits else self.most
+        return shares.fair(self.jobs, most, capacity)
+
+    def _allowed(self, namespace: str | None, need: Amounts) -> bool:
+        left = None if namespace is None else self.left.get(namespace)
+        return left is None or all(amount <= there or not amount for amount, there in zip(need, left, strict=True))
+
+    def _count(self, namespace: str | None, need: Amounts, sign: int) -> None:
+        left = None if namespace is None else self.left.get(namespace)
+        if left is not None:
+            left[:] = [there + sign * amount for there, amount in zip(left, need, strict=True)]
+
+    def _occupy(self, number: int, need: Amounts, namespace: str | None) -> None:
+        self.room.take(number, need)
+        self._count(namespace, need, -1)
+
+    def _free(self, number: int, need: Amounts, namespace: str | None) -> None:
+        self.room.give_back(number, need)
+        self._count(namespace, need, 1)
+
+    def _make_allowed(self, level: _Level, claim: _Claim) -> bool:
+        """One trainer of the claim's own namespace stops; False where none may."""
+        may = [i for i in self._of(claim.namespace or "") if self.stay[i] and self._spare(i, level, claim) > 0]
+        index = max(may, key=lambda i: (-self.jobs[i].priority, self._share(i), -i), default=-1)
+        if index >= 0:
+            self._stop(index, self._anywhere(index), claim.whom)
+        return index >= 0
+
     # --- Making room ---
     def _claim(self, shape: Shape, count: int, levels: Sequence[_Level], claim: _Claim) -> list[int]:
         """Up to ``count`` places, for which jobs give up trainers down to each of the levels in turn."""
         placed: list[int] = []
         while len(placed) < count:
+            if not self._allowed(claim.namespace, shape[0]):
+                if not any(self._make_allowed(level, claim) for level in levels):
+                    break
+                continue
             number = self.room.place(shape)
             if number >= 0:
                 placed.append(number)
-                self._undo.append(partial(self.room.give_back, number, shape[0]))
+                self._count(claim.namespace, shape[0], -1)
+                self._undo.append(partial(self._free, number, shape[0], claim.namespace))
             elif not any(self._evict(shape, count - len(placed), level, claim) for level in levels):
                 break
         return placed
@@ -456,9 +527,9 @@ class _Pass:
         self._stopping -= by
         self.given[index][whom] -= by
         if by < 0:
-            self.room.give_back(number, need)
+            self._free(number, need, self.jobs[index].namespace)
         else:
-            self.room.take(number, need)
+            self._occupy(number, need, self.jobs[index].namespace)
         if stay[number] == 0:
             del stay[number]
             self.on_node[number].discard(index)
@@ -543,6 +614,16 @@ def _room(cluster: Cluster) -> Room:
             room.occupy(name, left, 1, stays=False)
     room.ready()
     return room
+
+
+def _left(cluster: Cluster) -> dict[str, list[int]]:
+    """What each namespace with a limit may still take once what leaves is gone."""
+    left = {namespace: list(limit) for namespace, limit in cluster.limits.items()}
+    for job in cluster.jobs:
+        if job.started is not None and job.namespace in left:
+            taken = job.trainer.times(job.size).plus(shares.fixed(job))
+            left[job.namespace] = [there - each for there, each in zip(left[job.namespace], taken, strict=True)]
+    return left
 
 
 def _for_jobs(cluster: Cluster, capacity: Amounts) -> Amounts:

@@ -7,8 +7,9 @@ the same however many jobs they have; within one, each step of priority doubles 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -64,6 +65,17 @@ def fair(jobs: Sequence[Job], most: Sequence[int], capacity: Amounts) -> list[fl
         size = _level(size, growing, pace, (least, upper), needs, left)
         growing &= ~_touches(needs, left - size @ needs)
     return [float(each) for each in size]
+
+
+def within_limits(jobs: Sequence[Job], most: Sequence[int], limits: Mapping[str, Amounts]) -> list[int]:
+    """The most trainers that each could have if its namespace shared its limit fairly and nothing else were scarce."""
+    result = list(most)
+    for namespace, limit in limits.items():
+        indices = [index for index, job in enumerate(jobs) if job.namespace == namespace]
+        inside = fair([jobs[index] for index in indices], [most[index] for index in indices], limit)
+        for index, share in zip(indices, inside, strict=True):
+            result[index] = max(jobs[index].least, min(most[index], math.floor(share + 1e-6)))
+    return result
 
 
 def _level(

@@ -90,6 +90,12 @@ SENTENCES: tuple[str, ...] = (
     _("{replica} ran out of memory: the node killed its container"),
     _("{replica} its container was killed"),
     _("{replica} its agent did not start: {why}"),
+    _("a job of another namespace"),
+    _("Only explained, nothing is changed: {decision}"),
+    _("{name} leaves the number of trainers to the platform: {least} to {trainers}."),
+    _("{name} sets the number of trainers: the platform leaves it alone from now on."),
+    _("Give roles.trainer a max above its min: between them the number of trainers may change."),
+    _("Write true or false."),
     # Connecting a computer
     _("This code was used already, or is older than two minutes. Run `regatta login` again."),
     _("This address was not made by `regatta login`. Run it again."),

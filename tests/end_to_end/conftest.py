@@ -20,6 +20,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         REGATTA_REGISTRATION_SECONDS="12",
         REGATTA_STOP_GRACE_SECONDS="2",
         REGATTA_SIGN_IN_RATE="1000/min",
+        REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
     )
     try:
         house.start()

@@ -116,7 +116,7 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
 
 def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
     spec = code.slow("to-scale", passes=200, trainers=2)
-    spec["roles"]["trainer"]["max"] = 3
+    spec["roles"]["trainer"]["max"], spec["elastic"] = 3, False
     job = portal.submit(spec)
     ada = person()
     page = ada.page
@@ -147,7 +147,7 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
 
 def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[[], Person], portal: Client) -> None:
     spec = code.slow("too-many", passes=200, trainers=1)
-    spec["roles"]["trainer"]["max"] = 30
+    spec["roles"]["trainer"]["max"], spec["elastic"] = 30, False
     job = portal.submit(spec)
     ada = person()
     stepper = ada.page.locator(".replica-stepper[data-role=trainer]")

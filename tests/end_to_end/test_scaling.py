@@ -51,7 +51,7 @@ def test_trainers_join_and_leave_while_the_job_runs(
     house: House, portal: Client, http: httpx.Client, mode: str
 ) -> None:
     spec = code.slow(f"elastic-{mode}", passes=8, trainers=1)
-    spec["mode"], spec["roles"]["trainer"]["max"] = mode, 3
+    spec["mode"], spec["roles"]["trainer"]["max"], spec["elastic"] = mode, 3, False
     job = portal.submit(spec)
     until("trainer-0 trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
     scale(http, job.id, 3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Phase, ReplicaView
+from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Machine, Phase, ReplicaView
 
 
 class ObedientBackend:
@@ -67,6 +67,17 @@ class ObedientBackend:
 
     def becomes(self, attempt_id: str, name: str, phase: Phase, **fields: object) -> None:
         self.views[attempt_id][name] = ReplicaView(name, phase, **fields)
+
+
+class MachineBackend(ObedientBackend):
+    """Says what machine it is."""
+
+    def __init__(self, cores: float = 8) -> None:
+        super().__init__()
+        self.cores = cores
+
+    def machine(self) -> Machine:
+        return Machine("this machine", self.cores, 64 * 1024**3)
 
 
 class RefusingBackend(ObedientBackend):

@@ -25,6 +25,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         from datasets.housekeeping import Stewardship
+        from jobs.elastic.controller import Controller
         from jobs.keeping import Accounting
         from jobs.meeting import Housekeeping
         from jobs.pruning import Pruning
@@ -33,12 +34,15 @@ class Command(BaseCommand):
         from jobs.streams.sealing import seal_due
 
         stop = threading.Event()
+        elastic = Controller()
         rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
         def sweep_once(now: datetime) -> None:
             close_old_connections()
+            # First: who has to wait finds the room that was made for it.
+            elastic.when_due(now)
             sweep(now)
             seal_due(now)
             for each in rounds:

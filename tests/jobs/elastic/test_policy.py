@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.elastic.cluster import NOTHING, Amounts, Cluster, Core, Decision, Job, Node, Service, total
+from jobs.elastic.cluster import NOTHING, UNLIMITED, Amounts, Cluster, Core, Decision, Job, Node, Service, total
 from jobs.elastic.policy import Rules, decide, head_room
 from jobs.elastic.shares import useful
 
@@ -204,6 +204,34 @@ def test_shares_are_evened_out_but_not_at_the_cost_of_who_grew_a_moment_ago() ->
     assert decide(Cluster(cluster.nodes, [fresh, poor]), NOW).victims == {}
 
 
+# --- Limits, and more than there is ---
+def limited(cores: int) -> dict[str, Amounts]:
+    return {"x": Amounts(cores * 1000, UNLIMITED, UNLIMITED)}
+
+
+def test_nobody_grows_beyond_the_limit_of_its_namespace_and_others_take_what_is_left() -> None:
+    jobs = [runs("a", {"n0": 1}, namespace="x"), runs("b", {"n1": 1}, namespace="y")]
+    assert decide(Cluster(nodes(2), jobs, limits=limited(2)), NOW).targets == {"a": 2, "b": 6}
+
+
+def test_a_newcomer_whose_namespace_is_full_gets_room_from_its_own_namespace() -> None:
+    jobs = [
+        runs("a", {"n0": 3}, namespace="x"),
+        runs("b", {"n1": 4}, namespace="y"),
+        waits("c", least=1, namespace="x"),
+    ]
+    decision = decide(Cluster(nodes(4), jobs, limits=limited(3)), NOW)
+    assert (sum(decision.victims["a"].values()), "b" in decision.victims) == (1, False)
+    assert decision.sentences["a"] == "Shrinks from 3 to 2 trainers: room for `c`."
+
+
+def test_where_others_let_more_in_than_there_is_jobs_give_up_what_they_have_grown_by() -> None:
+    jobs = [runs("a", {"n0": 4}, first=2, namespace="x"), runs("b", {"n0": 2}, first=2, namespace="x")]
+    assert decide(Cluster(nodes(1), jobs), NOW).victims == {"a": {"n0": 2}}
+    assert decide(Cluster(nodes(2, cores=8), jobs, limits=limited(5)), NOW).victims == {"a": {"n0": 1}}
+    assert decide(Cluster(nodes(1, cores=2), [runs("a", {"n0": 3}, first=3)]), NOW).victims == {}, "so it was asked for"
+
+
 # --- What holds of every cluster --------------------------------------------------------------------------------------
 SHAPES = (ONE, Amounts(2000, 4000), Amounts(3000, 1000), Amounts(1000, 2000, 1), NOTHING)
 
@@ -216,7 +244,8 @@ def clusters(draw: st.DrawFn) -> Cluster:
     free = {node.name: list(node.allocatable) for node in there}
     jobs = [_job(f"j{at}", chance, free) for at in range(draw(st.integers(0, 7)))]
     services = [_service(chance, free) for _ in range(draw(st.integers(0, 1)))]
-    return Cluster(there, jobs, services)
+    limits = {"x": Amounts(chance.randint(0, 30) * 1000, UNLIMITED, UNLIMITED)} if draw(st.booleans()) else {}
+    return Cluster(there, jobs, services, limits)
 
 
 def _job(key: str, chance: random.Random, free: dict[str, list[int]]) -> Job:
@@ -311,6 +340,20 @@ def test_no_node_is_ever_given_more_than_it_has(cluster: Cluster) -> None:
     after = taken(carried_out(cluster, decide(cluster, NOW), NOW))
     for node in cluster.nodes:
         assert all(a <= b for a, b in zip(after[node.name], node.allocatable, strict=True))
+
+
+def in_use(cluster: Cluster, namespace: str) -> int:
+    """Cores that a namespace's jobs take, without what leaves."""
+    jobs = [job for job in cluster.jobs if job.started is not None and job.namespace == namespace]
+    return sum(job.trainer.cpu * job.size + total(job.held.values()).cpu for job in jobs)
+
+
+@settings(max_examples=150, deadline=None)
+@given(clusters())
+def test_no_namespace_takes_more_than_its_limit(cluster: Cluster) -> None:
+    after = carried_out(cluster, decide(cluster, NOW), NOW)
+    for namespace, limit in cluster.limits.items():
+        assert in_use(after, namespace) <= max(limit.cpu, in_use(cluster, namespace))
 
 
 @settings(max_examples=150, deadline=None)

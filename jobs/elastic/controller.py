@@ -1,0 +1,130 @@
+"""Observes, decides with the pure policy, and has it carried out: once a round, in the process of the sweep.
+
+Nothing depends on what it remembers. It leaves wishes for other numbers of trainers as people do (``jobs.services``);
+the reconciler's staffing brings them about. Whoever comes after a restart in the middle finds what was wished for and
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from math import inf
+from uuid import uuid4
+
+from django.conf import settings
+
+from jobs import elasticity, services
+from jobs.elastic import fleet, lease, policy
+from jobs.elastic.fleet import Wish
+from jobs.elastic.observing import Observer, Seen
+from jobs.models import Elastic, ElasticMode
+from jobs.services import Growth
+
+_log = logging.getLogger(__name__)
+# A growth that the quota refused is wished for again after so long.
+_REFUSED_FOR = timedelta(seconds=30)
+
+
+def rules() -> policy.Rules:
+    """The rules of this installation. Jobs are never stopped whole for others here: whom that may happen to is the
+    quota's matter (what was lent is called back)."""
+    return policy.Rules(cool_down=settings.ELASTIC_COOL_DOWN_SECONDS, shortest_run=inf)
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"[:100]
+
+
+@dataclass
+class Controller:
+    """One candidate for the leadership."""
+
+    holder: str = field(default_factory=_name)
+    _observer: Observer = field(default_factory=Observer)
+    _refused: dict[str, datetime] = field(default_factory=dict)
+
+    def when_due(self, now: datetime) -> None:
+        """A round; whatever goes wrong is told to the log and must not hold up the sweep."""
+        try:
+            self.tick(now)
+        except Exception:  # noqa: BLE001  the next round finds everything as it is then
+            _log.exception("The numbers of trainers could not be decided; the next round tries again.")
+
+    def tick(self, now: datetime) -> list[Wish]:
+        """Decide once, and do what follows from it now. Gives the wishes that were carried out (or explained)."""
+        mode = elasticity.mode()
+        if mode is ElasticMode.OFF or not elasticity.elastic_jobs().exists():
+            return []
+        term = lease.lead(self.holder, now)
+        seen = self._observer.observe(now) if term is not None else None
+        if term is None or seen is None:
+            return []
+        decision = policy.decide(seen.cluster, now.timestamp(), rules())
+        wanted = [_worded(wish, seen) for wish in fleet.wishes(seen.cluster, decision, self._movable(seen, now))]
+        before = _told()
+        _note(term, seen, decision.targets, decision.sentences, before, now)
+        if mode is ElasticMode.EXPLAIN:
+            return [wish for wish in wanted if _explain(wish, seen, before)]
+        return [wish for wish in wanted if self._carry_out(wish, seen, term, now)]
+
+    def _movable(self, seen: Seen, now: datetime) -> frozenset[str]:
+        self._refused = {key: until for key, until in self._refused.items() if until > now}
+        return seen.movable - self._refused.keys()
+
+    def _carry_out(self, wish: Wish, seen: Seen, term: lease.Term, now: datetime) -> bool:
+        done = services.scale_automatically(
+            job_id=wish.job,
+            attempt=seen.attempts[wish.job],
+            before=wish.before,
+            after=wish.after,
+            why=wish.why,
+            leads=partial(lease.holds, term, now),
+            now=now,
+        )
+        if done is Growth.REFUSED:
+            self._refused[wish.job] = now + _REFUSED_FOR
+        return done is Growth.DONE
+
+
+def _worded(wish: Wish, seen: Seen) -> Wish:
+    namespace = next(job.namespace for job in seen.cluster.jobs if job.key == wish.job)
+    return wish._replace(why=fleet.worded(wish.why, seen.cluster, seen.names, namespace))
+
+
+def _told() -> Mapping[str, Mapping[str, object]]:
+    return Elastic.objects.values_list("told", flat=True).first() or {}
+
+
+def _note(
+    term: lease.Term,
+    seen: Seen,
+    targets: Mapping[str, int],
+    sentences: Mapping[str, str],
+    before: Mapping[str, Mapping[str, object]],
+    now: datetime,
+) -> None:
+    """What was decided of every job, if it is something else than before."""
+    told: dict[str, dict[str, object]] = {
+        job.key: {
+            "trainers": targets[job.key],
+            "why": fleet.worded(sentences[job.key], seen.cluster, seen.names, job.namespace),
+        }
+        for job in seen.cluster.jobs
+        if job.started is None or job.key in seen.movable
+    }
+    if told != before:
+        lease.note(term, told, now)
+
+
+def _explain(wish: Wish, seen: Seen, before: Mapping[str, Mapping[str, object]]) -> bool:
+    """Tell it once, not with every round."""
+    if before.get(wish.job, {}).get("why") == wish.why:
+        return False
+    services.advise(job_id=wish.job, attempt=seen.attempts[wish.job], why=wish.why)
+    return True

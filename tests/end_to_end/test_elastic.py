@@ -1,0 +1,90 @@
+"""Elastic jobs share what there is: a newcomer gets its least from the others, and they grow again when it has gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from regatta import Client
+from tests.end_to_end import code
+from tests.end_to_end.house import House
+from tests.end_to_end.processes import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+END_SECONDS = 60.0
+# Of a job: its master and its parameter server, and each of its trainers.
+CORE, TRAINER = 0.5 + 0.1, 0.3
+# Between two steps, until the test has seen enough.
+PAUSE = """
+    if not os.path.exists("enough"):
+        time.sleep(0.25)
+"""
+
+
+@pytest.fixture
+def room(http: httpx.Client) -> Iterator[float]:
+    """Cores for three jobs with two trainers each, whatever this machine has."""
+    cores = round(3 * CORE + 6 * TRAINER, 3)
+    body = {"capacity": {"cpu": cores, "memory": 64 * 1024**3}}
+    assert http.put("/api/v1/capacity", json=body).status_code == 200
+    yield cores
+    http.put("/api/v1/capacity", json={"capacity": {"cpu": None, "memory": None}})
+
+
+def elastic(portal: Client, name: str) -> dict[str, Any]:
+    """The example that learns to read digits, in small steps and as an elastic job."""
+    spec = code.shortened(portal.example("digits"), passes=20)
+    script = spec["files"]["train.py"].replace("import numpy", "import os, time\nimport numpy", 1)
+    script = script.replace("    job.report(cost=cost)\n", f"    job.report(cost=cost)\n{PAUSE}")
+    trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
+    roles = {"trainer": trainer, "pserver": {"cpu": 0.1, "memory": "256Mi"}}
+    return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
+
+
+def wanted(http: httpx.Client, job: str) -> int:
+    """How many trainers it is to have."""
+    return int(http.get(f"/api/v1/jobs/{job}").json()["trainers"] or 1)
+
+
+def trains(portal: Client, job: str) -> int:
+    """How many trainers are at work."""
+    replicas = portal.job(job).replicas
+    return sum(one.role == "trainer" and one.state == "registered" for one in replicas)
+
+
+def held(http: httpx.Client) -> float:
+    return sum(room["reserved"]["cpu"] for room in [http.get("/api/v1/namespaces/admin/quota").json()])
+
+
+def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
+    house: House, portal: Client, http: httpx.Client, room: float
+) -> None:
+    jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
+
+    def together() -> tuple[int, int]:
+        return sum(wanted(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
+
+    until("they have all that there is", lambda: together() == (6, 6), END_SECONDS)
+    assert held(http) == pytest.approx(room)
+    fourth = portal.submit(elastic(portal, "fourth")).id
+    until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
+    assert (sum(wanted(http, job) for job in jobs), held(http) <= room + 1e-6) == (3, True)
+    house.release(fourth)
+    assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
+    until("the others have its place", lambda: together() == (6, 6), END_SECONDS)
+    for job in jobs:
+        house.release(job)
+    ends = [portal.wait(job, END_SECONDS) for job in jobs]
+    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3
+    assert min(accuracy(portal, job) for job in jobs) >= 0.9
+    assert any(event["text"].endswith("room for `fourth`.") for job in jobs for event in portal.events(job))
+
+
+def accuracy(portal: Client, job: str) -> float:
+    """On digits that the model has not seen."""
+    text = "\n".join(line.text for line in portal.logs(job))
+    return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])
