@@ -6,6 +6,7 @@ import uuid
 
 from django.db import models
 
+from datasets.checksums import TEXT_LIMIT
 from datasets.manifest import PATH_LIMIT
 from datasets.states import VersionState
 from rbac.models import Namespace, User
@@ -146,11 +147,12 @@ class File(models.Model):
 
 
 class Part(models.Model):
-    """A part of a file whose bytes are on the disk and fit their checksum."""
+    """A part of a file whose bytes are on the disk and fit their checksum. Where other bytes take their place, there is
+    another row."""
 
     file = models.ForeignKey(File, on_delete=models.CASCADE, related_name="parts")
     number = models.PositiveIntegerField()
-    sha256 = models.CharField(max_length=64)
+    checksum = models.CharField(max_length=TEXT_LIMIT)  # as of ``checksums.Checksum``
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["file", "number"], name="one_part_per_number")]

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import os
 import struct
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 from uuid import UUID
 
+from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, CutOff, WrongLength
 from datasets.storage.base import StorageError, StorageFull
 
@@ -38,27 +37,37 @@ class Body(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def take_part(
-    folder: Path, name: UUID, body: Body, *, offset: int, length: int, sha256: str, confirm: Callable[[], None]
-) -> None:
-    """Receive a part of ``length`` bytes and put it at ``offset`` of the file ``name``; on the disk when this returns.
+@dataclass(frozen=True)
+class Placing:
+    """What surrounds the writing of a part's place; both are called when nobody else can write or freeze it.
 
-    ``confirm`` is called before the place is written, when nobody else can write or freeze it, and raises where it may
-    not be written any more. Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; nothing has
-    changed then.
+    ``allow`` raises where it may not be written any more, and is False where it need not be: the bytes are there.
+    ``note`` writes down that they are there, when they are on the disk.
     """
+
+    allow: Callable[[], bool]
+    note: Callable[[], None]
+
+
+def take_part(folder: Path, name: UUID, body: Body, *, span: tuple[int, int], checksum: Checksum, by: Placing) -> None:
+    """Receive a part and put it at its place in the file ``name``; on the disk and noted when this returns. ``span`` is
+    offset and length.
+
+    Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; nothing has changed then.
+    """
+    offset, length = span
     with _in_words(), tempfile.TemporaryFile(dir=folder, buffering=0) as part:
-        found = _receive(body, part, length)
-        if found != sha256:
+        found = _receive(body, part, length, checksum)
+        if found != checksum.text:
             raise ChecksumMismatch(
                 "The part has another checksum than was announced: it was damaged on its way. Send it again.",
-                sha256=found,
+                checksum=found,
             )
-        _place(part.fileno(), folder, name, offset, length, confirm)
+        _place(part.fileno(), folder, name, offset, length, by)
 
 
-def _receive(body: Body, part: BinaryIO, length: int) -> str:
-    digest = hashlib.sha256()
+def _receive(body: Body, part: BinaryIO, length: int, checksum: Checksum) -> str:
+    digest = checksum.kind.begin()
     left = length
     while left:
         piece = _read_piece(body, min(_PIECE, left))
@@ -79,19 +88,20 @@ def _read_piece(body: Body, size: int) -> bytes:
         raise CutOff(f"The part did not come whole: {error}. Send it again.") from error
 
 
-def _place(part: int, folder: Path, name: UUID, offset: int, length: int, confirm: Callable[[], None]) -> None:
+def _place(part: int, folder: Path, name: UUID, offset: int, length: int, by: Placing) -> None:
     path = path_of(folder, name)
     is_new = not path.exists()
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _lock(target, fcntl.F_WRLCK, offset, length)
-        confirm()
-        _copy(part, target, offset, length)
-        os.fdatasync(target)
+        if by.allow():
+            _copy(part, target, offset, length)
+            os.fdatasync(target)
+            if is_new:
+                _sync_directory(folder)
+            by.note()
     finally:
         os.close(target)
-    if is_new:
-        _sync_directory(folder)
 
 
 def _lock(descriptor: int, kind: int, offset: int, length: int) -> None:
@@ -109,6 +119,12 @@ def _copy(source: int, target: int, offset: int, length: int) -> None:
             raise
     while done < length:
         done += os.pwrite(target, os.pread(source, min(_PIECE, length - done), done), offset + done)
+
+
+def settle(folder: Path, name: UUID) -> None:
+    """Wait until whoever writes a place at this moment is done. Nothing happens where nothing gathers."""
+    with _in_words(), contextlib.suppress(FileNotFoundError), path_of(folder, name).open("rb", buffering=0) as file:
+        _lock(file.fileno(), fcntl.F_RDLCK, 0, 0)
 
 
 def path_of(folder: Path, name: UUID) -> Path:
@@ -151,56 +167,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# --- The checksum of the whole ---------------------------------------------------------------------------------------
-@dataclass
-class Check:
-    """The reading of one gathered file. ``done`` bytes are read; at the end ``sha256`` or ``failure`` is there."""
-
-    done: int = 0
-    sha256: str = ""
-    failure: OSError | None = None
-    over: threading.Event = field(default_factory=threading.Event)
-
-
-class Checks:
-    """Reads gathered files in threads of its own, each once: who asks again, because the answer took too long for a
-    proxy, waits for the same reading."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[UUID, Check] = {}
-
-    def of(self, folder: Path, name: UUID, seconds: float) -> Check:
-        """The reading of a file, begun if it is not; back after ``seconds`` at the latest, or when it is over. One that
-        is over is forgotten. Raises StorageError where the file cannot be read."""
-        with self._lock:
-            check = self._running.get(name)
-            if check is None:
-                check = self._running[name] = Check()
-                threading.Thread(target=_read, args=(path_of(folder, name), check), daemon=True).start()
-        if check.over.wait(seconds):
-            with self._lock:
-                self._running.pop(name, None)
-            if check.failure is not None:
-                raise StorageError(f"The parts cannot be read: {check.failure.strerror}. Send the file again.")
-        return check
-
-
-def _read(path: Path, check: Check) -> None:
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb", buffering=0) as file:
-            _lock(file.fileno(), fcntl.F_RDLCK, 0, 0)  # a part may be on its way to its place still
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-                check.done += len(piece)
-        check.sha256 = digest.hexdigest()
-    except OSError as error:
-        check.failure = error
-    finally:
-        check.over.set()
-
-
-CHECKS = Checks()

@@ -12,11 +12,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from datasets import selectors, uploads
+from datasets import checksums, selectors, uploads
 from datasets.api import FileEntryOutput, file_entry
+from datasets.checksums import BadChecksum, Checksum
 from datasets.models import File
 from datasets.staging import Body
 from datasets.uploads import Place
+from portal.common.errors import ValidationFailed
 from portal.common.paging import paginate
 from rbac.access import signed_in
 from rbac.api.shapes import DONE, page_of, read
@@ -36,7 +38,16 @@ class FileOutput(serializers.Serializer[Any]):
     size = serializers.IntegerField()
     part_size = serializers.IntegerField(help_text="Bytes of each part but the last.")
     parts = serializers.ListField(child=serializers.IntegerField(), help_text="The parts that are there, from 0.")
+    checksums = serializers.ListField(
+        child=serializers.CharField(), help_text="Of each of these parts, as it came: SHA-256 or CRC-32."
+    )
     complete = serializers.BooleanField()
+
+
+class AnnouncedFileOutput(FileOutput):
+    hash_first = serializers.BooleanField(
+        help_text="It may be kept already: announce it again with its SHA-256 before you send it."
+    )
 
 
 class CheckedFileOutput(FileOutput):
@@ -53,12 +64,14 @@ class PartsOutput(serializers.Serializer[Any]):
 
 def render(file: File) -> dict[str, Any]:
     """A file that is being received."""
+    there = uploads.checksums_of(file)
     return {
         "id": file.pk,
         "path": file.path,
         "size": file.size,
         "part_size": file.part_size,
-        "parts": uploads.numbers_of(file),
+        "parts": uploads.numbers_of(file) if file.complete else list(there),
+        "checksums": list(there.values()),
         "complete": file.complete,
     }
 
@@ -87,7 +100,9 @@ class FilesView(APIView):
         return Response(paginate(files, request.query_params, order=("path",), render=file_entry))
 
     @extend_schema(
-        operation_id="dataset_files_announce", request=FileInput, responses={200: FileOutput, 201: FileOutput}
+        operation_id="dataset_files_announce",
+        request=FileInput,
+        responses={200: AnnouncedFileOutput, 201: AnnouncedFileOutput},
     )
     def post(self, request: Request, ns: str, name: str, number: int) -> Response:
         """Say that a file comes, or that it goes on (200): the answer names the parts that are there."""
@@ -96,7 +111,7 @@ class FilesView(APIView):
         body = read(FileInput, request)
         announced = uploads.announce(actor=actor, place=Place(ns, name, number), **body)
         told = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
-        return Response(render(announced.file), status=told)
+        return Response({**render(announced.file), "hash_first": announced.hash_first}, status=told)
 
 
 class FileView(APIView):
@@ -116,23 +131,30 @@ class PartView(APIView):
 
     @extend_schema(
         operation_id="dataset_parts_put",
-        parameters=[OpenApiParameter("X-Content-SHA256", str, OpenApiParameter.HEADER, required=True)],
+        parameters=[OpenApiParameter(kind.header, str, OpenApiParameter.HEADER) for kind in checksums.KINDS],
         request={"application/octet-stream": OpenApiTypes.BINARY},
         responses=PartsOutput,
     )
     def put(self, request: Request, ns: str, name: str, number: int, file_id: int, part: int) -> Response:
-        """Send one part. It is there for good when this is answered."""
+        """Send one part, with its SHA-256 or its CRC-32. It is there for good when this is answered."""
         length = request.headers.get("Content-Length", "")
         parts = uploads.receive_part(
             actor=signed_in(request.user),
             place=Place(ns, name, number),
             file_id=file_id,
             number=part,
-            sha256=request.headers.get("X-Content-SHA256", ""),
+            checksum=_checksum(request),
             length=int(length) if length.isdecimal() else None,
             body=cast(Body, request._request),
         )
         return Response({"parts": parts})
+
+
+def _checksum(request: Request) -> Checksum:
+    try:
+        return checksums.announced(request.headers)
+    except BadChecksum as error:
+        raise ValidationFailed({error.header: [str(error)]}) from None
 
 
 class CompleteView(APIView):

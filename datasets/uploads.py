@@ -10,9 +10,11 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from datasets import manifest, room, staging
+from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, Exists, Incomplete, WrongLength
 from datasets.manifest import Parts
 from datasets.models import Blob, File, Part, Version
+from datasets.readback import READINGS, Gathering
 from datasets.selectors import file_for, version_for
 from datasets.services import fill, locked
 from datasets.storage import default_storage
@@ -43,10 +45,12 @@ class Place:
 # --- Announcing ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Announced:
-    """``created`` is False where the file was announced before: the upload goes on."""
+    """``created`` is False where the file was announced before: the upload goes on. ``hash_first``: it was announced
+    without its checksum, and may be kept already; by the checksum the portal could tell."""
 
     file: File
     created: bool
+    hash_first: bool = False
 
 
 def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "") -> Announced:
@@ -64,7 +68,8 @@ def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "
         earlier = version.files.filter(folded=manifest.folded(wanted)).select_related("blob").first()
         if earlier is not None:
             earlier.version = version
-            return Announced(_resumed(earlier, wanted, size, sha256), created=False)
+            file = _resumed(earlier, wanted, size, sha256)
+            return Announced(file, created=False, hash_first=_may_be_kept(file, sha256))
         _refuse_crossing(version, wanted)
         known = _known(version.dataset.namespace, sha256, size)
         if known is None:
@@ -79,7 +84,7 @@ def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "
             blob=known,
             created=wall_clock(),
         )
-    return Announced(file, created=True)
+    return Announced(file, created=True, hash_first=_may_be_kept(file, sha256))
 
 
 def _checked(path: str, size: int, sha256: str) -> str:
@@ -136,6 +141,14 @@ def _known(namespace: Namespace, sha256: str, size: int) -> Blob | None:
     return kept.filter(sha256=sha256, size=size).first() if sha256 else None
 
 
+def _may_be_kept(file: File, sha256: str) -> bool:
+    """Whether its checksum, had it been told, could have spared sending it."""
+    if sha256 or not file.size:
+        return False
+    same_size = Blob.objects.filter(namespace=file.version.dataset.namespace, size=file.size)
+    return file.complete or same_size.filter(kept__isnull=False, doomed=None).exists()
+
+
 def _draw(version: Version, size: int) -> None:
     """Take the room for a file from what was asked for when the version was begun, the rest from the namespace's."""
     drawn = min(size, version.reserved)
@@ -146,7 +159,7 @@ def _draw(version: Version, size: int) -> None:
 
 # --- Parts -----------------------------------------------------------------------------------------------------------
 def receive_part(
-    *, actor: User, place: Place, file_id: int, number: int, sha256: str, length: int | None, body: staging.Body
+    *, actor: User, place: Place, file_id: int, number: int, checksum: Checksum, length: int | None, body: staging.Body
 ) -> list[int]:
     """Take one part, whose bytes ``body`` gives. Returns the numbers of the parts that are there.
 
@@ -155,23 +168,23 @@ def receive_part(
     """
     version = version_for(actor, place.ns, place.name, place.number, _WRITE)
     file = file_for(actor, version, file_id)
-    if not manifest.is_digest(sha256):
-        raise ValidationFailed({"X-Content-SHA256": ["Send the part's SHA-256 as 64 small hexadecimal digits."]})
-    offset, wanted = _span(file, number)
-    _refuse_length(number, length, wanted)
+    span = _span(file, number)
+    _refuse_length(number, length, span[1])
     if file.complete:
-        return list(range(Parts(file.size, file.part_size).count))
-    if not file.parts.filter(number=number, sha256=sha256).exists():
-        folder = default_storage().staging()
-        staging.take_part(
-            *(folder, file.staging, body),
-            offset=offset,
-            length=wanted,
-            sha256=sha256,
-            confirm=lambda: _refuse_frozen(file),
+        return numbers_of(file)
+    if not _is_there(file, number, checksum):
+        placing = staging.Placing(
+            allow=lambda: _may_be_placed(file, number, checksum),
+            note=lambda: _note_part(version, file, number, checksum),
         )
-        _note_part(version, file, number, sha256)
+        folder = default_storage().staging()
+        staging.take_part(folder, file.staging, body, span=span, checksum=checksum, by=placing)
+        _read_along(file, number)
     return numbers_of(file)
+
+
+def _is_there(file: File, number: int, checksum: Checksum) -> bool:
+    return file.parts.filter(number=number, checksum=checksum.text).exists()
 
 
 def _span(file: File, number: int) -> tuple[int, int]:
@@ -189,18 +202,46 @@ def _refuse_length(number: int, length: int | None, wanted: int) -> None:
         raise WrongLength(f"Part {number} has {wanted} bytes; {length} were announced.")
 
 
-def _refuse_frozen(file: File) -> None:
+def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
+    """False where somebody else has brought these bytes meanwhile. Other bytes of the part that are there are forgotten
+    before they are written over: what a row tells of is on the disk, whoever is killed when."""
     if not File.objects.filter(pk=file.pk, staging=file.staging, frozen=False).exists():
         raise Conflict(f"{file.path!r} is being made whole, or was begun anew: no part of it is taken now.")
+    there = file.parts.filter(number=number).first()
+    if there is not None and there.checksum == checksum.text:
+        return False
+    if there is not None:
+        there.delete()
+    return True
 
 
 @transaction.atomic
-def _note_part(version: Version, file: File, number: int, sha256: str) -> None:
+def _note_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
     """Raises NotFound where the file was taken out meanwhile, Conflict where its version was sealed or deleted."""
     fill(locked(version))
     if not File.objects.select_for_update().filter(pk=file.pk, staging=file.staging).exists():
         raise NotFound(_GONE.format(path=file.path))
-    Part.objects.update_or_create(file=file, number=number, defaults={"sha256": sha256})
+    Part.objects.create(file=file, number=number, checksum=checksum.text)
+
+
+def _read_along(file: File, number: int) -> None:
+    """Have the parts that are there read for the checksum of the whole, while others come. The process that took the
+    first part does so; where there are several, what they all read would be read as often."""
+    gathering = _gathering(file)
+    if number == 0 or READINGS.is_followed(gathering):
+        READINGS.follow(gathering, _marks(file))
+
+
+def _gathering(file: File) -> Gathering:
+    path = staging.path_of(default_storage().staging(), file.staging)
+    return Gathering(file.staging, path, Parts(file.size, file.part_size))
+
+
+def _marks(file: File) -> list[int]:
+    """The keys of the rows of its parts, from the first part to the first that is missing. A part whose bytes are
+    replaced gets another row."""
+    rows = file.parts.order_by("number").values_list("number", "pk")
+    return [pk for place, (number, pk) in enumerate(rows) if number == place]
 
 
 def numbers_of(file: File) -> list[int]:
@@ -208,6 +249,11 @@ def numbers_of(file: File) -> list[int]:
     if file.complete:
         return list(range(Parts(file.size, file.part_size).count))
     return list(file.parts.order_by("number").values_list("number", flat=True))
+
+
+def checksums_of(file: File) -> dict[int, str]:
+    """Of the parts that are there, how each came; nothing where the file is whole."""
+    return dict(file.parts.order_by("number").values_list("number", "checksum"))
 
 
 # --- The whole -------------------------------------------------------------------------------------------------------
@@ -239,7 +285,7 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
         raise missing
     File.objects.filter(pk=file.pk).update(frozen=True)
     found, checked = _content_of(file, seconds)
-    if found is None:
+    if not found:
         return Completed(file, checked)
     if found != sha256:
         with transaction.atomic():
@@ -274,24 +320,41 @@ def _missing(file: File) -> Incomplete | None:
     )
 
 
-def _content_of(file: File, seconds: float) -> tuple[str | None, int]:
-    """The checksum of what gathered, and how many bytes were read for it; None while that goes on.
-
-    Read, even where there is but one part: of two who sent it at once, one may have been noted and the other kept.
-    """
+def _content_of(file: File, seconds: float) -> tuple[str, int]:
+    """The checksum of what gathered, read from where it lies, and how many bytes were read for it; no checksum while
+    that goes on. The file is frozen. Raises Incomplete, StorageError."""
     folder = default_storage().staging()
     if _is_handed_over(file, folder):  # a call that was cut off, or another one, had come so far
         return file.sha256, file.size
     if file.size == 0:
         staging.make_empty(folder, file.staging)
+    staging.settle(folder, file.staging)  # a part may be on its way to its place still
     try:
-        check = staging.CHECKS.of(folder, file.staging, seconds)
-    except StorageError:
+        found = READINGS.finish(_gathering(file), _marks_of_all(file), seconds)
+    except (StorageError, Incomplete):
         file.refresh_from_db()
         if _is_handed_over(file, folder):
             return file.sha256, file.size
+        _thaw(file, folder)
         raise
-    return check.sha256 or None, check.done
+    return found.sha256, found.done
+
+
+def _marks_of_all(file: File) -> list[int]:
+    """Raises Incomplete where a part was about to be replaced by other bytes, which never came."""
+    marks = _marks(file)
+    if len(marks) < Parts(file.size, file.part_size).count:
+        raise _missing(file) or Incomplete(f"The parts of {file.path!r} have changed. Announce it again.", missing=[])
+    return marks
+
+
+@transaction.atomic
+def _thaw(file: File, folder: Path) -> None:
+    """Let parts come again; all of them, where what gathered is not there: a power cut can undo that it was noted."""
+    if staging.path_of(folder, file.staging).exists():
+        File.objects.filter(pk=file.pk, blob=None).update(frozen=False)
+    elif not file.complete:
+        begin_anew(file)
 
 
 def _is_handed_over(file: File, folder: Path) -> bool:

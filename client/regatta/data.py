@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -12,13 +12,14 @@ from regatta.http import Http
 from regatta.models import DataSet, Version
 from regatta.tree import Piece
 
-CHECKSUM = "X-Content-SHA256"
+CHECKSUM = "X-Content-CRC32"
 
 
 @dataclass(frozen=True)
 class Upload:
     """A file that is being taken in. ``parts`` are the numbers of those that the portal has; part ``k`` begins at byte
-    ``k * part_size``."""
+    ``k * part_size``. ``checksums`` tells of each as what it came. ``hash_first``: what the portal has already might be
+    the same, which it can tell by the SHA-256."""
 
     id: str
     path: str
@@ -26,11 +27,21 @@ class Upload:
     part_size: int
     parts: frozenset[int]
     complete: bool
+    checksums: Mapping[int, str] = field(default_factory=dict)
+    hash_first: bool = False
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Upload:
-        sizes = int(body["size"]), int(body["part_size"])
-        return cls(str(body["id"]), body["path"], *sizes, frozenset(body["parts"]), bool(body["complete"]))
+        return cls(
+            id=str(body["id"]),
+            path=body["path"],
+            size=int(body["size"]),
+            part_size=int(body["part_size"]),
+            parts=frozenset(body["parts"]),
+            complete=bool(body["complete"]),
+            checksums=dict(zip(body["parts"], body.get("checksums", ()), strict=False)),
+            hash_first=bool(body.get("hash_first", False)),
+        )
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -111,7 +122,7 @@ class DataSets:
         yield from map(StoredFile.from_json, self._http.pages(f"{_path(full_name, number)}/files"))
 
     # --- Files that are taken in -------------------------------------------------------------------------------------
-    def begin(self, full_name: str, number: int, path: str, size: int, sha256: str) -> Upload:
+    def begin(self, full_name: str, number: int, path: str, size: int, sha256: str = "") -> Upload:
         """Announce a file; what the portal has of it already need not be sent again.
 
         Raises Refused, with the code ``exists`` and the other's ``id`` where another file has the name.
@@ -123,9 +134,9 @@ class DataSets:
         """A file of a version that is not sealed goes."""
         self._http.delete(f"{_path(full_name, number)}/files/{quote(file_id)}")
 
-    def send_part(self, full_name: str, number: int, file: Upload, part: int, content: Piece) -> None:
+    def send_part(self, full_name: str, number: int, file: Upload, part: int, content: Piece, crc32: str) -> None:
         path = f"{_path(full_name, number)}/files/{quote(file.id)}/parts/{part}"
-        headers = {CHECKSUM: content.sha256(), "Content-Type": "application/octet-stream"}
+        headers = {CHECKSUM: crc32, "Content-Type": "application/octet-stream"}
         self._http.put_bytes(path, content, content.length, headers)
 
     def finish(self, full_name: str, number: int, file: Upload, sha256: str) -> Upload:

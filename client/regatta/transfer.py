@@ -6,10 +6,10 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from regatta import tree
 from regatta.data import DataSets, StoredFile, Upload
@@ -20,6 +20,9 @@ from regatta.tree import LocalFile, Piece
 
 STREAMS = 4  # requests that are under way at once
 LOOK_SECONDS = 0.5
+# Longer files are read for their digest while they are sent, and before only where the portal might have them already.
+HASHED_BEFORE = 8 << 20
+AHEAD = 2  # parts that are read and wait, for each stream
 PARTIAL = 206  # the status of an answer that begins in the middle
 EXISTS = "exists"  # the code of an answer: there is another file of that name
 CHECKSUM_MISMATCH = "checksum_mismatch"  # the bytes are not those that were announced
@@ -43,6 +46,12 @@ class Silent:
 
 
 SILENT = Silent()
+Part = tuple[int, str]  # its number, and its CRC-32
+Item = TypeVar("Item")
+
+
+class _OtherContent(Exception):
+    """What the portal has of a file is not of this one: it was changed since."""
 
 
 @dataclass(frozen=True)
@@ -67,18 +76,21 @@ class Sender:
         """
         files = tree.files_of(sources)
         total = sum(file.size for file in files)
-        digests = self._digests(files, total)
+        digests = self._digests([file for file in files if file.size <= HASHED_BEFORE])
         number = self._version(full_name, total, fresh)
         self.progress.begin("Uploading", total)
-        pairs = zip(files, digests, strict=True)
-        _all_of(pairs, lambda pair: self._send(full_name, number, *pair), self.streams)
+        _all_of(files, lambda file: self._send(full_name, number, file, digests.get(file.path, "")), self.streams)
         self.data.seal(full_name, number)
         return self._sealed(full_name, number)
 
-    def _digests(self, files: Sequence[LocalFile], total: int) -> list[str]:
-        self.progress.begin("Hashing", total)
+    def _digests(self, files: Sequence[LocalFile]) -> dict[str, str]:
+        """Of files that are read in no time: the portal is asked by it at once whether it has them."""
+        if not files:
+            return {}
+        self.progress.begin("Hashing", sum(file.size for file in files))
         with ThreadPoolExecutor(self.streams) as pool:
-            return list(pool.map(lambda file: tree.sha256_of(file.file, self.progress.advance), files))
+            found = pool.map(lambda file: tree.sha256_of(file.file, self.progress.advance), files)
+            return dict(zip((file.path for file in files), found, strict=True))
 
     def _version(self, full_name: str, total: int, fresh: bool) -> int:
         """The version to fill: one that was left open, else a new one of a data set that is made if need be."""
@@ -90,13 +102,38 @@ class Sender:
         return left[-1] if left and not fresh else self.data.open_version(full_name, total).number
 
     def _send(self, full_name: str, number: int, file: LocalFile, digest: str) -> None:
+        """With no digest yet, the file is read for it while it is sent, unless the portal might have it already."""
         upload = self._begin(full_name, number, file, digest)
-        missing = () if upload.complete else upload.missing
-        self.progress.advance(file.size - sum(_length(upload, part) for part in missing))
-        _all_of(missing, lambda part: self._send_part(full_name, number, file, upload, part), self.streams)
-        file.check_unchanged()
+        if upload.hash_first:
+            upload = self._begin(full_name, number, file, tree.sha256_of(file.file))
         if not upload.complete:
-            self._finish(full_name, number, file, upload, digest)
+            self._send_parts(full_name, number, file, upload)
+            return
+        self.progress.advance(file.size)
+        file.check_unchanged()
+
+    def _send_parts(self, full_name: str, number: int, file: LocalFile, upload: Upload) -> None:
+        checksums = tree.Checksums(file, upload.part_size)
+        try:
+            parts = self._missing(file, upload, checksums)
+            _all_of(parts, lambda part: self._send_part(full_name, number, file, upload, *part), self.streams)
+        except _OtherContent:
+            file.check_unchanged()
+            self.data.take_out(full_name, number, upload.id)
+            self._send(full_name, number, file, "")
+        else:
+            file.check_unchanged()
+            self._finish(full_name, number, file, upload, checksums.sha256)
+
+    def _missing(self, file: LocalFile, upload: Upload, checksums: Iterable[tuple[int, str]]) -> Iterator[Part]:
+        """The parts that are to be sent, while the file is read. Raises _OtherContent."""
+        for part, crc32 in checksums:
+            if part not in upload.parts:
+                yield part, crc32
+            elif len(there := upload.checksums.get(part, "")) == len(crc32) and there != crc32:
+                raise _OtherContent
+            else:
+                self.progress.advance(_length(upload, part))
 
     def _begin(self, full_name: str, number: int, file: LocalFile, digest: str) -> Upload:
         """Announce a file. One of that name that was sent before and is not the same goes first."""
@@ -108,16 +145,16 @@ class Sender:
             self.data.take_out(full_name, number, str(refused.body["id"]))
             return self.data.begin(full_name, number, file.path, file.size, digest)
 
-    def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int) -> None:
+    def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int, crc32: str) -> None:
         piece = Piece(file, part * upload.part_size, _length(upload, part))
         with self._room:
             try:
-                self.data.send_part(full_name, number, upload, part, piece)
+                self.data.send_part(full_name, number, upload, part, piece, crc32)
             except Refused as refused:
                 if refused.code != CHECKSUM_MISMATCH:
                     raise
                 file.check_unchanged()  # then it was damaged on its way
-                self.data.send_part(full_name, number, upload, part, piece)
+                self.data.send_part(full_name, number, upload, part, piece, crc32)
         self.progress.advance(piece.length)
 
     def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
@@ -219,11 +256,9 @@ def _pieces(read: Callable[[int], bytes], count: int) -> Iterable[bytes]:
         yield piece
 
 
-Item = object
-
-
-def _all_of(items: Iterable[Item], deed: Callable[..., None], streams: int) -> None:
-    """Do it with each, some at once. After the first failure nothing new is begun, and it is raised."""
+def _all_of(items: Iterable[Item], deed: Callable[[Item], None], streams: int) -> None:
+    """Do it with each, some at once. Items are taken as there is room for them. After the first failure nothing new is
+    begun, and it is raised."""
     enough = threading.Event()
 
     def unless_enough(item: Item) -> None:
@@ -231,12 +266,21 @@ def _all_of(items: Iterable[Item], deed: Callable[..., None], streams: int) -> N
             deed(item)
 
     with ThreadPoolExecutor(streams) as pool:
-        waiting = {pool.submit(unless_enough, item) for item in items}
         try:
+            waiting: set[Future[None]] = set()
+            for item in items:
+                waiting.add(pool.submit(unless_enough, item))
+                if len(waiting) >= streams * (1 + AHEAD):
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    _raise_first(done)
             done, _ = wait(waiting, return_when=FIRST_EXCEPTION)
+            _raise_first(done)
         finally:
             enough.set()
-        failed = next((error for future in done if (error := future.exception())), None)
+
+
+def _raise_first(ended: Iterable[Future[None]]) -> None:
+    failed = next((error for future in ended if (error := future.exception())), None)
     if isinstance(failed, OSError):
         raise PortalError(f"A file could not be read: {failed}.") from failed
     if failed is not None:

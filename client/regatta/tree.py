@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -62,13 +63,6 @@ class Piece:
                     yield content
         except OSError as error:
             raise BadFile(f"{self.file.file} cannot be read: {error.strerror}.") from None
-
-    def sha256(self) -> str:
-        """The digest of the bytes as they are now."""
-        digest = hashlib.sha256()
-        for content in self:
-            digest.update(content)
-        return digest.hexdigest()
 
 
 def _changed(file: Path) -> BadFile:
@@ -131,6 +125,27 @@ def sha256_of(file: Path, on_bytes: Callable[[int], None] = lambda _count: None)
     except OSError as error:
         raise BadFile(f"{file} cannot be read: {error.strerror}.") from None
     return digest.hexdigest()
+
+
+class Checksums:
+    """All checksums of a file in one reading, which goes no further than they are asked for: iterating gives the number
+    and the CRC-32 of each part in order, and when it has ended ``sha256`` is that of the whole. Raises BadFile."""
+
+    def __init__(self, file: LocalFile, part_size: int) -> None:
+        self._file, self._part_size = file, part_size
+        self._digest = hashlib.sha256()
+
+    def __iter__(self) -> Iterator[tuple[int, str]]:
+        for number, offset in enumerate(range(0, self._file.size, self._part_size)):
+            value = 0
+            for content in Piece(self._file, offset, min(self._part_size, self._file.size - offset)):
+                value = zlib.crc32(content, value)
+                self._digest.update(content)
+            yield number, f"{value:08x}"
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
 
 
 def place_of(target: Path, path: str) -> Path:

@@ -831,7 +831,8 @@ SENTENCES: tuple[str, ...] = (
     _("{path} is being made whole, or was begun anew: no part of it is taken now."),
     _("{path} has {count} parts, counted from 0; there is no part {number}."),
     _("A version has {most} files at most. Pack small ones together."),
-    _("Send the part's SHA-256 as 64 small hexadecimal digits."),
+    _("Send the part's {kind} as {digits} small hexadecimal digits."),
+    _("The parts of {path} have changed. Announce it again."),
     _("Send the file's SHA-256 as 64 small hexadecimal digits."),
     # Data sets of jobs
     _("The data set could not be laid out: {error}"),

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import threading
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -73,18 +74,25 @@ class DataPortal(httpx.BaseTransport):
 
     def _begin(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
-        if body["path"] in self.files and self.digests[body["path"]] != body["sha256"]:
-            return problem(409, "exists", "There is another file of that name.", id=body["path"].encode().hex())
-        self.digests[body["path"]] = body["sha256"]
-        self.parts.setdefault(body["path"], {})
-        return ok(self._upload(body["path"], body["size"]), 201)
+        path, size, digest = body["path"], body["size"], body["sha256"]
+        there = self.files.get(path)
+        if there is not None and (len(there) != size or (digest and _sha256(there) != digest)):
+            return problem(409, "exists", "There is another file of that name.", id=path.encode().hex())
+        if digest and digest != self.digests.get(path, digest):
+            self.parts[path] = {}
+        self.digests[path] = digest or self.digests.get(path, "")
+        self.parts.setdefault(path, {})
+        same_size = size and any(len(content) == size for content in self.files.values())
+        return ok({**self._upload(path, size), "hash_first": bool(same_size and not digest)}, 201)
 
     def _upload(self, path: str, size: int) -> dict[str, Any]:
         told = {"id": path.encode().hex(), "path": path, "size": size, "part_size": PART}
-        return {**told, "parts": sorted(self.parts[path]), "complete": path in self.files}
+        there = sorted(self.parts[path].items())
+        checksums = {"parts": [part for part, _ in there], "checksums": [_crc32(content) for _, content in there]}
+        return {**told, **checksums, "complete": path in self.files}
 
     def _part(self, request: httpx.Request, file: str, part: str) -> httpx.Response:
-        if hashlib.sha256(request.content).hexdigest() != request.headers["X-Content-SHA256"]:
+        if _crc32(request.content) != request.headers["X-Content-CRC32"]:
             return problem(422, "checksum_mismatch", "The part is damaged.")
         self.sent += len(request.content)
         self.parts[bytes.fromhex(file).decode()][int(part)] = request.content
@@ -93,14 +101,16 @@ class DataPortal(httpx.BaseTransport):
     def _complete(self, request: httpx.Request, file: str) -> httpx.Response:
         path = bytes.fromhex(file).decode()
         whole = b"".join(content for _, content in sorted(self.parts[path].items()))
-        if hashlib.sha256(whole).hexdigest() != self.digests[path]:
+        if _sha256(whole) != json.loads(request.content)["sha256"]:
+            self.parts[path] = {}
             return problem(422, "checksum_mismatch", "The file is not what it was said to be.")
         self.files[path] = whole
         return ok(self._upload(path, len(whole)))
 
     def _take_out(self, request: httpx.Request, file: str) -> httpx.Response:
         path = bytes.fromhex(file).decode()
-        del self.files[path], self.parts[path]
+        for of_files in (self.files, self.parts, self.digests):
+            of_files.pop(path, None)
         return httpx.Response(204)
 
     def _seal(self, request: httpx.Request) -> httpx.Response:
@@ -109,7 +119,7 @@ class DataPortal(httpx.BaseTransport):
 
     def _files(self, request: httpx.Request) -> httpx.Response:
         found = [
-            {"path": path, "size": len(content), "sha256": hashlib.sha256(content).hexdigest(), "records": None}
+            {"path": path, "size": len(content), "sha256": _sha256(content), "records": None}
             for path, content in sorted(self.files.items())
         ]
         return ok({"results": found, "next": None})
@@ -118,6 +128,14 @@ class DataPortal(httpx.BaseTransport):
         content = self.files[path]
         start = int(request.headers.get("Range", "bytes=0-")[len("bytes=") : -1])
         return httpx.Response(206 if start else 200, content=content[start:])
+
+
+def _crc32(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def at_random(seed: int, share: float) -> Callable[[], bool]:

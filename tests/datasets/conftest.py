@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from datasets import manifest, services, uploads
+from datasets import checksums, manifest, services, uploads
+from datasets.checksums import Checksum
 from datasets.models import Dataset, File, Version
 from datasets.uploads import Place
 from rbac.models import User
@@ -21,6 +22,10 @@ PART = 10  # bytes
 
 def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+def by_sha(digest: str) -> Checksum:
+    return Checksum(checksums.SHA256, digest)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +65,7 @@ class Uploader:
             place=self.place,
             file_id=file.pk,
             number=number,
-            sha256=digest or sha(piece),
+            checksum=by_sha(digest or sha(piece)),
             length=len(piece),
             body=io.BytesIO(piece),
         )

@@ -5,18 +5,21 @@ from __future__ import annotations
 import io
 import random
 import threading
+import zlib
 from typing import Any
 
 import pytest
 from django.db import connection
 
-from datasets import services, staging, uploads
+from datasets import checksums, readback, services, staging, uploads
+from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, CutOff, Exists, Incomplete, WrongLength
 from datasets.models import Blob, Dataset, File, Part, Version
 from datasets.storage import default_storage
+from datasets.storage.base import StorageError
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, TooLarge, ValidationFailed
 from quota.models import Limit
-from tests.datasets.conftest import Uploader, sha
+from tests.datasets.conftest import Uploader, by_sha, sha
 from tests.factories import make_member
 from tests.personas import Personas
 
@@ -52,6 +55,36 @@ def test_an_empty_file_has_no_parts(uploader: Uploader) -> None:
     assert stored(uploader.upload("empty", b"")) == b""
 
 
+def test_parts_come_by_their_crc_32_too(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    for number in range(4):
+        piece = CONTENT[number * 10 : number * 10 + 10]
+        by_crc(uploader, file, number, piece, f"{zlib.crc32(piece):08x}")
+    assert uploads.checksums_of(file)[0] == f"{zlib.crc32(CONTENT[:10]):08x}"
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+def test_the_whole_is_read_while_its_parts_come(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    third = threading.Event()
+    reads = readback.read_part
+
+    def noting(*given: Any) -> None:
+        reads(*given)
+        read.append(given[1])
+        if given[1] == 2:
+            third.set()
+
+    monkeypatch.setattr(readback, "read_part", noting)
+    file = uploader.announce("a", CONTENT)
+    for number in range(3):
+        uploader.part(file, number, CONTENT[number * 10 : number * 10 + 10])
+    assert third.wait(30)
+    uploader.part(file, 3, CONTENT[30:])
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+    assert read == [0, 1, 2, 3]
+
+
 def test_nothing_gathers_any_more_once_a_file_is_whole(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     assert gathered() == []
@@ -80,11 +113,23 @@ def test_a_part_that_is_there_is_not_read_again(uploader: Uploader) -> None:
         place=uploader.place,
         file_id=file.pk,
         number=0,
-        sha256=sha(CONTENT[:10]),
+        checksum=by_sha(sha(CONTENT[:10])),
         length=10,
         body=broken,
     )
     assert there == [0]
+
+
+def by_crc(uploader: Uploader, file: File, number: int, piece: bytes, crc: str) -> list[int]:
+    return uploads.receive_part(
+        actor=uploader.actor,
+        place=uploader.place,
+        file_id=file.pk,
+        number=number,
+        checksum=Checksum(checksums.CRC32, crc),
+        length=len(piece),
+        body=io.BytesIO(piece),
+    )
 
 
 # --- Bad input -------------------------------------------------------------------------------------------------------
@@ -95,6 +140,57 @@ def test_a_damaged_part_is_refused_and_what_was_there_stays(uploader: Uploader) 
         uploader.part(file, 0, b"x" * 10, digest=sha(b"y" * 10))
     uploader.parts(file, CONTENT)
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+def test_a_part_that_does_not_fit_its_crc_32_is_refused(uploader: Uploader) -> None:
+    with pytest.raises(ChecksumMismatch, match="Send it again"):
+        by_crc(uploader, uploader.announce("a", CONTENT), 0, CONTENT[:10], "00000000")
+
+
+@pytest.mark.parametrize(
+    ("headers", "named"),
+    [
+        ({}, "X-Content-SHA256"),
+        ({"X-Content-CRC32": "12"}, "X-Content-CRC32"),
+        ({"X-Content-SHA256": "no", "X-Content-CRC32": "00000000"}, "X-Content-SHA256"),
+    ],
+)
+def test_a_part_without_a_checksum_that_is_one_is_refused(headers: dict[str, str], named: str) -> None:
+    with pytest.raises(checksums.BadChecksum, match="hexadecimal") as told:
+        checksums.announced(headers)
+    assert told.value.header == named
+
+
+def test_a_part_that_is_sent_again_with_other_bytes_replaces_what_was_read_of_it(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    uploader.part(file, 1, b"!" * 10)
+    changed = CONTENT[:10] + b"!" * 10 + CONTENT[20:]
+    assert stored(uploader.complete(file, changed)) == changed
+
+
+def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    killed_at(monkeypatch, staging, "_copy", after=True)
+    with pytest.raises(Killed):
+        uploader.part(file, 1, b"!" * 10)
+    with pytest.raises(Incomplete) as told:
+        uploader.complete(file, CONTENT)
+    assert told.value.extra["missing"] == [1]
+    uploader.part(file, 1, CONTENT[10:20])
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+
+
+def test_what_a_power_cut_took_from_the_disk_is_asked_for_again(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    staging.discard(default_storage().staging(), file.staging)
+    with pytest.raises(StorageError, match="Send the file again"):
+        uploader.complete(file, CONTENT)
+    assert stored(uploader.upload("a", CONTENT)) == CONTENT
 
 
 @pytest.mark.parametrize(("piece", "error"), [(b"x" * 9, WrongLength), (b"x" * 11, TooLarge)])
@@ -114,7 +210,7 @@ def test_a_body_that_is_not_as_long_as_announced_is_refused(
             place=uploader.place,
             file_id=file.pk,
             number=0,
-            sha256=sha(sent),
+            checksum=by_sha(sha(sent)),
             length=10,
             body=io.BytesIO(sent),
         )
@@ -190,6 +286,28 @@ def test_the_same_content_is_kept_once(uploader: Uploader) -> None:
 def test_what_the_namespace_keeps_need_not_be_sent(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
+
+
+def test_who_announces_without_a_checksum_is_told_where_one_could_spare_sending(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    first = uploader.begin()
+
+    def asked(path: str, content: bytes, digest: str = "") -> bool:
+        place, size = uploader.place, len(content)
+        return uploads.announce(actor=uploader.actor, place=place, path=path, size=size, sha256=digest).hash_first
+
+    assert first.number == 2
+    assert asked("same size", CONTENT[::-1]) and not asked("other size", CONTENT[1:])
+    assert not asked("known", CONTENT, sha(CONTENT)) and asked("known", CONTENT)
+
+
+def test_nobody_learns_by_a_length_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
+    uploader.upload("a", CONTENT)
+    services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
+    stranger = Uploader(personas.stranger, ns="elsewhere")
+    stranger.begin()
+    told = uploads.announce(actor=stranger.actor, place=stranger.place, path="b", size=len(CONTENT))
+    assert not told.hash_first
 
 
 def test_nobody_learns_by_a_checksum_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
@@ -319,7 +437,7 @@ def test_of_a_file_of_one_part_that_came_twice_at_once_the_bytes_count_and_not_w
 ) -> None:
     file = uploader.announce("a", CONTENT[:10])
     uploader.part(file, 0, b"0123456789")
-    Part.objects.update(sha256=sha(CONTENT[:10]))  # noted last, by who was first at the place
+    Part.objects.update(checksum=sha(CONTENT[:10]))  # noted last, by who was first at the place
     with pytest.raises(ChecksumMismatch):
         uploader.complete(file, CONTENT[:10])
 
@@ -401,11 +519,11 @@ def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkey
 def test_a_large_file_that_is_read_for_long_is_asked_for_again(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    held = threading.Event()
+    read = readback.read_part
+    monkeypatch.setattr(readback, "read_part", lambda *given: held.wait() and read(*given))
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
-    held = threading.Event()
-    read = staging._read
-    monkeypatch.setattr(staging, "_read", lambda *given: held.wait() and read(*given))
     first = uploads.complete(
         actor=uploader.actor, place=uploader.place, file_id=file.pk, sha256=sha(CONTENT), seconds=0.01
     )

@@ -22,6 +22,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, fd: int, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
+            http="httptools",
             ws="websockets-sansio",
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,
