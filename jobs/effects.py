@@ -18,7 +18,7 @@ from datasets import selectors as datasets
 from datasets import shelf
 from datasets.states import VersionState
 from datasets.storage.base import StorageError
-from jobs import builder, elasticity, keeping, lifecycle, meeting, planner
+from jobs import builder, elasticity, keeping, lifecycle, meeting, planner, tenants
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle import Effect, Event, JobState
@@ -199,6 +199,8 @@ def _launch(job: Job) -> Event | None:
     made = builder.current().made(job, spec)
     ref = ref_of(job, attempt)
     try:
+        if not tenants.ready(job.namespace):
+            return None
         here = replace(site(job), coordination=meeting.arrange(ref))
         registry.current().launch(planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt)))
     except LaunchFailed as failure:

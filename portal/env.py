@@ -172,14 +172,25 @@ def mail_server(name: str) -> dict[str, Any]:
 
 def json_object(name: str) -> dict[str, Any]:
     """A JSON object; empty where the variable is. Raises ImproperlyConfigured."""
-    raw = os.environ.get(name, "").strip()
+    value = _json(name, "{}")
+    if not isinstance(value, dict):
+        raise ImproperlyConfigured(f"{name} is {str(value)[:40]!r}; write a JSON object.")
+    return value
+
+
+def json_list(name: str) -> list[Any]:
+    """A JSON list; empty where the variable is. Raises ImproperlyConfigured."""
+    value = _json(name, "[]")
+    if not isinstance(value, list):
+        raise ImproperlyConfigured(f"{name} is {str(value)[:40]!r}; write a JSON list.")
+    return value
+
+
+def _json(name: str, default: str) -> Any:
     try:
-        value = json.loads(raw) if raw else {}
+        return json.loads(os.environ.get(name, "").strip() or default)
     except ValueError as error:
         raise ImproperlyConfigured(f"{name} is no JSON: {error}.") from None
-    if not isinstance(value, dict):
-        raise ImproperlyConfigured(f"{name} is {raw[:40]!r}; write a JSON object.")
-    return value
 
 
 def words(name: str, default: list[str]) -> list[str]:

@@ -286,6 +286,14 @@ KUBERNETES_PULL_SECRET = env.text("REGATTA_KUBERNETES_PULL_SECRET", "")
 KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
 # A pod's volume for checkpoints of parameter servers; without one they are kept nowhere.
 KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
+# Whether the portal makes and keeps its namespaces there; else a cluster's admin does.
+KUBERNETES_NAMESPACES = env.flag("REGATTA_KUBERNETES_NAMESPACES", True)
+# NAMESPACE/NAME of the portal's own account, which is bound to what it may do in each of them.
+KUBERNETES_ACCOUNT = env.text("REGATTA_KUBERNETES_ACCOUNT", "")
+# What pods may reach beside the addresses that other settings name.
+KUBERNETES_REACH = env.json_list("REGATTA_KUBERNETES_REACH")
+# A Docker configuration file with which nodes pull jobs' images: a Secret in each namespace.
+KUBERNETES_PULL_CREDENTIALS = env.text("REGATTA_KUBERNETES_PULL_CREDENTIALS", "")
 # Whether `manage.py up` runs the controller of PaddleJobs; not where the cluster has one.
 KUBERNETES_CONTROLLER = env.flag("REGATTA_KUBERNETES_CONTROLLER", True)
 # Where it is empty, the backend makes each attempt a store of its own.

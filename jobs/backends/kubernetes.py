@@ -46,11 +46,19 @@ class KubernetesBackend:
             if job is not None and views.is_stopped(job):
                 return
             # The Secret first: a pod that does not find it waits long before it looks again.
-            self._make(SECRETS, manifests.secret(plan, self._cluster))
+            self._keep_secret(manifests.secret(plan, self._cluster))
             job = job or self._make(JOBS, manifests.paddle_job(plan, self._cluster))
             self._hand_over_secret(plan.ref, job)
         except Refusal as refusal:
             raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix)) from refusal
+
+    def _keep_secret(self, body: manifests.Manifest) -> None:
+        """The same plan gives the same secret; one that is there is not read, which the portal may not."""
+        try:
+            self._api.call("POST", SECRETS.path(body["metadata"]["namespace"]), body)
+        except Refusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
 
     def _make(self, resource: Resource, body: manifests.Manifest) -> Object:
         """The object, made now or before."""

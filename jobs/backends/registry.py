@@ -26,7 +26,12 @@ def _kubernetes() -> ClusterBackend:
     # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
     from jobs.backends.kubernetes import KubernetesBackend
 
-    return KubernetesBackend(_api_server(settings.KUBECONFIG), kubernetes_cluster())
+    return KubernetesBackend(api_server(), kubernetes_cluster())
+
+
+def api_server() -> KubeApi:
+    """That of the cluster of the settings."""
+    return _api_server(settings.KUBECONFIG)
 
 
 def kubernetes_cluster() -> Cluster:

@@ -5,17 +5,21 @@ pass looks at what is there and writes what is missing or has drifted. Any numbe
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from jobs.kubernetes import names, tenancy
-from jobs.kubernetes.api import MISSING, KubeApi, Refusal
+from jobs.kubernetes.api import FORBIDDEN, MISSING, KubeApi, Refusal
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.namespaces import name_of
 from jobs.kubernetes.resources import JOBS, PODS
 from jobs.kubernetes.tenancy import KINDS, NAMESPACES, Surroundings, Tenant
 
 _log = logging.getLogger(__name__)
+# Of a new binding an API server may learn a moment later.
+_SETTLING_SECONDS = 15.0
 _FIELD_MANAGER = {"fieldManager": "regatta", "force": "true"}
 
 
@@ -40,14 +44,20 @@ class Pass:
 class Tenants:
     """The namespaces of one portal. Calls may raise Refusal where the API server does not do what it was asked for."""
 
-    def __init__(self, api: KubeApi, around: Surroundings) -> None:
-        self._api, self._around = api, around
+    def __init__(self, api: KubeApi, around: Surroundings, clock: Callable[[], float] = time.time) -> None:
+        self._api, self._around, self._clock = api, around, clock
 
     def ensure(self, tenant: Tenant) -> int:
         """Have the namespace as it should be; how many objects were written. Raises TenantRefused, BadReach."""
         wanted = tenancy.objects(tenant, self._around)
-        self._claim(wanted[0])
-        return sum(self._write(body, actual) for body in wanted if tenancy.drifted(body, actual := self._actual(body)))
+        made = self._claim(wanted[0])
+        try:
+            return sum(self._bring_about(body) for body in wanted)
+        except Refusal as refusal:
+            if refusal.status == FORBIDDEN and self._clock() < made + _SETTLING_SECONDS:
+                why = f"The cluster does not know yet what the portal may do in {names.name_of(wanted[0])}."
+                raise TenantRefused(why, passing=True) from refusal
+            raise
 
     def sweep(self, tenants: Iterable[Tenant], closed: Iterable[str]) -> Pass:
         """Have all of them as they should be, but only those that are there already: the rest are made for their first
@@ -70,6 +80,10 @@ class Tenants:
         return Pass(written, removed, problems)
 
     # --- Looking -----------------------------------------------------------------------------------------------------
+    def present(self) -> list[str]:
+        """The names in the portal of the namespaces that are there."""
+        return [str(item["metadata"]["labels"].get(tenancy.NAMESPACE_LABEL, "")) for item in self._ours()]
+
     def _ours(self) -> list[Object]:
         selector = f"{tenancy.MANAGED_LABEL}={tenancy.MANAGER},{tenancy.PORTAL_LABEL}={self._around.portal}"
         return list(self._api.call("GET", NAMESPACES.path(), query={"labelSelector": selector})["items"])
@@ -87,21 +101,28 @@ class Tenants:
             return None
 
     # --- Writing -----------------------------------------------------------------------------------------------------
-    def _claim(self, namespace: Object) -> None:
-        """Make the namespace, or see that it is ours. Raises TenantRefused."""
+    def _claim(self, namespace: Object) -> float:
+        """Make the namespace, or see that it is ours; since when it is there (unix time). Raises TenantRefused."""
         name = names.name_of(namespace)
         actual = self._get(_path(namespace))
         if actual is None:
             self._write(namespace, None)
-        elif names.is_leaving(actual):
+            return self._clock()
+        if names.is_leaving(actual):
             why = f"The namespace {name} is being removed from the cluster; it is made anew when that is done."
             raise TenantRefused(why, passing=True)
-        elif not tenancy.is_ours(actual, self._around):
+        if not tenancy.is_ours(actual, self._around):
             raise TenantRefused(
                 f"The cluster has a namespace {name} that this portal did not make. An admin gives it the label "
                 f"{tenancy.PORTAL_LABEL}={self._around.portal} and {tenancy.MANAGED_LABEL}={tenancy.MANAGER}, or sets "
                 "another REGATTA_KUBERNETES_PREFIX."
             )
+        since = actual["metadata"].get("creationTimestamp")
+        return datetime.fromisoformat(since).timestamp() if since else 0.0
+
+    def _bring_about(self, body: Object) -> bool:
+        actual = self._actual(body)
+        return tenancy.drifted(body, actual) and self._write(body, actual)
 
     def _write(self, body: Object, actual: Object | None) -> bool:
         """Write what is ours in it; of some kinds, replace it, with whatever others have added."""
@@ -137,6 +158,17 @@ class Tenants:
         except Refusal as refusal:
             if refusal.status != MISSING:
                 raise
+
+
+def address_of_the_api(api: KubeApi) -> list[tuple[str, int]]:
+    """Addresses and ports at which the cluster's API servers are."""
+    path = "/api/v1/namespaces/default/endpoints/kubernetes"
+    return [
+        (str(address["ip"]), int(port["port"]))
+        for subset in api.call("GET", path).get("subsets", ())
+        for address in subset.get("addresses", ())
+        for port in subset.get("ports", ())
+    ]
 
 
 def _path(body: Object) -> str:

@@ -479,6 +479,13 @@ SENTENCES: tuple[str, ...] = (
     _("The image registry {host} could not {task} (it answered {status})."),
     _("The image registry {host} refuses to {task}: its credentials do not allow it ({status})."),
     _("The image registry {host} cannot be reached: {error}."),
+    # What keeps a namespace from being on the cluster as it should
+    _("The job's namespace could not be made on the cluster: {error}"),
+    _("What jobs may reach is set wrongly: {error}"),
+    _(
+        "The cluster has a namespace {name} that this portal did not make. An admin gives it the label {label} and "
+        "{other}, or sets another REGATTA_KUBERNETES_PREFIX."
+    ),
     # What the master tells of the trainers, further
     _("Task {task} is searched for what is wrong in it: {records}."),
     _("record {number} ({file})"),

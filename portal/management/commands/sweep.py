@@ -32,10 +32,11 @@ class Command(BaseCommand):
         from jobs.reconciler import sweep
         from jobs.selectors import versions_in_use
         from jobs.streams.sealing import seal_due
+        from jobs.tenants import Tenancy
 
         stop = threading.Event()
         elastic = Controller()
-        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use))
+        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use), Tenancy())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
