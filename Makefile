@@ -2,7 +2,7 @@
 # the pages' scripts. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-glusterfs test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 
@@ -11,6 +11,7 @@ help:
 	@echo "make test      run every test that can run here; the last lines name what could not"
 	@echo "make test-kube try Kubernetes on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
 	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
+	@echo "make test-frameworks try jobs of PaddlePaddle, which their builds install from PyPI (about 1.5 GB)"
 	@echo "make check     style, types, imports, migrations, frontend files"
 	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
@@ -38,6 +39,9 @@ test-kube: environment-dev
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client
 	$(BIN)/python -m pytest -m glusterfs $(ARGS) tests/datasets
+
+test-frameworks: environment-dev
+	$(BIN)/python -m pytest -m frameworks $(ARGS) tests/end_to_end
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm

@@ -12,7 +12,10 @@ from typing import Protocol
 from django.conf import settings
 
 from jobs import bundles
+from jobs.frameworks.packages import lacking
+from jobs.frameworks.table import TABLE
 from jobs.images import making
+from jobs.images.plan import Plan
 from jobs.models import Job
 from jobs.planner import Build, BuildView
 from jobs.snapshots import files_of
@@ -43,10 +46,10 @@ class Builder(Protocol):
 
 class _Bundles:
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
-        return bundles.build(job.snapshot_id, files_of(job.snapshot), spec.requirements)
+        return bundles.build(job.snapshot_id, files_of(job.snapshot), spec.requirements, spec.framework)
 
     def made(self, job: Job, spec: JobSpec) -> Build:
-        return bundles.made(job.snapshot_id, spec.requirements)
+        return bundles.made(job.snapshot_id, spec.requirements, spec.framework)
 
     def python(self) -> Path:
         return bundles.PYTHON
@@ -60,10 +63,12 @@ class _Bundles:
 
 class _Images:
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
-        return making.build(making.plan_of(job.namespace.name, job.snapshot_id, spec.requirements), job.snapshot)
+        if problem := lacking(spec.framework, spec.requirements, has_module=False):
+            return BuildView(problem=problem)
+        return making.build(_plan_of(job, spec), job.snapshot)
 
     def made(self, job: Job, spec: JobSpec) -> Build:
-        return making.made(making.plan_of(job.namespace.name, job.snapshot_id, spec.requirements))
+        return making.made(_plan_of(job, spec))
 
     def python(self) -> Path:
         return Path(making.PYTHON)
@@ -71,7 +76,7 @@ class _Images:
     def give_up(self, job: Job, spec: JobSpec) -> None:
         others = Job.objects.filter(state=JobState.BUILDING, namespace=job.namespace, snapshot=job.snapshot)
         if not others.exclude(pk=job.pk).exists():
-            making.give_up(making.plan_of(job.namespace.name, job.snapshot_id, spec.requirements))
+            making.give_up(_plan_of(job, spec))
 
     def end_all(self) -> None:
         making.end_all()
@@ -99,6 +104,11 @@ class _BaseImage:
 
     def end_all(self) -> None:
         """There is nothing."""
+
+
+def _plan_of(job: Job, spec: JobSpec) -> Plan:
+    alone = TABLE[spec.framework].together
+    return making.plan_of(job.namespace.name, job.snapshot_id, spec.requirements, alone=alone)
 
 
 def current() -> Builder:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ from pathlib import Path
 from django.conf import settings
 
 from jobs import install, planner
+from jobs.frameworks.packages import lacking
+from jobs.frameworks.table import NATIVE, TABLE
 
 PYTHON = Path(sys.executable)  # of the platform's own roles
 
@@ -38,8 +41,8 @@ def bundle_folder(digest: str) -> Path:
     return rooms()[0] / digest
 
 
-def environment_folder(requirements: tuple[str, ...]) -> Path:
-    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements)])
+def environment_folder(requirements: tuple[str, ...], framework: str = NATIVE) -> Path:
+    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *_alone(framework)])
     return rooms()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
 
 
@@ -84,38 +87,53 @@ def _move(fresh: Path, folder: Path) -> None:
             raise
 
 
-def build(digest: str, files: Mapping[str, str], requirements: tuple[str, ...]) -> planner.BuildView:
+def build(
+    digest: str, files: Mapping[str, str], requirements: tuple[str, ...], framework: str = NATIVE
+) -> planner.BuildView:
     """Begin or look on. Raises OSError where the data directory cannot be written."""
+    if problem := lacking(framework, requirements, has_module=_has(TABLE[framework].module)):
+        return planner.BuildView(problem=problem)
     bundle = write_bundle(digest, files)
     if not requirements:
         return planner.BuildView(planner.Build(bundle, PYTHON))
-    folder = environment_folder(requirements)
+    folder = environment_folder(requirements, framework)
     outcome = folder / "outcome.json"
     if not (_is_there(folder) and outcome.exists()):
-        _begin(folder, requirements)
+        _begin(folder, requirements, _alone(framework))
         return planner.BuildView(log=_log_of(folder))
     told = json.loads(outcome.read_text(encoding="utf-8"))
     if told["ok"]:
-        return planner.BuildView(made(digest, requirements), log=_log_of(folder, whole=True))
+        return planner.BuildView(made(digest, requirements, framework), log=_log_of(folder, whole=True))
     log = _log_of(folder, whole=True)
     # The next try, of this job or another, begins anew: what was missing may be there by then.
     shutil.rmtree(folder, ignore_errors=True)
     return planner.BuildView(problem=told["why"], log=log)
 
 
-def made(digest: str, requirements: tuple[str, ...]) -> planner.Build:
+def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:
     """What ``build`` made before."""
-    python = environment_folder(requirements) / "venv" / "bin" / "python" if requirements else PYTHON
-    return planner.Build(bundle_folder(digest), python)
+    environment = environment_folder(requirements, framework)
+    return planner.Build(bundle_folder(digest), environment / "venv" / "bin" / "python" if requirements else PYTHON)
 
 
-def _begin(folder: Path, requirements: tuple[str, ...]) -> None:
+def _has(module: str) -> bool:
+    """Whether it can be imported in the platform's own environment."""
+    return bool(module) and importlib.util.find_spec(module) is not None
+
+
+def _alone(framework: str) -> tuple[str, ...]:
+    """The installer's word for an environment without the platform's packages: other frameworks bring releases of
+    NumPy and others of their own, and nothing of the platform runs in there."""
+    return (install.ALONE,) if TABLE[framework].together else ()
+
+
+def _begin(folder: Path, requirements: tuple[str, ...], words: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if _is_held(folder / "lock"):
         return
     (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     subprocess.Popen(
-        (sys.executable, "-I", install.__file__, str(folder)),
+        (sys.executable, "-I", install.__file__, str(folder), *words),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

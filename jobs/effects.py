@@ -18,9 +18,10 @@ from datasets import selectors as datasets
 from datasets import shelf
 from datasets.states import VersionState
 from datasets.storage.base import StorageError
-from jobs import builder, elasticity, keeping, lifecycle, meeting, planner, tenants
+from jobs import builder, elasticity, facts, keeping, lifecycle, meeting, planner, tenants
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
+from jobs.frameworks.table import is_coordinated
 from jobs.lifecycle import Effect, Event, JobState
 from jobs.models import Attempt, Job, Replica
 from jobs.reasons import Reason
@@ -184,9 +185,11 @@ def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
 
 
 def _in_words(spec: JobSpec) -> str:
-    servers = "1 parameter server" if spec.pserver.replicas == 1 else f"{spec.pserver.replicas} parameter servers"
-    trainers = "1 trainer" if spec.trainer.replicas == 1 else f"{spec.trainer.replicas} trainers"
-    return f"the master, {servers} and {trainers}"
+    trainers, servers = facts.count(spec.trainer.replicas, "trainer"), spec.pserver.replicas
+    if not servers:
+        return trainers
+    told = f"{facts.count(servers, 'parameter server')} and {trainers}"
+    return f"the master, {told}" if is_coordinated(spec.framework, servers) else told
 
 
 def _launch(job: Job) -> Event | None:

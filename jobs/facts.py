@@ -204,6 +204,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     that alone decides nothing; but who has not registered by then came too late to train (``_too_late``).
     """
     replicas = [replica for replica in replicas if not replica.dismissed]
+    if job.together:
+        return _verdict_together(job, replicas)
     coming = recovering(job, replicas)
     trainers = _trainers(replicas)
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
@@ -228,6 +230,29 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     return _too_few(job, trainers, coming)
 
 
+def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
+    """The same of processes that meet once: whoever ends before its time takes the others along, which cannot go on.
+
+    The first to end so is the cause; the others' errors follow from it. Servers that run until they are stopped have
+    done their duty when all trainers have.
+    """
+    trainers = _trainers(replicas)
+    if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
+        return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
+    if trainers and all(replica.succeeded for replica in trainers):
+        return AttemptEnded(job.attempt, f"Trained with {count(len(trainers), 'trainer')}.", Reason.COMPLETED)
+    ended = [replica for replica in replicas if replica.ended and not replica.succeeded]
+    if not ended:
+        return None
+    first = min(ended, key=lambda replica: (replica.finished is None, replica.finished or job.changed))
+    if first.left_without_blame and not first.out_of_memory:
+        why = f"{ending(first)}, and the others cannot go on without it."
+        return AttemptEnded(job.attempt, why, Reason.KILLED)
+    return AttemptEnded(
+        job.attempt, f"{ending(first)}.", Reason.OUT_OF_MEMORY if first.out_of_memory else Reason.USER_ERROR
+    )
+
+
 def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
     """Trainers that came when the master had seen the end, and wait for one that will not come.
 
@@ -244,11 +269,11 @@ def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
 
 
 def recovering(job: JobView, replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
-    """Those that ended in mid-run and are to be started again.
+    """Those that ended in mid-run and are to be started again; none of a job whose processes meet once.
 
     No trainer is once one of them has come to its end: there is nothing left for it to do.
     """
-    if job.state is not JobState.RUNNING:
+    if job.together or job.state is not JobState.RUNNING:
         return []
     ending = any(trainer.succeeded or trainer.failed for trainer in _trainers(replicas))
     candidates = [replica for replica in replicas if replica.recoverable and not replica.dismissed]
@@ -339,6 +364,8 @@ def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy:
     hindrances = list(_hindrances(replicas))
     if hindrances:
         why = " ".join((why, *hindrances))
+    elif job.together:
+        why += " Trainers begin when all parameter servers listen; the log of the servers says why they do not."
     elif any(name.startswith(contract.TRAINER) for name in missing):
         why += " The script has to call dist.init() before anything that takes long."
     return AttemptEnded(job.attempt, why, Reason.REGISTRATION_TIMEOUT)

@@ -1,9 +1,9 @@
-"""Makes a Python environment with a job's requirements. A program of its own: ``install.py <folder>``.
+"""Makes a Python environment with a job's requirements. A program of its own: ``install.py <folder> [alone]``.
 
 The folder holds ``requirements.txt``. Only built packages are taken (``--only-binary``): nothing of a package is
 run here. What pip says goes to ``install.log``, the outcome to ``outcome.json``: ``{"ok": bool, "why": "..."}``. The
 folder's ``lock`` is held meanwhile, with the number of this process in it: where it is free and no outcome is there,
-nobody installs. Standard library only.
+nobody installs. ``alone``: the platform's packages are out of sight. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 SECONDS = 600
 LAST_LINES = 5
+ALONE = "alone"
 
 
-def main(folder: Path) -> int:
+def main(folder: Path, words: Sequence[str] = ()) -> int:
     with (folder / "lock").open("a") as lock, (folder / "install.log").open("a", encoding="utf-8") as log:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -33,18 +35,19 @@ def main(folder: Path) -> int:
         lock.write(str(os.getpid()))
         lock.flush()
         if not (folder / "outcome.json").exists():
-            _tell(folder, _install(folder, log))
+            _tell(folder, _install(folder, log, alone=ALONE in words))
     return 0
 
 
-def _install(folder: Path, log: IO[str]) -> str:
+def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
     """What went wrong; empty where nothing did."""
     target = folder / "venv"
     try:
         venv.create(target, clear=True, symlinks=True, with_pip=False)
     except OSError as error:
         return f"The environment could not be made: {error.strerror}."
-    _inherit(target)
+    if not alone:
+        _inherit(target)
     command = (
         sys.executable,
         *("-m", "pip", f"--python={target / 'bin' / 'python'}", "install"),
@@ -78,4 +81,4 @@ def _tell(folder: Path, problem: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

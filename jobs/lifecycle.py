@@ -82,6 +82,8 @@ class JobView:
     timeout: timedelta = timedelta(hours=1)
     trainers: int = 1  # how many are wanted now
     min_trainers: int = 1
+    # Its processes meet once, when they start (jobs.frameworks): none can be replaced in mid-run, none may be missing.
+    together: bool = False
 
 
 # --- Events ----------------------------------------------------------------------------------------------------------

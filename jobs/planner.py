@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
-from jobs.spec import COMMAND, JobSpec, RoleSpec
+from jobs.frameworks.table import COMMAND, NATIVE, TABLE, is_coordinated
+from jobs.spec import JobSpec, RoleSpec
 from runtime import contract
 
 # The master only hands out ranges of records; its memory is what an interpreter with NumPy takes.
@@ -68,8 +69,8 @@ def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None =
 
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
-    """The roles of a native job in the order in which they are started."""
-    master = replace(MASTER, replicas=spec.masters)
+    """The roles of a job in the order in which they are started; a role may have no replicas."""
+    master = replace(MASTER, replicas=spec.masters if is_coordinated(spec.framework, spec.pserver.replicas) else 0)
     return ((contract.MASTER, master), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
 
 
@@ -100,6 +101,7 @@ def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site
         replicas=tuple(_replica(ref, spec, build, site, *one) for one in replicas(spec)),
         grace=site.grace,
         log_cap=site.log_cap,
+        framework=spec.framework,
         ingest_token=token,
         image=build.image,
     )
@@ -122,11 +124,16 @@ def _replica(
 
 
 def _command(role: str, spec: JobSpec, build: Build, site: Site) -> tuple[str, ...]:
-    if role == contract.TRAINER and spec.framework == COMMAND:
-        return str(build.python), "-m", "runtime.gateway", "--", *shlex.split(spec.entrypoint)
-    if role == contract.TRAINER:
-        return str(build.python), spec.entrypoint
-    return str(site.python), "-m", f"runtime.{role}"
+    if not _runs_user_code(role, spec):
+        return str(site.python), "-m", f"runtime.{role}"
+    words = tuple(shlex.split(spec.entrypoint)) if spec.framework == COMMAND else (str(build.python), spec.entrypoint)
+    if not is_coordinated(spec.framework, spec.pserver.replicas):
+        return str(build.python), "-m", "runtime.launch", "--", *words
+    return (str(build.python), "-m", "runtime.gateway", "--", *words) if spec.framework == COMMAND else words
+
+
+def _runs_user_code(role: str, spec: JobSpec) -> bool:
+    return role == contract.TRAINER or (role == contract.PSERVER and TABLE[spec.framework].servers_run_code)
 
 
 def _environment(
@@ -156,10 +163,15 @@ def _environment(
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
     }
-    if role == contract.PSERVER:
+    if spec.framework != NATIVE:
+        environment[contract.FRAMEWORK] = spec.framework
+        environment[contract.COST_LINES] = "1"
+    if _runs_user_code(role, spec):
+        environment[contract.USER_CODE] = "1"
+    elif role == contract.PSERVER:
         environment[contract.CHECKPOINT_SECONDS] = f"{site.checkpoint_seconds:g}"
     if site.coordination:
         environment[contract.COORDINATION] = site.coordination
-    if role == contract.TRAINER and spec.env:
+    if _runs_user_code(role, spec) and spec.env:
         environment[contract.USER_ENVIRONMENT] = json.dumps(dict(spec.env), sort_keys=True)
     return environment

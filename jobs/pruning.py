@@ -88,10 +88,10 @@ def _made() -> Iterator[Path]:
 
 
 def _wanted() -> Iterator[Path]:
-    rows = Job.objects.filter(state__in=ACTIVE).values_list("snapshot_id", "spec__requirements")
-    for digest, requirements in rows:
+    rows = Job.objects.filter(state__in=ACTIVE).values_list("snapshot_id", "spec__requirements", "spec__framework")
+    for digest, requirements, framework in rows:
         yield bundles.bundle_folder(digest)
-        yield bundles.environment_folder(tuple(requirements or ()))
+        yield bundles.environment_folder(tuple(requirements or ()), framework)
 
 
 def _used(folder: Path) -> datetime:

@@ -24,6 +24,7 @@ from jobs import effects, elasticity, rehearsal, staffing
 from jobs.backends import registry
 from jobs.backends.base import AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
+from jobs.frameworks.table import meets_once
 from jobs.lifecycle import (
     CancelRequested,
     CloseAttempt,
@@ -271,6 +272,7 @@ def _view(job: Job, attempt: Attempt | None) -> JobView:
         timeout=span(job.spec["timeout"]),
         trainers=effects.spec_of(job).trainer.replicas,
         min_trainers=job.spec["roles"]["trainer"]["min"],
+        together=meets_once(job.spec["framework"], job.spec["roles"]["pserver"]["replicas"]),
     )
 
 

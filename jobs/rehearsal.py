@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs import quantities
 from jobs.facts import ReplicaFact
+from jobs.frameworks.table import meets_once
 from runtime import contract
 
 # A rehearsal is over after so many.
@@ -16,6 +17,8 @@ MOST_KILLS = 20
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(hours=1)
 # Said where the backend cannot kill one of its replicas.
 NOT_HERE = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
+# Said of a job whose processes meet once.
+NOT_THIS = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,13 @@ class Rehearsal:
     def from_json(cls, body: Mapping[str, Any]) -> Rehearsal:
         every, last = quantities.span(body["every"]), datetime.fromisoformat(body["last"])
         return cls(body["kill"], every, body["by"], last, body["done"])
+
+
+def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
+    """Why a job of that specification cannot rehearse failure; empty where it can. ``here``: the backend can kill."""
+    if meets_once(spec["framework"], spec["roles"][contract.PSERVER]["replicas"]):
+        return NOT_THIS
+    return "" if here else NOT_HERE
 
 
 def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:

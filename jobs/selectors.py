@@ -176,9 +176,8 @@ def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
     is nothing to choose. None for those whose job it is not."""
     if job.owner_id != actor.pk or not may(actor, Scope.JOB_WRITE, job.namespace):
         return None
-    here = registry.current().rehearses
-    roles, why = (contract.ROLES, "") if here else ((), rehearsal.NOT_HERE)
-    return {"roles": list(roles), "most": rehearsal.MOST_KILLS, "why": why}
+    why = rehearsal.no_rehearsal(job.spec, registry.current().rehearses)
+    return {"roles": [] if why else list(contract.ROLES), "most": rehearsal.MOST_KILLS, "why": why}
 
 
 # --- What belongs to a job -------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from jobs.backends import registry
 from jobs.lifecycle import ACTIVE, HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState, RetryRequested
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job, JobEvent, Replica, Scaling, Transition
 from jobs.quantities import span
-from jobs.rehearsal import NOT_HERE, Rehearsal, problems
+from jobs.rehearsal import Rehearsal, no_rehearsal, problems
 from jobs.selectors import job_for
 from jobs.spec import MOST_REPLICAS, JobSpec
 from jobs.states import ENDED, ReplicaState
@@ -358,6 +358,8 @@ def _problem(role: str, number: object, spec: JobSpec) -> str:
         return _problem_of_switch(number, spec)
     if isinstance(number, bool) or not isinstance(number, int):
         return "Write a whole number."
+    if role == contract.PSERVER and not spec.pserver.replicas:
+        return "This job has no parameter servers. Clone it to give it some."
     if role == contract.PSERVER:
         return "" if 1 <= number <= MOST_REPLICAS else f"Write a number from 1 to {MOST_REPLICAS}."
     least, most = spec.trainer.min, spec.trainer.max
@@ -464,8 +466,8 @@ def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
         raise ValidationFailed(errors)
     if job.state not in SCALABLE:
         raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
-    if not registry.current().rehearses:
-        raise Conflict(NOT_HERE)
+    if why := no_rehearsal(job.spec, registry.current().rehearses):
+        raise Conflict(why)
     return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
 
 

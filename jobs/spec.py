@@ -23,18 +23,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from datasets import selectors as datasets
 from jobs import quantities
 from jobs.code_check import SyntaxProblem, syntax_problems
+from jobs.frameworks import table as frameworks
 from portal.common.errors import NotFound, ValidationFailed
 from runtime import contract
 
-# What this installation can run.
-NATIVE, COMMAND = "native", "command"
-FRAMEWORKS = (NATIVE, COMMAND)
 # How pushes become versions; a number in brackets is the user's own.
 MODES = ("sync", "async", "m_of_n(2)", "ssp(3)", "outer(100)")
 PRIORITIES = ("low", "normal", "high")
-
-# What it knows the words of, to tell "not yet" from "never heard of".
-_KNOWN_FRAMEWORKS = ("native", "paddle", "torch", "command")
 
 FILE_LIMIT = 1024**2  # bytes of one file
 FILES_LIMIT = 5 * 1024**2  # bytes of all files
@@ -241,16 +236,21 @@ class _Reader:
         self.find_dataset = find_dataset
         self.errors: dict[str, list[str]] = {}
         self.positions: dict[str, dict[str, int]] = {}
+        self.row = frameworks.TABLE[frameworks.NATIVE]
+        self.together = False
 
     def read(self) -> JobSpec:
         self.known_keys("", self.body, self.FIELDS)
         files = self.files()
+        self.row = frameworks.TABLE[self.framework()]
         roles = self.mapping("roles", self.body, "roles")
         self.known_keys("roles.", roles, tuple(self.ROLES))
-        trainer = self.role(roles, contract.TRAINER)
+        pserver = self.role(roles, contract.PSERVER, self.row.least_servers, self.row.usual_servers)
+        self.together = frameworks.meets_once(self.row.name, pserver.replicas)
+        trainer = self.role(roles, contract.TRAINER, 1, 1)
         return JobSpec(
             name=self.name(),
-            framework=self.framework(),
+            framework=self.row.name,
             entrypoint=self.entrypoint(files),
             files=files,
             requirements=self.requirements(),
@@ -258,7 +258,7 @@ class _Reader:
             passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
             mode=self.mode(),
             trainer=trainer,
-            pserver=self.role(roles, contract.PSERVER),
+            pserver=pserver,
             masters=self.masters(roles),
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
@@ -329,15 +329,11 @@ class _Reader:
 
     def framework(self) -> str:
         value = self.text("framework", "native")
-        if value in FRAMEWORKS:
+        if value in frameworks.TABLE:
             return value
-        if value in _KNOWN_FRAMEWORKS:
-            self.fail("framework", f"This installation does not run {value} jobs; it runs {_or(FRAMEWORKS)}.")
-        else:
-            self.fail(
-                "framework", f"{quantities.shown(value)} is no framework. This installation runs {_or(FRAMEWORKS)}."
-            )
-        return FRAMEWORKS[0]
+        names = _or(frameworks.NAMES)
+        self.fail("framework", f"{quantities.shown(value)} is no framework. This installation runs {names}.")
+        return frameworks.NATIVE
 
     def mode(self) -> str:
         value = self.text("mode", "sync").replace(" ", "")
@@ -416,11 +412,13 @@ class _Reader:
         return env
 
     # --- Roles ---
-    def role(self, roles: Mapping[Any, Any], role: str) -> RoleSpec:
+    def role(self, roles: Mapping[Any, Any], role: str, fewest: int, usual: int) -> RoleSpec:
         path = f"roles.{role}"
         body = self.mapping(path, roles, role)
         self.known_keys(f"{path}.", body, self.ROLES[role])
-        replicas = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_REPLICAS)
+        replicas = self.whole(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
+        if role == contract.PSERVER and replicas and not self.row.may_have_servers:
+            self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
         least, most = self.bounds(path, body, replicas) if role == contract.TRAINER else (1, replicas)
         return RoleSpec(
             replicas=replicas,
@@ -435,9 +433,14 @@ class _Reader:
         path = f"roles.{contract.MASTER}"
         body = self.mapping(path, roles, contract.MASTER)
         self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
-        return self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
+        masters = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
+        if masters > 1 and self.together:
+            self.fail(f"{path}.replicas", f"A {self.row.name} job has no master. Leave this out.")
+        return masters
 
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
+        if self.together:
+            return self.fixed(path, body, replicas)
         least = self.whole(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
         most = self.whole(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
         if f"{path}.replicas" in self.errors:
@@ -447,6 +450,16 @@ class _Reader:
         if most < replicas:
             self.fail(f"{path}.max", f"{most} is less than the {replicas} replicas that the job starts with.")
         return least, most
+
+    def fixed(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
+        for key in ("min", "max"):
+            if self.whole(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
+                self.fail(
+                    f"{path}.{key}",
+                    f"The trainers of a {self.row.name} job meet once, at the start, and all have to be there. "
+                    f"Leave this out, or write {replicas}.",
+                )
+        return replicas, replicas
 
     def cpu(self, path: str, body: Mapping[Any, Any]) -> float:
         amount = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, 1.0)
@@ -513,7 +526,7 @@ class _Reader:
         return shlex.join(words)
 
     def entrypoint(self, files: Mapping[str, str]) -> str:
-        if self.body.get("framework") == COMMAND:
+        if self.row.name == frameworks.COMMAND:
             return self.command()
         value = self.text("entrypoint", "train.py")
         given = self.body.get("files")

@@ -44,6 +44,10 @@ PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
 WIRE = "REGATTA_WIRE"  # one of WIRES: how gradients travel between hosts, unless job.params says it
 PASSES = "REGATTA_PASSES"  # passes through the data set
+FRAMEWORK = "REGATTA_FRAMEWORK"  # native | paddle | torch | command
+# "1": the process runs the user's code, as trainers always do, and is confined and kept from secrets as they are
+USER_CODE = "REGATTA_USER_CODE"
+COST_LINES = "REGATTA_COST_LINES"  # "1": costs that the process prints become points, unless it reports any itself
 GATEWAY = "REGATTA_GATEWAY"  # address of runtime.gateway, for the program that it runs
 DATASET = "REGATTA_DATASET"  # data set of the job, by name; of a namespace's with the version: team/mine@3
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
@@ -103,8 +107,9 @@ AGENT_ONLY = (
     TERMINATION_FILE,
     CODE_DIR,
     FETCH_DATA,
+    COST_LINES,
 )
-# Kept from trainers, given to the platform's own roles.
+# Kept from user code, given to the platform's own roles.
 PLATFORM_ONLY = (COORDINATION, OUTAGE)
 
 # --- Exit codes of a role's process ----------------------------------------------------------------------------------
@@ -370,6 +375,11 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
         checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
     )
+
+
+def runs_user_code(role: str, environ: Mapping[str, str]) -> bool:
+    """Whether a process of that role and environment runs what the user has written."""
+    return role == TRAINER or environ.get(USER_CODE) == "1"
 
 
 def _paths(value: str) -> Iterator[str]:

@@ -89,9 +89,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """One line for each reason for which tests were left out."""
-    if terminalreporter.config.option.markexpr == "not kube and not glusterfs":
+    if terminalreporter.config.option.markexpr == "not kube and not glusterfs and not frameworks":
         terminalreporter.write_line("APART group kube: make test-kube tries it on the cluster of KUBECONFIG.")
         terminalreporter.write_line("APART group glusterfs: make test-glusterfs tries it as root, with /dev/fuse.")
+        terminalreporter.write_line("APART group frameworks: make test-frameworks tries it with packages from PyPI.")
     counts: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "for no reason"

@@ -2,7 +2,7 @@
 import { debounce, embedded, h } from "./core/dom";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
-import { at, fieldOf, fieldValue, fileOf, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
+import { at, fieldOf, fieldValue, fileOf, listValue, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
 import { CodeEditor, type Fault } from "./elements/code-editor";
 import { ModeField } from "./mode-field";
 
@@ -85,8 +85,10 @@ class NewJob {
   }
 
   private showField(field: Field): void {
-    const value = String(at(this.spec, field.dataset["path"] ?? "") ?? "");
-    field.value = value;
+    const found = at(this.spec, field.dataset["path"] ?? "");
+    const value = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
+    // What is not said is what counts without it.
+    field.value = value || (field.id === "framework" ? "native" : "");
     this.growSelect(field, value);
   }
 
@@ -100,7 +102,7 @@ class NewJob {
   private fieldChanged(target: HTMLElement): void {
     const path = target.dataset["path"];
     if (!path) return;
-    const value = this.mode.owns(target) ? this.mode.value : fieldValue((target as Field).value, target.hasAttribute("data-number"));
+    const value = this.valueOf(target);
     const changed = withValue(this.spec, path, value);
     // Only a number of trainers moves the bounds: a bound that does not fit it is the server's to refuse.
     this.spec = path === "roles.trainer.replicas" ? withBounds(changed) : changed;
@@ -108,6 +110,12 @@ class NewJob {
     this.clearError(path);
     void this.showYaml();
     this.changed();
+  }
+
+  private valueOf(target: HTMLElement): Value {
+    if (this.mode.owns(target)) return this.mode.value;
+    const text = (target as Field).value;
+    return target.hasAttribute("data-list") ? listValue(text) : fieldValue(text, target.hasAttribute("data-number"));
   }
 
   private changed(): void {

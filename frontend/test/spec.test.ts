@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { at, fieldValue, fieldOf, fileOf, withBounds, withoutFiles, withValue } from "../src/core/spec";
+import { at, fieldValue, fieldOf, fileOf, listValue, withBounds, withoutFiles, withValue } from "../src/core/spec";
 
 test("a field is read and written by its path, and nothing else changes", () => {
   const spec = { name: "a", roles: { trainer: { replicas: 1 } } };
@@ -43,4 +43,14 @@ test("more trainers than a cloned job allowed raise its bound", () => {
 test("trainers that cannot be leave the bounds as they are", () => {
   const spec = { roles: { trainer: { replicas: 0, min: 1, max: 2 } } };
   assert.deepEqual(withBounds(spec), spec);
+});
+
+test("packages stand with commas between them, and a comma within one stays", () => {
+  assert.deepEqual(listValue("pandas>=2,<3, numpy<2,fsspec[s3,http]"), ["pandas>=2,<3", "numpy<2", "fsspec[s3,http]"]);
+  assert.deepEqual(listValue(" torch==2.13.0, "), ["torch==2.13.0"]);
+  assert.equal(listValue("  "), "");
+});
+
+test("a package that is complained of is complained of where the packages are", () => {
+  assert.equal(fieldOf("requirements.3"), "requirements");
 });

@@ -13,6 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from jobs.frameworks.table import NATIVE
+from runtime import contract
+
 
 @dataclass(frozen=True)
 class AttemptRef:
@@ -40,10 +43,19 @@ class ReplicaPlan:
     processes: int = 256
     cpu_seconds: int = 0
 
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether it gets the job's files, and is confined."""
+        return contract.runs_user_code(self.role, self.environment)
+
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a backend needs to run one attempt. Made by ``jobs.planner``, pure."""
+    """All that a backend needs to run one attempt. Made by ``jobs.planner``, pure.
+
+    Processes of some frameworks have to be told where the others are, which the backend decides: it gives each of them
+    the ports of ``jobs.frameworks.told.PORTS`` and the variables of ``jobs.frameworks.told.told``.
+    """
 
     ref: AttemptRef
     namespace: str
@@ -56,6 +68,7 @@ class LaunchPlan:
     # The container image with the job's code and requirements. Empty: the backend's own base image, and the agents
     # fetch the code. Processes of a machine have no image.
     image: str = ""
+    framework: str = NATIVE
 
 
 @dataclass(frozen=True)

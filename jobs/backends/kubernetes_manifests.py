@@ -15,6 +15,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from jobs.backends.base import LaunchPlan, ReplicaPlan
+from jobs.frameworks.table import PADDLE
+from jobs.frameworks.told import WITH_GLOO
 from jobs.kubernetes import names
 from jobs.kubernetes.namespaces import name_of
 from runtime import contract
@@ -126,7 +128,9 @@ def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
     }
     spec = {
         **roles,
+        # By address: Paddle's and PyTorch's processes find one another by what the controller tells of these.
         "intranet": "PodIP",
+        "withGloo": WITH_GLOO if plan.framework == PADDLE else 0,
         # How pods have ended is read from them; they go with the PaddleJob.
         "cleanPodPolicy": "Never",
         # Who is started again is the portal's to say.
@@ -226,7 +230,7 @@ def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tupl
     yield "shm", (PurePosixPath("/dev/shm"), {"emptyDir": memory}, False)  # noqa: S108  the pod's own
     for number, mount in enumerate(cluster.data):
         yield f"data-{number}", (mount.path, dict(mount.volume), not mount.writable)
-    if cluster.checkpoints is not None and replica.role != contract.TRAINER:
+    if cluster.checkpoints is not None and not replica.runs_user_code:
         yield "checkpoints", (CHECKPOINTS, dict(cluster.checkpoints), False)
 
 
@@ -268,9 +272,9 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
     }
     if said.get(contract.DATASET) and not mounted:
         decided[contract.FETCH_DATA] = str(DATA)
-    if plan.image and replica.role == contract.TRAINER:
+    if plan.image and replica.runs_user_code:
         decided[contract.CODE_DIR] = str(CODE)
-    if cluster.checkpoints is not None and replica.role != contract.TRAINER:
+    if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
     return {**cluster.extra_environment, **said, **decided}
 

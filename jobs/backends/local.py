@@ -8,6 +8,7 @@ its processes may call at once.
     <attempts>/python/runtime            a link: all that replicas may import of the project
     <attempts>/<attempt>/plan.json       the launch plan without the token
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
+    <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
     <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
     <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     what the agent of each life of the replica printed
@@ -16,8 +17,10 @@ its processes may call at once.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import stat
@@ -30,7 +33,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from jobs.backends import sessions
+from jobs.backends import ports, sessions
 from jobs.backends.base import (
     AttemptRef,
     AttemptView,
@@ -41,11 +44,16 @@ from jobs.backends.base import (
     ReplicaPlan,
     ReplicaView,
 )
+from jobs.frameworks.paddle import Endpoint
+from jobs.frameworks.table import NATIVE
+from jobs.frameworks.told import PORTS, Told, told
 from runtime import contract
 from runtime.contract import ReplicaState
 
 PLAN_FILE = "plan.json"
 KEPT = "checkpoints"
+PORTS_FILE = "ports.json"
+PORTS_LOCK = "ports.lock"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 # How long after the grace an agent may still send its last words before it is killed too.
 LAST_WORDS = timedelta(seconds=5)
@@ -80,13 +88,33 @@ class LocalBackend:
             # The plan first: from here on the attempt is known, whatever happens next.
             if not (attempt / PLAN_FILE).exists():
                 _write_private(attempt / TOKEN_FILE, plan.ingest_token)
-                _write_plan(attempt, plan)
+                self._write_with_places(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
             for replica in plan.replicas:
                 self._start(attempt, plan, replica)
         except OSError as error:
             raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
+
+    def _write_with_places(self, attempt: Path, plan: LaunchPlan) -> None:
+        """Write the plan, and before it which process gets which ports; one launch at a time, so that no two choose
+        the same. What was written first stands: a second launch of the attempt tells everybody the same."""
+        with (self._attempts / PORTS_LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if plan.framework in PORTS and not (attempt / PORTS_FILE).exists():
+                _write_private(attempt / PORTS_FILE, json.dumps(self._places_of(plan)))
+            if not (attempt / PLAN_FILE).exists():
+                _write_plan(attempt, plan)
+
+    def _places_of(self, plan: LaunchPlan) -> dict[str, int]:
+        """The first port of each process, by its name. Raises OSError where there are none."""
+        count, luck = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
+        taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in _ports_in(path)}
+        places: dict[str, int] = {}
+        for replica in plan.replicas:
+            places[replica.name] = ports.choose(count, taken, luck)
+            taken.update(range(places[replica.name], places[replica.name] + count))
+        return places
 
     def observe(self, ref: AttemptRef) -> AttemptView:
         attempt = self._directory(ref)
@@ -171,7 +199,7 @@ class LocalBackend:
             if before is None if life == 1 else _life(directory) < life:
                 if before is not None:
                     _clear(directory, before)
-                _make_rooms(directory, plan.bundle if replica.role == contract.TRAINER else None)
+                _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
                 self._start_agent(attempt, plan, replica, life, lock, ("--", *replica.command))
         finally:
             # The agent has inherited the descriptor, and the lock with it.
@@ -212,9 +240,10 @@ class LocalBackend:
 
     def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
         directory = attempt / replica.name
+        told_of_others = _told(attempt, plan).get((replica.role, replica.index), {})
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
-        if replica.role != contract.TRAINER:
+        if not replica.runs_user_code:
             defaults[contract.CHECKPOINT_DIR] = str(self._kept_of(plan.ref.job_id))
         decided = {
             contract.JOB_ID: plan.ref.job_id,
@@ -235,7 +264,7 @@ class LocalBackend:
             contract.LOCK_FD: str(lock),
             "PYTHONPATH": str(self._import_path()),
         }
-        return {**inherited, **defaults, **replica.environment, **decided}
+        return {**inherited, **defaults, **replica.environment, **told_of_others, **decided}
 
     def _import_path(self) -> Path:
         """A directory with nothing but a link to the package ``runtime``: no more of the project can be imported."""
@@ -379,6 +408,22 @@ def _make_rooms(directory: Path, bundle: Path | None) -> None:
     (directory / "tmp").mkdir()
 
 
+def _told(attempt: Path, plan: LaunchPlan) -> Told:
+    """What the processes of the plan are told of one another."""
+    if plan.framework not in PORTS:
+        return {}
+    first = json.loads((attempt / PORTS_FILE).read_text(encoding="utf-8"))
+    here = (replica for replica in plan.replicas if replica.name in first)
+    return told(plan.framework, {(one.role, one.index): Endpoint(ports.HOST, first[one.name]) for one in here})
+
+
+def _ports_in(path: Path) -> Iterator[int]:
+    """All ports that an attempt was given; none of one that is just being removed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for first in json.loads(path.read_text(encoding="utf-8")).values():
+            yield from range(first, first + max(PORTS.values()))
+
+
 def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
     """The plan of another replica of the same role."""
     return replace(replica, name=f"{replica.role}-{index}", index=index)
@@ -391,6 +436,7 @@ def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
         "bundle": str(plan.bundle),
         "grace": plan.grace.total_seconds(),
         "log_cap": plan.log_cap,
+        "framework": plan.framework,
         "replicas": [_replica_to_json(one) for one in plan.replicas],
     }
     _write_private(attempt / PLAN_FILE, json.dumps(body))
@@ -409,6 +455,8 @@ def _read_plan(attempt: Path) -> LaunchPlan | None:
         replicas=tuple(_replicas_from_json(body["replicas"])),
         grace=timedelta(seconds=body["grace"]),
         log_cap=body["log_cap"],
+        # Not in plans of before there was a choice.
+        framework=body.get("framework", NATIVE),
     )
 
 

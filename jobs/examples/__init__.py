@@ -13,6 +13,7 @@ import yaml
 
 _ROOM = Path(__file__).resolve().parent
 _DESCRIPTION = "job.yaml"
+_CODE = (".py", ".sh")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ def catalogue() -> tuple[Example, ...]:
 
 
 def _example(folder: Path, body: Mapping[str, Any]) -> Example:
-    files = {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    code = (path for path in sorted(folder.iterdir()) if path.suffix in _CODE)
+    files = {path.name: path.read_text(encoding="utf-8") for path in code}
     return Example(
         name=folder.name,
         title=body["title"],

@@ -56,9 +56,12 @@ def _make(step: dict[str, Any], tool: Path) -> None:
     target = Path(step["target"])
     venv.create(target, symlinks=True, with_pip=False)
     if step["kind"] == "environment":
-        # What the platform brings stays in sight, behind what the job asked for.
         platform = next(Path(step["platform"]).glob("lib/python3*/site-packages"))
-        (_packages(target) / "platform.pth").write_text(f"{platform}\n", encoding="utf-8")
+        if step.get("alone"):
+            (_packages(target) / "runtime").symlink_to(platform / "runtime")
+        else:
+            # What the platform brings stays in sight, behind what the job asked for.
+            (_packages(target) / "platform.pth").write_text(f"{platform}\n", encoding="utf-8")
     if step["requirements"]:
         _install(step, tool, target)
     if step["kind"] == "runtime":

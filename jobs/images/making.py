@@ -42,10 +42,10 @@ def room() -> Path:
     return Path(settings.DATA_DIR) / "images"
 
 
-def plan_of(namespace: str, digest: str, requirements: tuple[str, ...]) -> plan.Plan:
+def plan_of(namespace: str, digest: str, requirements: tuple[str, ...], *, alone: bool = False) -> plan.Plan:
     packages = tuple(f"{name}=={version(name)}" for name in PACKAGES)
     platform = plan.Platform(settings.IMAGE_REGISTRY, settings.BASE_IMAGE, _runtime_digest(), packages)
-    return plan.plan(platform, namespace, digest, requirements)
+    return plan.plan(platform, namespace, digest, requirements, alone=alone)
 
 
 @functools.cache

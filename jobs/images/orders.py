@@ -58,6 +58,7 @@ def step(order: Order, image: Image, pip: Mapping[str, str], seconds: float, pla
         "target": image.folder,
         "requirements": list(image.requirements),
         "platform": platform,
+        "alone": image.alone,
         "seconds": seconds,
         "bytes": order.bytes if image.kind is Kind.ENVIRONMENT else _RUNTIME_BYTES,
         "pip": dict(pip),

@@ -57,6 +57,7 @@ class Image:
     parent: str
     folder: str
     requirements: tuple[str, ...] = ()
+    alone: bool = False  # of the platform's packages it sees the runtime and nothing else
 
     @property
     def runs(self) -> bool:
@@ -92,13 +93,18 @@ def python_of(requirements: tuple[str, ...]) -> PurePosixPath:
     return (ENVIRONMENT if requirements else PLATFORM) / "bin" / "python"
 
 
-def plan(platform: Platform, namespace: str, digest: str, requirements: tuple[str, ...]) -> Plan:
-    """``namespace`` is the portal's: what people wrote lies in a repository of its own. ``digest``: of the code."""
-    images = tuple(_images(platform, namespace, digest, tuple(sorted({line.strip() for line in requirements}))))
+def plan(
+    platform: Platform, namespace: str, digest: str, requirements: tuple[str, ...], *, alone: bool = False
+) -> Plan:
+    """``namespace`` is the portal's: what people wrote lies in a repository of its own. ``digest``: of the code.
+    ``alone``: the requirements bring packages of their own where the platform has others, as NumPy."""
+    images = tuple(_images(platform, namespace, digest, tuple(sorted({line.strip() for line in requirements})), alone))
     return Plan(images, str(python_of(requirements)))
 
 
-def _images(platform: Platform, namespace: str, digest: str, requirements: tuple[str, ...]) -> Iterator[Image]:
+def _images(
+    platform: Platform, namespace: str, digest: str, requirements: tuple[str, ...], alone: bool
+) -> Iterator[Image]:
     parent = normal(platform.base)
     own = f"{platform.registry}/jobs/{namespace}"
     packages = tuple(sorted(platform.packages))
@@ -106,8 +112,8 @@ def _images(platform: Platform, namespace: str, digest: str, requirements: tuple
     yield Image(Kind.RUNTIME, runtime, parent, str(PLATFORM), packages)
     parent = runtime
     if requirements:
-        environment = f"{own}:e-{_hash(parent, *requirements)}"
-        yield Image(Kind.ENVIRONMENT, environment, parent, str(ENVIRONMENT), requirements)
+        environment = f"{own}:e-{_hash(parent, *requirements, *(['alone'] if alone else []))}"
+        yield Image(Kind.ENVIRONMENT, environment, parent, str(ENVIRONMENT), requirements, alone)
         parent = environment
     yield Image(Kind.JOB, f"{own}:j-{_hash(parent, digest)}", parent, str(CODE))
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from jobs.frameworks import paddle
+
 # An object of the Kubernetes API, as its JSON.
 Object: TypeAlias = Mapping[str, Any]
 
@@ -21,7 +23,7 @@ PLURAL = "paddlejobs"
 # In the order in which their pods are made and counted. The first is the native framework's, the others Paddle's.
 MASTER, PS, WORKER, HETER = "master", "ps", "worker", "heter"
 ROLES = (MASTER, PS, WORKER, HETER)
-TRAINING_ROLES: Mapping[str, str] = {MASTER: "MASTER", PS: "PSERVER", WORKER: "TRAINER", HETER: "HETER"}
+TRAINING_ROLES: Mapping[str, str] = {MASTER: "MASTER", PS: paddle.SERVER, WORKER: paddle.TRAINER, HETER: "HETER"}
 
 # Labels and annotations of paddle-operator.
 RESOURCE_NAME_LABEL = "paddle-res-name"
@@ -49,8 +51,7 @@ CONTROLLER = f"{GROUP}/paddlejob-controller"
 COORDINATION_CONTAINER = "coord-paddle"
 
 PORT = 36000  # of a pod that has an address of its own
-PORTS = 20  # in a row, for each pod
-GLOO_OFFSET = PORTS - 2  # of the rendezvous on the first parameter server
+PORTS = paddle.PORTS  # in a row, for each pod
 
 VOLCANO = "volcano"
 LABEL_LIMIT = 63  # characters of a label's value and of a host's name

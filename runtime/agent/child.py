@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime import contract
-from runtime.agent import kernel, sandbox
+from runtime.agent import kernel, sandbox, shortcut
 from runtime.agent.settings import Settings
 
 # Room for the shared libraries that a process maps but does not fill.
@@ -89,7 +89,7 @@ def _environment(settings: Settings, link: int) -> dict[str, str]:
         contract.WORK_DIR: str(settings.work),
         contract.OUTPUT_DIR: str(settings.output),
         "HOME": str(settings.work),
-        "TMPDIR": str(settings.temporary),
+        "TMPDIR": str(shortcut.make(settings.temporary)),
         # Each thread would otherwise reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 from runtime import contract
-from runtime.agent import kernel, processes
+from runtime.agent import kernel, processes, shortcut
 from runtime.agent.ingest import Ingest
 from runtime.agent.settings import Settings
 from runtime.agent.shipping import Sender
@@ -30,6 +30,7 @@ def deliver(settings: Settings) -> int:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     state = replace(state, pid=os.getpid(), ticks=processes.start_ticks(os.getpid()))
     state.write(settings.directory)
+    shortcut.remove(settings.temporary)
     delivered = _send(settings, state)
     replace(state, delivered=delivered).write(settings.directory)
     return contract.EXIT_OK if delivered else contract.EXIT_ERROR

@@ -14,6 +14,8 @@ from runtime import contract
 _FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+)')
 _EXCEPTION = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(:|$)")
 _LONGEST_MESSAGE = 300
+# PyTorch marks every line of an error with the process that it is of.
+_RANK = re.compile(r"\[rank\d+\]: ?")
 
 
 class Force(StrEnum):
@@ -62,7 +64,7 @@ class TracebackReader:
         self.out_of_memory = False
 
     def feed(self, lines: list[str]) -> None:
-        for line in lines:
+        for line in (_RANK.sub("", line, count=1) if line.startswith("[rank") else line for line in lines):
             if self._inside or line.startswith(("Traceback ", '  File "')):
                 self._take(line)
 

@@ -54,7 +54,7 @@ def _prepare(directory: Path) -> None:
     portal = Portal(os.environ[contract.INGEST_URL], os.environ[contract.ATTEMPT_ID], os.environ[contract.INGEST_TOKEN])
     numbers = _until_given(lambda: portal.numbers(os.environ[contract.REPLICA]))
     (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
-    if os.environ[contract.ROLE] == contract.TRAINER:
+    if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
         _bring_code(portal, directory / "work")
     if folder := os.environ.get(contract.FETCH_DATA):
         _until_given(lambda: portal.data(Path(folder)))

@@ -30,7 +30,9 @@ _SCOPES_SINCE, _SCOPES = 6, 0b11
 _LOOK = _EXECUTE | _READ | _LIST
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_CONTROL
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys/devices/system")
+# gloo, the transport of PyTorch and PaddlePaddle, asks what kind each device is, and starts nothing if it is refused.
+_DEVICE_LIST = "/sys/bus/pci/devices"
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys/devices/system", _DEVICE_LIST)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Locks of multiprocessing live here. The names are random, and the directory cannot be listed.
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108
@@ -66,7 +68,8 @@ def enter(ruleset: int) -> None:
 
 def _grants(settings: Settings, command: Sequence[str], everything: int) -> Mapping[str, int]:
     python = _with_targets([sys.prefix, sys.base_prefix, *_interpreter(command), *_python_path(settings)])
-    readable = dict.fromkeys([*_SYSTEM, *python, *_with_targets(settings.data_path)], _LOOK)
+    kinds = map(str, Path(_DEVICE_LIST).glob("*/class"))
+    readable = dict.fromkeys([*_SYSTEM, *kinds, *python, *_with_targets(settings.data_path)], _LOOK)
     devices = dict.fromkeys(_DEVICES, _READ | _WRITE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), everything)
     shared = {_SHARED_MEMORY: _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE}

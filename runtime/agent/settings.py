@@ -10,8 +10,12 @@ from pathlib import Path
 from runtime import contract
 
 # The rest of the agent's environment is not the process's business.
-_PASSED_ON = ("PATH", "LANG", "TZ")
-_PASSED_ON_PREFIXES = ("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "REGATTA_")
+_PASSED_ON = ("PATH", "LANG", "TZ", "POD_IP", "TRAINING_ROLE", "TRAINER_PORTS_NUM", "RANK", "WORLD_SIZE")
+_PASSED_ON_PREFIXES = (
+    *("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "REGATTA_"),
+    # By which the processes of PaddlePaddle and PyTorch find one another.
+    *("PADDLE_", "MASTER_", "LOCAL_", "GLOO_"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Settings:
     processes: int
     cpu_seconds: int
     sandbox: bool
+    cost_lines: bool
     data_path: tuple[str, ...]
     termination: Path | None
     lock_fd: int | None
@@ -74,7 +79,9 @@ def read(environ: Mapping[str, str]) -> Settings:
         memory=int(environ.get(contract.LIMIT_MEMORY, "0")),
         processes=int(environ.get(contract.LIMIT_PROCESSES, "0")),
         cpu_seconds=int(environ.get(contract.LIMIT_CPU_SECONDS, "0")),
-        sandbox=environment.role == contract.TRAINER and environ.get(contract.SANDBOX, "landlock") == "landlock",
+        sandbox=contract.runs_user_code(environment.role, environ)
+        and environ.get(contract.SANDBOX, "landlock") == "landlock",
+        cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,
         termination=Path(told) if (told := environ.get(contract.TERMINATION_FILE)) else None,
         lock_fd=int(lock_fd) if lock_fd else None,
@@ -86,7 +93,7 @@ def read(environ: Mapping[str, str]) -> Settings:
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """A short list, what the user asked for, and of the contract what this role may know."""
     withheld = set(contract.AGENT_ONLY)
-    if environ[contract.ROLE] == contract.TRAINER:
+    if contract.runs_user_code(environ[contract.ROLE], environ):
         withheld.update(contract.PLATFORM_ONLY)
     passed_on = {
         name: value

@@ -15,7 +15,8 @@ from dataclasses import replace
 from typing import Any
 
 from runtime import contract
-from runtime.agent import child, kernel, output, processes, sandbox
+from runtime.agent import child, kernel, output, processes, sandbox, shortcut
+from runtime.agent.cost_lines import CostReader
 from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
 from runtime.agent.link import Link
 from runtime.agent.settings import Settings
@@ -54,6 +55,8 @@ class Supervisor:
         self._kill_at: float | None = None
         self._asked = False
         self._misunderstood = False
+        # None: what it prints is no concern of the curve.
+        self._costs = CostReader() if settings.cost_lines else None
         self._told = dict.fromkeys(MOST_TOLD, 0)
         self._status: int | None = None
 
@@ -206,6 +209,8 @@ class Supervisor:
         self._membership.register(address, release)
 
     def metrics(self, entries: list[str]) -> None:
+        # Whoever reports costs may print them too: they count once.
+        self._costs = None
         self._keep(METRICS, self._within(METRICS, entries))
 
     def event(self, kind: str, text: str) -> None:
@@ -230,6 +235,10 @@ class Supervisor:
         kept, remarks = self._cap.admit(lines)
         entries = output.line_entries(at, stream, kept) + output.line_entries(at, output.SYSTEM, remarks)
         self._keep(LOGS, entries)
+        costs = self._costs
+        if costs and stream == output.STDOUT:
+            points = [point for line in kept for point in costs.points(at, line)]
+            self._keep(METRICS, self._within(METRICS, points))
 
     def _keep(self, kind: str, entries: list[str]) -> None:
         """Number and keep; a process whose words cannot be kept is stopped rather than run unheard."""
@@ -252,6 +261,7 @@ class Supervisor:
     def _wind_down(self, started: child.Child) -> Ending:
         """Leave nothing running, hear everything out, and tell how it ended."""
         processes.kill_all(started.pid)
+        shortcut.remove(self._settings.temporary)
         self._membership.leave()
         self._reader.drain(DRAIN_SECONDS)
         self._link.drain(DRAIN_SECONDS)

@@ -331,3 +331,53 @@ def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
 def test_an_arrival_tells_of_the_loss_before_it(kinds: list[str], expected: str) -> None:
     losses = [(NOW + timedelta(seconds=number), kind) for number, kind in enumerate(kinds)]
     assert arrival("trainer-0", losses, NOW + timedelta(seconds=3.2)) == expected
+
+
+# --- Processes that meet once, at the start --------------------------------------------------------------------------
+def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> AttemptEnded | None:
+    return verdict(job(state, together=True), replicas)
+
+
+FLEET = (replica("pserver-0"), replica("pserver-1"))
+
+
+def test_a_fleet_is_over_when_all_its_trainers_are_whatever_its_servers_do() -> None:
+    assert together(*FLEET, exited("trainer-0"), replica("trainer-1")) is None
+    over = together(*FLEET, exited("trainer-0"), exited("trainer-1"))
+    assert over == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
+
+
+@pytest.mark.parametrize("name", ["pserver-0", "trainer-0"])
+def test_none_that_meet_once_is_started_again(name: str) -> None:
+    present = job(together=True)
+    assert recovering(present, [killed(name), replica("trainer-1")]) == []
+    end = together(killed(name), replica("trainer-1"))
+    assert end is not None
+    assert (end.reason, end.why.endswith("and the others cannot go on without it.")) == (Reason.KILLED, True)
+
+
+def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
+    later = NOW + timedelta(seconds=1)
+    follows = exited("trainer-0", 1, why="exited with code 1: ConnectionError", finished=later)
+    cause = exited("trainer-1", None, signal=9, why="was ended by signal 9 (SIGKILL)", finished=NOW)
+    end = together(follows, cause)
+    assert end is not None
+    assert end.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
+
+
+def test_a_server_whose_script_fails_is_the_user_s_error() -> None:
+    end = together(exited("pserver-0", 1), replica("pserver-1"), replica("trainer-0"))
+    assert end is not None
+    assert end.reason is Reason.USER_ERROR
+
+
+def test_memory_that_did_not_do_is_told_of_whoever_meets_once() -> None:
+    end = together(exited("trainer-0", None, signal=9, out_of_memory=True), replica("trainer-1"))
+    assert end is not None
+    assert end.reason is Reason.OUT_OF_MEMORY
+
+
+def test_trainers_whose_servers_never_listen_are_told_where_to_look() -> None:
+    waiting = replica("trainer-0", state=ReplicaState.STARTING, registered=False)
+    [end] = events(job(JobState.REGISTERING, together=True), *FLEET, waiting, seconds=61)
+    assert "the log of the servers says why they do not" in end.why

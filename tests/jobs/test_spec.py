@@ -96,7 +96,7 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("timeout", {"timeout": "soon"}),
         ("timeout", {"timeout": "0s"}),
         ("timeout", {"timeout": "99999d"}),
-        ("framework", {"framework": "torch"}),
+        ("framework", {"framework": "tensorflow"}),
         ("mode", {"mode": "m_of_n"}),
         ("mode", {"mode": "m_of_n(0)"}),
         ("mode", {"mode": "sync(2)"}),
@@ -309,3 +309,41 @@ def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) 
 def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
     path, sentence = only_error(framework="command", entrypoint=given)
     assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+
+
+# --- Frameworks ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("framework", "servers"), [("native", 1), ("command", 1), ("paddle", 0), ("torch", 0)])
+def test_how_many_parameter_servers_a_framework_has_where_nothing_is_said(framework: str, servers: int) -> None:
+    assert read(framework=framework, entrypoint="train.py").pserver.replicas == servers
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("roles.pserver.replicas", {"framework": "torch", "roles": {"pserver": {"replicas": 1}}}),
+        ("roles.pserver.replicas", {"framework": "native", "roles": {"pserver": {"replicas": 0}}}),
+        ("roles.trainer.min", {"framework": "torch", "roles": {"trainer": {"replicas": 2, "min": 1}}}),
+        ("roles.trainer.max", {"framework": "paddle", "roles": {"trainer": {"replicas": 2, "max": 8}}}),
+        (
+            "roles.trainer.max",
+            {"framework": "command", "entrypoint": "sh", "roles": {"trainer": {"max": 8}, "pserver": {"replicas": 0}}},
+        ),
+        ("elastic", {"framework": "torch", "elastic": True}),
+        ("roles.master.replicas", {"framework": "paddle", "roles": {"master": {"replicas": 2}}}),
+    ],
+)
+def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, Any]) -> None:
+    found, _ = only_error(**fields)
+    assert found == path
+
+
+@pytest.mark.parametrize("framework", ["native", "paddle", "torch", "command"])
+def test_a_job_of_each_framework_is_the_same_after_it_was_kept(framework: str) -> None:
+    spec = read(framework=framework, entrypoint="train.py", roles={"trainer": {"replicas": 3}})
+    assert replace(JobSpec.from_json(spec.to_json()), files=spec.files) == spec
+    assert read(**{**spec.to_json(), "files": dict(spec.files)}) == spec
+
+
+def test_all_trainers_of_pytorch_have_to_be_there() -> None:
+    spec = read(framework="torch", roles={"trainer": {"replicas": 3}})
+    assert (spec.trainer.min, spec.trainer.max) == (3, 3)

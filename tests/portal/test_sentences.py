@@ -58,6 +58,7 @@ NOT_TO_READERS = (
     "runtime/data/recordio/command.py",
     "runtime/checkpoint/report.py",
     "runtime/gateway/",
+    "runtime/launch.py",
     "runtime/protocol/",
 )
 # Put together by the code from parts, or said to a program: the code's text, and what comes of it where a person reads.

@@ -44,6 +44,13 @@ export function fieldValue(text: string, numeric: boolean): Value {
   return numeric && /^-?\d+(\.\d+)?$/.test(trimmed) ? Number(trimmed) : trimmed;
 }
 
+/** What a field with commas between its items holds. Commas within brackets belong to the item, as in `a[b,c]`. */
+export function listValue(text: string): Value {
+  const items = text.split(/,(?![^[]*\])(?=\s*(?:[A-Za-z]|$))/).map((item) => item.trim());
+  const named = items.filter((item) => item !== "");
+  return named.length ? named : "";
+}
+
 /** The specification without its code, which has an editor of its own. */
 export function withoutFiles(spec: Spec): Spec {
   const { files: _files, ...rest } = spec;
@@ -55,7 +62,8 @@ export function fileOf(path: string): string {
   return /^files\.(.+)$/.exec(path)?.[1] ?? "";
 }
 
-/** The field of the form that shows the complaints of a path: the lower bound of the replicas has no field of its own. */
+/** The field of the form that shows the complaints of a path: neither the lower bound of the replicas nor a single
+ * requirement has one of its own. */
 export function fieldOf(path: string): string {
-  return path.replace(/^(roles\.\w+)\.min$/, "$1.replicas");
+  return path.replace(/^(roles\.\w+)\.min$/, "$1.replicas").replace(/^requirements\.\d+$/, "requirements");
 }

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from jobs.frameworks import paddle
+from jobs.frameworks.paddle import Endpoint
 from jobs.kubernetes import names
 from jobs.kubernetes.manifests.owner import owned
 from jobs.kubernetes.spec import Intranet, PaddleJob
@@ -38,24 +40,16 @@ def members(job: PaddleJob, addresses: Mapping[str, str], uids: Mapping[str, str
 
 def data(job: PaddleJob, addresses: Mapping[str, str], port: int) -> dict[str, str]:
     """The variables of the contract of paddle-operator 0.3.5."""
-    hosts = {role: _hosts(job, role, addresses) for role in job.roles}
-    lists = {role: ",".join(f"{host}:{port}" for host in found) for role, found in hosts.items()}
-    told = {"TRAINER_PORTS_NUM": str(names.PORTS), "PADDLE_PORT": str(port)}
-    if names.MASTER in hosts:
-        told["PADDLE_MASTER_ENDPOINTS"] = lists[names.MASTER]
-    if names.PS in hosts:
-        told["PADDLE_PSERVERS_IP_PORT_LIST"] = lists[names.PS]
-    if names.WORKER in hosts:
-        told["PADDLE_TRAINER_ENDPOINTS"] = lists[names.WORKER]
-        told["PADDLE_TRAINERS"] = ",".join(hosts[names.WORKER])
-        told["PADDLE_TRAINERS_NUM"] = str(len(hosts[names.WORKER]))
-    if names.HETER in hosts:
-        told["PADDLE_HETER_ENDPOINTS"] = lists[names.HETER]
-    if job.with_gloo > 0 and hosts.get(names.PS):
-        told["PADDLE_WITH_GLOO"] = str(job.with_gloo)
-        told["PADDLE_GLOO_RENDEZVOUS"] = "3"  # over HTTP
-        told["PADDLE_GLOO_HTTP_ENDPOINT"] = f"{hosts[names.PS][0]}:{port + names.GLOO_OFFSET}"
-    return told
+    places = {role: [Endpoint(host, port) for host in _hosts(job, role, addresses)] for role in job.roles}
+    told = paddle.told_to_all(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
+    for role, name in _LISTS.items():
+        if role in places:
+            told[name] = paddle.listed(places[role])
+    return {**told, "PADDLE_PORT": str(port)}
+
+
+# What the operator's contract tells beside servers and trainers.
+_LISTS: Mapping[str, str] = {names.MASTER: "PADDLE_MASTER_ENDPOINTS", names.HETER: "PADDLE_HETER_ENDPOINTS"}
 
 
 def _hosts(job: PaddleJob, role: str, addresses: Mapping[str, str]) -> list[str]:

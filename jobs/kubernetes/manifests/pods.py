@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 from typing import Any
 
+from jobs.frameworks import paddle
 from jobs.kubernetes import names
 from jobs.kubernetes.manifests.owner import owned
 from jobs.kubernetes.spec import Intranet, PaddleJob, Role
@@ -91,10 +92,9 @@ def _container(job: PaddleJob, role: Role, index: int, name: str, container: Any
 
 
 def _environment(job: PaddleJob, role: Role, index: int, name: str) -> list[dict[str, Any]]:
-    training_role = names.TRAINING_ROLES[role.name]
     by_name = job.intranet is Intranet.SERVICE
     own: dict[str, Any] = {"value": name} if by_name else {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    told = {"PADDLE_TRAINER_ID": str(index), "TRAINING_ROLE": training_role, "PADDLE_TRAINING_ROLE": training_role}
+    told = paddle.told_to_one(names.TRAINING_ROLES[role.name], index)
     if job.elastic is not None:
         told |= {
             "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",

@@ -188,6 +188,15 @@ def test_an_image_of_its_own_has_the_code() -> None:
     assert contract.CODE_DIR not in environment("ps", made), "platform roles run none of it"
 
 
+def test_paddle_s_own_servers_have_the_code_and_no_checkpoints_and_meet_through_gloo() -> None:
+    cluster = replace(CLUSTER, checkpoints={"persistentVolumeClaim": {"claimName": "checkpoints"}})
+    made = with_environment(plan(image="registry/job@sha256:1", framework="paddle"), USER_CODE="1")
+    told = environment("ps", made, cluster)
+    assert told[contract.CODE_DIR] == "/opt/job/code"
+    assert contract.CHECKPOINT_DIR not in told
+    assert spec.read(manifests.paddle_job(made, cluster)).with_gloo == 1
+
+
 def test_data_that_is_mounted_nowhere_is_fetched() -> None:
     told = environment()
     assert (told[contract.DATA_PATH], told[contract.FETCH_DATA]) == ("/regatta/data", "/regatta/data")

@@ -1,0 +1,57 @@
+"""The variables by which PaddlePaddle's processes find one another: the contract of paddle-operator 0.3.5. Pure.
+
+Here once for every back end: the PaddleJob controller tells pods by it, and the portal processes of its own machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PORTS = 20  # in a row, for each process
+GLOO_OFFSET = PORTS - 2  # of the rendezvous on the first parameter server
+
+SERVER, TRAINER = "PSERVER", "TRAINER"  # TRAINING_ROLE
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a process listens; ``host`` as it stands before a colon."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def told_to_all(
+    servers: Sequence[Endpoint] | None, trainers: Sequence[Endpoint] | None, with_gloo: int = 0
+) -> dict[str, str]:
+    """Where everybody is; None: the job has no such role. ``with_gloo``: 1 gives trainers a barrier, 2 everybody."""
+    told = {"TRAINER_PORTS_NUM": str(PORTS)}
+    if servers is not None:
+        told["PADDLE_PSERVERS_IP_PORT_LIST"] = listed(servers)
+    if trainers is not None:
+        told["PADDLE_TRAINER_ENDPOINTS"] = listed(trainers)
+        told["PADDLE_TRAINERS"] = ",".join(trainer.host for trainer in trainers)
+        told["PADDLE_TRAINERS_NUM"] = str(len(trainers))
+    if with_gloo > 0 and servers:
+        told["PADDLE_WITH_GLOO"] = str(with_gloo)
+        told["PADDLE_GLOO_RENDEZVOUS"] = "3"  # over HTTP
+        told["PADDLE_GLOO_HTTP_ENDPOINT"] = str(Endpoint(servers[0].host, servers[0].port + GLOO_OFFSET))
+    return told
+
+
+def told_to_one(training_role: str, index: int) -> dict[str, str]:
+    """Which process of its role one is."""
+    return {"PADDLE_TRAINER_ID": str(index), "TRAINING_ROLE": training_role, "PADDLE_TRAINING_ROLE": training_role}
+
+
+def own_address(endpoint: Endpoint) -> dict[str, str]:
+    """Where a process itself listens, for those that do not all have one port."""
+    return {"POD_IP": endpoint.host, "PADDLE_PORT": str(endpoint.port)}
+
+
+def listed(endpoints: Sequence[Endpoint]) -> str:
+    return ",".join(map(str, endpoints))

@@ -1,0 +1,68 @@
+"""The frameworks, a row each. Pure, and without the rest of the portal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NATIVE, PADDLE, TORCH, COMMAND = "native", "paddle", "torch", "command"
+
+
+@dataclass(frozen=True)
+class Framework:
+    """``servers``: the least and the usual number of parameter servers, and whether more may be asked for.
+
+    ``together``: its processes find one another once, when they start: none is replaced in mid-run, none may be
+    missing, and their number stays. ``package``: the distribution that its scripts import (one of several names), and
+    ``requirement`` how it is asked for; empty: none is needed.
+    """
+
+    name: str
+    least_servers: int
+    usual_servers: int
+    may_have_servers: bool = True
+    together: bool = False
+    servers_run_code: bool = False
+    packages: tuple[str, ...] = ()
+    module: str = ""
+    requirement: str = ""
+
+
+TABLE: Mapping[str, Framework] = {
+    row.name: row
+    for row in (
+        Framework(NATIVE, least_servers=1, usual_servers=1),
+        Framework(
+            PADDLE,
+            least_servers=0,
+            usual_servers=0,
+            together=True,
+            servers_run_code=True,
+            packages=("paddlepaddle", "paddlepaddle-gpu"),
+            module="paddle",
+            requirement="paddlepaddle==3.3.1 and setuptools",
+        ),
+        Framework(
+            TORCH,
+            least_servers=0,
+            usual_servers=0,
+            may_have_servers=False,
+            together=True,
+            packages=("torch",),
+            module="torch",
+            requirement="torch==2.13.0",
+        ),
+        Framework(COMMAND, least_servers=0, usual_servers=1),
+    )
+}
+NAMES = tuple(TABLE)
+
+
+def is_coordinated(framework: str, servers: int) -> bool:
+    """Whether the platform's own master and parameter servers are there. A command may do without them."""
+    return not TABLE[framework].together and servers > 0
+
+
+def meets_once(framework: str, servers: int) -> bool:
+    """Whether no process can be replaced while the job runs."""
+    return not is_coordinated(framework, servers)

@@ -1,0 +1,118 @@
+"""Costs that a program prints become points of its curve. Pure.
+
+``FORMS`` is the table of what is understood; each row was seen in the output of real programs. A line may carry
+several values (``loss: 0.2183 - acc: 0.9375``), of which each name counts once, at its first place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+# A number that is no length of time and no share: "cost: 12.3 ms" tells of the machine, not of the model.
+_NO_UNIT = r"(?!\s*(?:[mun]?s|secs?|seconds?|minutes?)\b|\s*%)"
+_NUMBER = r"[-+]?+(?:nan|inf|(?:\d++(?:\.\d*+)?+|\.\d++)(?:e[-+]?+\d++)?+)" + _NO_UNIT
+# "avg_reader_cost" is one word, and none of these.
+_NAME = r"(?<![\w.-])(?:avg_)?(?P<name>cost|loss|acc|accuracy|auc)"
+LONGEST = 2000  # characters of a line that are looked at
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a value is written behind its name, and an example of a line."""
+
+    pattern: re.Pattern[str]
+    example: str
+
+
+def _form(between: str, example: str, behind: str = "") -> Form:
+    return Form(re.compile(f"{_NAME}{between}(?P<value>{_NUMBER}){behind}", re.IGNORECASE), example)
+
+
+FORMS = (
+    # What Paddle's Executor.train_from_dataset shows of its fetch_list.
+    _form(r"\[\d+\]\s*:\s*\[", "time: [2026-11-22 14:41:44], batch: [100], cost[1]:[0.0114136]", r"\s*\]"),
+    # Values that were printed as arrays of one.
+    _form(r"\s*[:=]?\s*\[+\s*", "epoch 0, batch 10, avg_cost: [0.69314718]", r"\s*\]"),
+    # Model.fit, PaddleRec, PaddleClas, PaddleDetection; the books' "Pass 0, Batch 100, Cost 12.35"; whatever is plain.
+    _form(r"\s*[:=]\s*", "step 10/938 [..............] - loss: 0.2183 - acc: 0.9375 - 12ms/step"),
+    _form(r"\s+", "Pass 0, Batch 100, Cost 12.35"),
+)
+
+# What a line says of where the training is: the finest word counts.
+_STEPS = tuple(
+    re.compile(rf"(?<![\w.])(?:{words})\b\s*[:=]?\s*\[?\s*(\d{{1,15}})\b", re.IGNORECASE)
+    for words in ("global_step|step|batch_id|batch|iter|iteration", "epoch|pass|pass_id")
+)
+# Measured beside the training, and a curve of its own.
+_ASIDE = re.compile(r"(?<![\w.])(?:test|eval|valid|validation)\b", re.IGNORECASE)
+
+
+# Model.fit writes the same lines while it evaluates, between these two.
+_ASIDE_FROM, _ASIDE_TO = "Eval begin", "Eval samples"
+
+
+class CostReader:
+    """Reads the lines of one process. Steps only grow: where a count begins anew, with every epoch, it goes on from
+    the last; where a line has none, the lines are counted."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._base: dict[str, int] = {}
+        self._evaluating = False
+
+    def points(self, at: float, line: str) -> list[str]:
+        """The points in a line as entries of the spool: ``[unix time, step, name, value]`` in JSON."""
+        line = line[:LONGEST]
+        if line.startswith((_ASIDE_FROM, _ASIDE_TO)):
+            self._evaluating = line.startswith(_ASIDE_FROM)
+        found = dict(_values(line))
+        if not found:
+            return []
+        aside, named = "test_" if self._evaluating or _ASIDE.search(line) else "", _step(line)
+        return [self._point(at, aside + name, named, value) for name, value in found.items()]
+
+    def _point(self, at: float, name: str, named: int | None, value: float | str) -> str:
+        return json.dumps([at, self._step_of(name, named), name, value])
+
+    def _step_of(self, name: str, named: int | None) -> int:
+        last, base = self._last.get(name), self._base.get(name, 0)
+        if last is None:
+            step = named or 0
+        elif named is None:
+            step = last + 1
+        else:
+            if base + named <= last:
+                base = self._base[name] = last + 1 if named == 0 else last
+            step = base + named
+        self._last[name] = step
+        return step
+
+
+def _values(line: str) -> Iterator[tuple[str, float | str]]:
+    seen: set[str] = set()
+    for form in FORMS:
+        for match in form.pattern.finditer(line):
+            name = match["name"].lower()
+            if name not in seen:
+                seen.add(name)
+                yield name, _value(match["value"])
+
+
+def _value(text: str) -> float | str:
+    """What is no number travels as text."""
+    number = float(text)
+    if number != number:
+        return "NaN"
+    if number in (float("inf"), float("-inf")):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+def _step(line: str) -> int | None:
+    for pattern in _STEPS:
+        if match := pattern.search(line):
+            return int(match[1])
+    return None

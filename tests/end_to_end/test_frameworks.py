@@ -1,0 +1,93 @@
+"""Jobs that are written for something else than the platform's own runtime, on a real portal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from regatta import Client, Job
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+END_SECONDS = 120.0
+# What is installed with the platform is used where a job asks for nothing of its own.
+HERE: dict[str, Any] = {"requirements": []}
+
+ONE_FAILS = """\
+import os, torch.distributed as parallel
+parallel.init_process_group("gloo")
+parallel.barrier()
+if parallel.get_rank() == 1:
+    raise KeyError("rate")
+parallel.barrier()
+"""
+INIT = "from runtime import dist\ndist.init()\n"
+ONE_IS_KILLED = ONE_FAILS.replace('raise KeyError("rate")', "os.kill(os.getpid(), 9)")
+
+
+def torch_job(name: str, code: str, **fields: Any) -> dict[str, Any]:
+    trainers = {"replicas": 2, "cpu": 1, "memory": "1Gi"}
+    return {"name": name, "framework": "torch", "files": {"train.py": code}, "roles": {"trainer": trainers}, **fields}
+
+
+def printed(portal: Client, job: Job, replica: str | None = None) -> str:
+    return "\n".join(line.text for line in portal.logs(job.id, replica=replica))
+
+
+def ended(portal: Client, spec: dict[str, Any]) -> Job:
+    return portal.wait(portal.submit(spec).id, END_SECONDS)
+
+
+def succeeded(portal: Client, spec: dict[str, Any]) -> Job:
+    job = ended(portal, spec)
+    assert job.state == "SUCCEEDED", f"{job.why}\n{printed(portal, job)}"
+    return job
+
+
+def fell(portal: Client, job: Job, key: str = "cost") -> bool:
+    values = portal.metrics(job.id, key)[key]
+    means = [value for value in values.last if value is not None]
+    return len(means) > 4 and sum(means[-2:]) < sum(means[:2])
+
+
+@pytest.mark.torch
+def test_pytorch_s_processes_meet_train_and_leave_a_model(portal: Client) -> None:
+    job = succeeded(portal, {**portal.example("torch_digits"), **HERE})
+    assert job.why == "Trained with 2 trainers."
+    assert fell(portal, job)
+    assert "model.pt" in [artifact.name for artifact in portal.artifacts(job.id)]
+    assert {replica.name for replica in job.replicas} == {"trainer-0", "trainer-1"}
+
+
+@pytest.mark.torch
+def test_one_process_that_fails_ends_the_others_and_is_named(portal: Client) -> None:
+    job = ended(portal, torch_job("one-fails", ONE_FAILS))
+    assert (job.state, job.reason) == ("FAILED", "user_error")
+    assert job.why.startswith("trainer-1 exited with code 1: KeyError: 'rate' in train.py line 5")
+
+
+@pytest.mark.torch
+def test_one_process_that_is_killed_takes_the_attempt_along_and_the_job_begins_anew(portal: Client) -> None:
+    job = ended(portal, torch_job("one-is-killed", ONE_IS_KILLED, retries=1))
+    assert (job.state, job.reason, job.attempt) == ("FAILED", "killed", 2)
+    assert job.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
+
+
+def test_a_job_that_does_not_ask_for_its_framework_is_told_how_to(portal: Client) -> None:
+    job = ended(portal, {"name": "forgot", "framework": "paddle", "files": {"train.py": "import paddle\n"}})
+    assert (job.state, job.reason) == ("FAILED", "build_failed")
+    assert "Add it, such as paddlepaddle==3.3.1 and setuptools." in job.why
+
+
+def test_any_program_runs_alone_and_what_it_prints_becomes_the_curve(portal: Client) -> None:
+    job = succeeded(portal, portal.example("any_program"))
+    assert [replica.name for replica in job.replicas] == ["trainer-0"]
+    assert fell(portal, job)
+    (line,) = portal.artifacts(job.id)
+    assert line.name == "line.txt"
+
+
+def test_what_a_script_of_the_platform_s_own_runtime_prints_is_no_curve(portal: Client) -> None:
+    told = "import time\nprint('cost 1', flush=True)\nprint('loss 2', flush=True)\n"
+    job = succeeded(portal, {"name": "prints", "framework": "native", "files": {"train.py": INIT + told}})
+    assert portal.metrics(job.id).keys() <= {"records_per_second"}

@@ -1,0 +1,53 @@
+"""Short names for temporary directories."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from runtime.agent import shortcut
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Path:
+    directory = tmp_path / ("a" * 100) / "tmp"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def test_a_manager_of_processes_starts_in_a_deep_directory(deep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = shortcut.make(deep)
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(short))
+        patch.setitem(multiprocessing.process.current_process()._config, "tempdir", None)
+        with multiprocessing.Manager() as manager:
+            assert manager.list([1])[0] == 1
+    shortcut.remove(deep)
+    assert not os.path.lexists(short)
+
+
+def test_two_directories_have_two_names(deep: Path) -> None:
+    other = deep.parent / "other"
+    names = {shortcut.make(deep), shortcut.make(other)}
+    assert len(names) == 2
+    shortcut.remove(deep)
+    shortcut.remove(other)
+
+
+def test_a_short_directory_keeps_its_name() -> None:
+    assert shortcut.make(Path("/short")) == Path("/short")
+
+
+def test_what_somebody_else_has_put_there_is_neither_used_nor_removed(deep: Path) -> None:
+    link = shortcut.make(deep)
+    link.unlink()
+    link.symlink_to("/elsewhere")
+    try:
+        assert shortcut.make(deep) == deep
+        shortcut.remove(deep)
+        assert link.readlink() == Path("/elsewhere")
+    finally:
+        link.unlink()
