@@ -339,6 +339,11 @@ REGISTRY_CREDENTIALS = env.text("REGATTA_REGISTRY_CREDENTIALS", "")
 # What is at the bottom of every image: a Python of 3.11 or newer.
 BASE_IMAGE = env.text("REGATTA_BASE_IMAGE", "python:3.11-slim")
 IMAGE_BUILDER = env.choice("REGATTA_IMAGE_BUILDER", "buildah", ("buildah", "pod"))
+# Of the builder pod: the namespace of its pods, the image that has the tools in /opt/regatta-build (the portal's own),
+# and the Secret there with which they pull and push.
+BUILD_NAMESPACE = env.text("REGATTA_BUILD_NAMESPACE", "regatta-builds")
+BUILD_TOOLS_IMAGE = env.text("REGATTA_BUILD_TOOLS_IMAGE", "")
+BUILD_SECRET = env.text("REGATTA_BUILD_SECRET", "")
 # How long making an image may take, and how much the packages of a job may add to it.
 BUILD_SECONDS = env.number("REGATTA_BUILD_SECONDS", 900.0, minimum=1.0)
 IMAGE_LIMIT_BYTES = env.integer("REGATTA_IMAGE_LIMIT_BYTES", 8 * 1024**3, minimum=1024**2)

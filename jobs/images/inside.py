@@ -37,12 +37,16 @@ class Problem(Exception):
 
 
 def main(folder: Path) -> int:
-    step = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    return made(json.loads((folder / "step.json").read_text(encoding="utf-8")), folder / "tool")
+
+
+def made(step: dict[str, Any], tool: Path) -> int:
+    """Do the step; 0 where it was done, else the last line says why not."""
     try:
         if sys.version_info < OLDEST:
             have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
             raise Problem(f"The base image has Python {have}; jobs need {need} or newer. Set another base image.")
-        _make(step, folder / "tool")
+        _make(step, tool)
     except Problem as problem:
         print(f"{MARK}{problem}", flush=True)  # noqa: T201  the build's log
         return 1

@@ -35,7 +35,9 @@ PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
 PYTHON = plan.PLATFORM / "bin" / "python"
 _LOOK_SECONDS = 5.0
 _ROOT = Path(__file__).parents[2]
-_INHERITED = ("PATH", "HOME", "LANG", "KUBECONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR")
+# By these a process of a pod finds its cluster.
+_IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+_INHERITED = ("PATH", "HOME", "LANG", "KUBECONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", *_IN_CLUSTER)
 
 
 def room() -> Path:
@@ -130,6 +132,10 @@ def _order(wanted: plan.Plan) -> orders.Order:
         builder=settings.IMAGE_BUILDER,
         storage=str(Path(settings.DATA_DIR) / "buildah"),
         pip={name: os.environ[name] for name in bundles.pip_variables()},
+        kubeconfig=settings.KUBECONFIG,
+        namespace=settings.BUILD_NAMESPACE,
+        tools=settings.BUILD_TOOLS_IMAGE,
+        secret=settings.BUILD_SECRET,
     )
 
 

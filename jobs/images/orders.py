@@ -13,6 +13,7 @@ from jobs.images.plan import Image, Kind
 
 ORDER, OUTCOME, LOG, LOCK = "order.json", "outcome.json", "build.log", "lock"
 _RUNTIME_BYTES = 8 * 1024**3  # the platform's own is not what is limited
+ROOM = 2 * 1024**3  # bytes beside what an image adds: what pip unpacks, the packed layer
 BUILDAH, POD = "buildah", "pod"
 
 
@@ -21,8 +22,8 @@ class Order:
     """``images``: as in ``plan.Plan``. ``registry`` is a host. ``seconds`` for all images together, ``bytes`` of what
     an image may add. ``pip``: pip's settings (``PIP_...``) and proxies. ``storage``: the builder's own directory.
 
-    The last three are the in-cluster builder's: the namespace of its pods, the image with the tools, and the secret
-    (a Docker configuration) with which it pushes.
+    The last four are the in-cluster builder's: where the cluster is, the namespace of its pods, the image with the
+    tools, and the secret (a Docker configuration) with which it pushes.
     """
 
     images: tuple[Image, ...]
@@ -34,6 +35,7 @@ class Order:
     builder: str
     storage: str
     pip: Mapping[str, str] = field(default_factory=dict)
+    kubeconfig: str = ""
     namespace: str = ""
     tools: str = ""
     secret: str = ""

@@ -22,7 +22,7 @@ from typing import IO, Protocol
 from jobs.images import layers, plan
 from jobs.images.buildah import Buildah, too_long
 from jobs.images.errors import BuildFailed
-from jobs.images.orders import BUILDAH, LOG, OUTCOME, Order
+from jobs.images.orders import BUILDAH, LOG, OUTCOME, POD, Order
 from jobs.images.plan import Image
 from jobs.images.registry import Credentials, Registry, RegistryError
 
@@ -37,7 +37,14 @@ class Builder(Protocol):
         """Make it and push it. ``folder`` is the build's own. Raises BuildFailed, RegistryError."""
 
 
-_BUILDERS: Mapping[str, Callable[[Order, float, IO[str]], Builder]] = {BUILDAH: Buildah}
+def _pods(order: Order, deadline: float, log: IO[str]) -> Builder:
+    # Only here: the client of Kubernetes takes a second to import.
+    from jobs.images.pod import Pods
+
+    return Pods(order, deadline, log)
+
+
+_BUILDERS: Mapping[str, Callable[[Order, float, IO[str]], Builder]] = {BUILDAH: Buildah, POD: _pods}
 
 
 def main(folder: Path, lock: int) -> int:

@@ -75,6 +75,17 @@ class ApiServer:
             raise _refusal(response, answer)
         return dict(answer)
 
+    def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        """What is no JSON: a pod's log."""
+        response = self._open("GET", path, None, query, (_CONNECT_SECONDS, _ANSWER_SECONDS))
+        try:
+            body = bytes(response.data or b"")
+        except urllib3.exceptions.HTTPError as broken:
+            raise Refusal(0, "BadAnswer", f"The API server's answer cannot be read: {broken}") from broken
+        if response.status >= 400:
+            raise _refusal(response, _json(body))
+        return body.decode(errors="replace")
+
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
         said = {**query, "watch": "true", "timeoutSeconds": str(int(seconds))}
         response = self._open("GET", path, None, said, (_CONNECT_SECONDS, seconds + _WATCH_SLACK))

@@ -492,6 +492,7 @@ SENTENCES: tuple[str, ...] = (
     _("The image registry {host} could not {task} (it answered {status})."),
     _("The image registry {host} refuses to {task}: its credentials do not allow it ({status})."),
     _("The image registry {host} cannot be reached: {error}."),
+    _("The cluster does not let the image be made: {error}"),
     # What keeps a namespace from being on the cluster as it should
     _("The job's namespace could not be made on the cluster: {error}"),
     _("What jobs may reach is set wrongly: {error}"),

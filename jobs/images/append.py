@@ -1,0 +1,43 @@
+"""What runs in a build pod: ``build.py <folder>`` makes what an image adds (``inside.py``) and pushes it as a layer.
+
+Standard library alone; ``tool.py`` lays it out beside what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+
+def main(folder: Path) -> int:
+    # The modules of the project that lie in the same folder: the image has none of them.
+    sys.path.insert(0, str(folder / "tool"))
+    from jobs.images import inside, layers, plan
+    from jobs.images.registry import Credentials, Registry, RegistryError
+
+    step, push = (
+        json.loads((folder / "step" / f"{name}.json").read_text(encoding="utf-8")) for name in ("step", "push")
+    )
+    if inside.made(step, folder / "tool") != 0:
+        return 1
+
+    def registry(host: str) -> Registry:
+        file = folder / "credentials" / "config.json"
+        credentials = Credentials.read(file if file.exists() else None, host)
+        return Registry(host, insecure=push["insecure"] and host == push["registry"], credentials=credentials)
+
+    settings = {"User": f"{plan.USER}:{plan.GROUP}"}
+    source = registry(plan.parts(push["parent"])[0])
+    target = registry(push["registry"])
+    try:
+        files = {push["folder"]: Path(push["folder"])}
+        layers.append(source, push["parent"], target, push["reference"], files, by="regatta", settings=settings)
+    except (RegistryError, OSError, ValueError) as error:
+        print(f"{inside.MARK}The image could not be pushed: {error}", flush=True)  # noqa: T201  the build's log
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
