@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from datasets import content, glance, housekeeping, selectors, services
+from datasets import content, glance, housekeeping, selectors, services, uses
 from datasets.models import DESCRIPTION_LIMIT, Dataset, File, Visibility
 from datasets.states import VersionState
 from datasets.storage import default_storage
@@ -130,6 +130,20 @@ class DatasetPreviewOutput(serializers.Serializer[Any]):
     pictures = PictureOutput(many=True)
     statistics = StatisticsOutput(help_text="Of the whole version.")
     why = serializers.CharField(help_text="Why there are no more records, if that is no matter of the limit.")
+
+
+class UseOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    page = serializers.CharField(help_text="The path of its page.")
+    namespace = serializers.CharField()
+    owner = serializers.CharField()
+    state = serializers.CharField()
+    version = serializers.CharField(help_text="Of the data set; empty where it does not say.")
+    began = serializers.DateTimeField()
+
+
+class UsesOutput(serializers.Serializer[Any]):
+    uses = UseOutput(many=True)
 
 
 class FileEntryOutput(serializers.Serializer[Any]):
@@ -261,6 +275,26 @@ class SharesView(APIView):
         wanted = read(SharesInput, request)["namespaces"]
         dataset = services.share_dataset(actor=actor, ns=ns, name=name, namespaces=wanted, request=request._request)
         return Response(selectors.dataset_json(actor, dataset, versions=True))
+
+
+class UsesView(APIView):
+    @extend_schema(operation_id="datasets_uses", responses=UsesOutput)
+    def get(self, request: Request, ns: str, name: str) -> Response:
+        """The newest jobs that use it, of those that the caller may see; those that are shipped have theirs too."""
+        full_name = selectors.named(request.user, ns, name)
+        return Response({"uses": [_use_json(use) for use in uses.of(request.user, full_name)]})
+
+
+def _use_json(use: uses.Use) -> dict[str, Any]:
+    return {
+        "name": use.name,
+        "page": use.address,
+        "namespace": use.namespace,
+        "owner": use.owner,
+        "state": use.state,
+        "version": use.version,
+        "began": use.began,
+    }
 
 
 # --- Versions --------------------------------------------------------------------------------------------------------

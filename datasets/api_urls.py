@@ -15,6 +15,7 @@ urlpatterns = [
     path(_DATASET, api.DatasetView.as_view(), name="api-dataset"),
     path(f"{_DATASET}/restore", api.RestoreView.as_view(), name="api-dataset-restore"),
     path(f"{_DATASET}/shares", api.SharesView.as_view(), name="api-dataset-shares"),
+    path(f"{_DATASET}/uses", api.UsesView.as_view(), name="api-dataset-uses"),
     path(f"{_DATASET}/versions", api.VersionsView.as_view(), name="api-dataset-versions"),
     path(_VERSION, api.VersionView.as_view(), name="api-dataset-version"),
     path(f"{_VERSION}/preview", api.PreviewView.as_view(), name="api-dataset-preview"),

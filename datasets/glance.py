@@ -47,6 +47,7 @@ _ITEMS = 16  # of an array that are written out
 # What the items of a record without names are, where the format says so.
 _NAMES: Mapping[str, Sequence[str]] = {"features": ("features", "label"), "list": ("file", "label")}
 _PACKED = frozenset({"npz", "parquet"})
+ALTERNATIVE = " or "  # between the types of a column
 _ALONE: Mapping[str, str] = {"text": "line", "npy": "row"}
 
 
@@ -165,7 +166,7 @@ def _named(record: Any, format_name: str) -> Iterator[tuple[str, Any]]:
 def _type(kinds: Mapping[str, None]) -> str:
     """One kind, or several with "or" between them. Where some numbers are whole, all are numbers."""
     told = [kind for kind in kinds if kind != "empty" and not (kind == "integer" and "number" in kinds)]
-    return " or ".join(told[:3]) or "empty"
+    return ALTERNATIVE.join(told[:3]) or "empty"
 
 
 def _kind(value: Any) -> str:

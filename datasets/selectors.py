@@ -77,6 +77,11 @@ def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_R
     return found
 
 
+def named(actor: Actor, ns: str, name: str) -> str:
+    """The full name of a data set that the actor may read, also of a shipped one. Raises NotFound."""
+    return find(PUBLIC + name).name if f"{ns}/" == PUBLIC else dataset_for(actor, ns, name).full_name
+
+
 def may_write(actor: Actor, dataset: Dataset) -> bool:
     """Whether the actor may change the data set."""
     return may(actor, Scope.DATASET_WRITE, dataset.namespace)

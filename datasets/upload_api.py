@@ -137,9 +137,12 @@ class PartView(APIView):
     )
     def put(self, request: Request, ns: str, name: str, number: int, file_id: int, part: int) -> Response:
         """Send one part, with its SHA-256 or its CRC-32. It is there for good when this is answered."""
+        actor = signed_in(request.user)
+        version = selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
+        selectors.file_for(actor, version, file_id)
         length = request.headers.get("Content-Length", "")
         parts = uploads.receive_part(
-            actor=signed_in(request.user),
+            actor=actor,
             place=Place(ns, name, number),
             file_id=file_id,
             number=part,

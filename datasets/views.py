@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from datasets import housekeeping, selectors, services, uploads, uses
 from datasets.api import file_entry
+from datasets.glance import ALTERNATIVE
 from datasets.models import Dataset, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage.base import StorageError
@@ -168,7 +169,8 @@ def _preview(request: HttpRequest, ns: str, name: str, number: int) -> dict[str,
         [{"text": cell, "picture": pictures.get((record, column))} for column, cell in enumerate(cells)]
         for record, cells in enumerate(document["records"][:_RECORDS])
     ]
-    return {**document, "rows": rows}
+    columns = [{**column, "kinds": column["type"].split(ALTERNATIVE)} for column in document["columns"]]
+    return {**document, "columns": columns, "rows": rows}
 
 
 @never_cache

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from regatta.errors import PortalError
 from regatta.http import Http
-from regatta.models import DataSet, Version
+from regatta.models import DataSet, Use, Version
 from regatta.tree import Piece
 
 CHECKSUM = "X-Content-CRC32"
@@ -104,6 +104,10 @@ class DataSets:
         """The first records, as rows of cells: ``{"format", "file", "columns": [{"name", "type"}], "records",
         "pictures", "statistics": {"records", "size", "files", "chunks"}, "more_columns", "why"}``. Raises Missing."""
         return dict(self._http.get(f"{_path(full_name, version)}/preview", limit=limit))
+
+    def uses(self, full_name: str) -> list[Use]:
+        """The newest jobs with it, of those that the account may see. Raises Missing."""
+        return [Use.from_json(use) for use in self._http.get(f"{_path(full_name)}/uses")["uses"]]
 
     # --- Versions ----------------------------------------------------------------------------------------------------
     def version(self, full_name: str, number: int) -> Version:

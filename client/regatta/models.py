@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -116,6 +116,23 @@ class Version:
         return cls(
             body["number"], body["state"], body.get("why") or "", *counts, body.get("created"), body.get("sealed")
         )
+
+
+@dataclass(frozen=True)
+class Use:
+    """A job that uses a data set. ``version`` is empty where it does not say."""
+
+    name: str
+    page: str
+    namespace: str
+    owner: str
+    state: str
+    version: str
+    began: str
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Use:
+        return cls(**{field.name: str(body[field.name]) for field in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -855,6 +855,15 @@ SENTENCES: tuple[str, ...] = (
     _("Send the part's {kind} as {digits} small hexadecimal digits."),
     _("The parts of {path} have changed. Announce it again."),
     _("Send the file's SHA-256 as 64 small hexadecimal digits."),
+    # The types of columns
+    _("empty"),
+    _("boolean"),
+    _("integer"),
+    _("number"),
+    _("text"),
+    _("bytes"),
+    _("list"),
+    _("object"),
     # Data sets of jobs
     _("The data set could not be laid out: {error}"),
     _("{name} has been deleted for good. Clone the job and choose another data set."),

@@ -80,6 +80,32 @@ def test_the_jobs_that_use_it_are_named_to_those_who_may_see_them(sealed: Versio
     assert "No job that you may see has used it." in text(personas.client("stranger"))
 
 
+def test_the_api_names_the_jobs_that_use_it_to_those_who_may_see_them(sealed: Version, personas: Personas) -> None:
+    Dataset.objects.update(visibility="public")
+    spec = {"dataset": "team/mine@1"}
+    job = make_job(personas.namespace, personas.developer, name="ours", spec=spec, created=LONG_AGO)
+    make_job(make_namespace("far-away"), personas.stranger, name="theirs", spec=spec)
+    uses = personas.client("viewer").get("/api/v1/datasets/team/mine/uses").json()["uses"]
+    assert [(use["name"], use["version"], use["owner"]) for use in uses] == [("ours", "1", "developer")]
+    assert uses[0]["page"].endswith(str(job.pk))
+    assert personas.client("stranger").get("/api/v1/datasets/team/mine/uses").json() == {"uses": []}
+
+
+def test_the_jobs_on_a_shipped_data_set_are_named_too(personas: Personas) -> None:
+    make_job(personas.namespace, personas.developer, name="ours", spec={"dataset": "public/digits"})
+    uses = personas.client("viewer").get("/api/v1/datasets/public/digits/uses").json()["uses"]
+    assert [use["name"] for use in uses] == ["ours"]
+    assert personas.client("viewer").get("/api/v1/datasets/public/nothing/uses").status_code == 404
+
+
+def test_the_types_of_columns_are_told_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
+    uploader.upload("a.csv", b"height,name\n1.5,ada\n2,x\nhigh,y\n")
+    indexing.index(uploader.seal().pk)
+    assert "number or text" in " ".join(text(personas.client("viewer")).split())
+    chinese = personas.client("viewer").get(MINE, headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert "数字 或 文本" in " ".join(chinese.split())
+
+
 def test_only_who_may_write_is_offered_to(sealed: Version, personas: Personas) -> None:
     offered = {name: f"{MINE}/delete" in text(personas.client(name)) for name in ("developer", "viewer")}
     assert offered == {"developer": True, "viewer": False}

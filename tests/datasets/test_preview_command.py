@@ -1,4 +1,4 @@
-"""``regatta data preview`` against the portal itself."""
+"""``regatta data preview`` and ``data uses`` against the portal itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regatta import config
 from regatta.cli import main
 from regatta.session import Outside
 from tests.datasets.conftest import Uploader
-from tests.factories import make_token
+from tests.factories import make_job, make_token
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -64,3 +64,20 @@ def test_without_a_sealed_version_it_says_what_to_do(uploader: Uploader, capsys:
     assert regatta("data preview team/mine") == 1
     assert "has no sealed version yet" in capsys.readouterr().err
     assert regatta("data preview team/mine --version 7") == 4
+
+
+# --- Who uses it -----------------------------------------------------------------------------------------------------
+def test_the_jobs_that_use_a_data_set_are_listed(personas: Personas, capsys: pytest.CaptureFixture[str]) -> None:
+    make_job(personas.namespace, personas.developer, name="ours", spec={"dataset": "public/digits"})
+    assert regatta("data uses public/digits") == 0
+    head, job = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "JOB" and job.split()[0] == "ours"
+    assert regatta("data uses public/digits -o json") == 0
+    assert json.loads(capsys.readouterr().out)[0]["owner"] == "developer"
+    assert regatta("data uses public/nothing") == 4
+
+
+def test_of_a_data_set_that_nobody_uses_it_is_told(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
+    assert regatta("data uses team/mine") == 0
+    told = capsys.readouterr()
+    assert "No job that you may see has used it." in told.out + told.err

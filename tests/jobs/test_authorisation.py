@@ -186,6 +186,7 @@ TABLE = {
     f"DELETE {DATASET}": "202 202 202 403 404 401",
     f"POST {DATASET}/restore": "200 200 200 403 404 401",
     f"PUT {DATASET}/shares": "422 422 422 403 404 401",
+    f"GET {DATASET}/uses": MEMBERS,
     f"POST {DATASET}/versions": "201 201 201 403 404 401",
     # Its only version is open: a viewer does not see it.
     f"GET {VERSION}": "200 200 200 404 404 401",

@@ -131,6 +131,21 @@ def _short(value: Any) -> str:
 
 @data.command()
 @click.argument("name")
+@output.option
+@take
+def uses(session: Session, name: str, form: str) -> None:
+    """List the newest jobs that use the data set NAME, of those that you may see."""
+    with session.portal() as portal:
+        found = portal.data.uses(_full(portal, name))
+    rows = [(one.name, one.state, one.namespace, one.owner, one.version, one.began) for one in found]
+    heads = ("JOB", "STATE", "NAMESPACE", "OWNER", "VERSION", "SUBMITTED")
+    raw = [vars(one) for one in found]
+    names = [one.name for one in found]
+    output.show(form, Listing(heads, rows, raw, names, "No job that you may see has used it."))
+
+
+@data.command()
+@click.argument("name")
 @click.argument("namespaces", nargs=-1)
 @click.option("--public", is_flag=True, help="Let everybody on the portal read it.")
 @click.option("--private", is_flag=True, help="Let nobody else read it.")
