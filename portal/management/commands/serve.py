@@ -8,6 +8,8 @@ from typing import Any
 import uvicorn
 from django.core.management.base import BaseCommand, CommandParser
 
+from portal.bounded_http import BoundedHttpProtocol
+
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
 
@@ -22,7 +24,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, fd: int, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
-            http="httptools",
+            http=BoundedHttpProtocol,
             ws="websockets-sansio",
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,

@@ -1,0 +1,40 @@
+"""HTTP/1.1 as uvicorn reads it with httptools, but with an end to what is kept of a request that nobody acts upon yet.
+
+httptools gathers the line, the headers and the trailers of a request for as long as the sender likes. Here a sender who
+gives nothing but those for HEAD_LIMIT bytes is refused; until then at most one more reading of the socket is in memory.
+"""
+
+from __future__ import annotations
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# As much as uvicorn's parser in Python takes.
+HEAD_LIMIT = 64 * 1024
+_TOO_LONG = "The head of the request is too long."
+
+
+class BoundedHttpProtocol(HttpToolsProtocol):
+    """Counts the bytes since the parser last began a request, gave a piece of its body, or ended it."""
+
+    _fruitless = 0
+    _bore_fruit = False
+
+    def data_received(self, data: bytes) -> None:
+        self._bore_fruit = False
+        super().data_received(data)
+        self._fruitless = 0 if self._bore_fruit else self._fruitless + len(data)
+        if self._fruitless > HEAD_LIMIT and not self.transport.is_closing():
+            self.logger.warning(_TOO_LONG)
+            self.send_400_response(_TOO_LONG)
+
+    def on_message_begin(self) -> None:
+        self._bore_fruit = True
+        super().on_message_begin()
+
+    def on_body(self, body: bytes) -> None:
+        self._bore_fruit = True
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._bore_fruit = True
+        super().on_message_complete()
