@@ -25,6 +25,11 @@ test("parameter servers are chosen for the next attempt, whatever runs now", () 
   assert.equal(pserversOf(job({ state: "FAILED", pservers: 3 }, 1))?.wanted, 3);
 });
 
+test("a job without parameter servers is offered none", () => {
+  const spec = { roles: { trainer: { replicas: 2, min: 2, max: 2 }, pserver: { replicas: 0 } } } as Job["spec"];
+  assert.equal(pserversOf(job({ spec })), null);
+});
+
 test("a job that has succeeded has no next attempt", () => {
   assert.equal(pserversOf(job({ state: "SUCCEEDED" })), null);
 });

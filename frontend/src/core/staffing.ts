@@ -20,6 +20,8 @@ export function trainersOf({ state, trainers, spec }: Job): Staffing | null {
 /** Parameter servers are counted anew with each attempt. How many are too many the portal says. */
 export function pserversOf({ state, pservers, replicas, spec }: Job): Staffing | null {
   if (state === "SUCCEEDED") return null;
+  // Who began without any, as PyTorch's jobs do, has no use for them.
+  if (spec.roles.pserver.replicas === 0) return null;
   const wanted = pservers ?? spec.roles.pserver.replicas;
   const present = replicas.filter(({ role }) => role === "pserver").length;
   const differs = present > 0 && present !== wanted;
