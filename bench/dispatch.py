@@ -1,9 +1,9 @@
 """R8: tasks that a master hands out and takes back as done, every change committed before it is answered.
 
 A master in this process, on the embedded store and on an etcd that keeps its data on the disk. Trainers that do no
-work are played by another process: each asks for a task over its own connection, reports it done with the question for
-the next, and so on through one pass. One thread plays them all, for what is measured is the master and not how sixteen
-interpreters share two cores.
+work are played by another process, each as in a job: it goes through the tasks that it was given ahead and leaves word
+of each on a connection of its own, then asks for more with the question that reports them done, and so on through one
+pass. One thread plays them all, for what is measured is the master and not how sixteen interpreters share two cores.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.etcd import running_etcd
 from bench.report import Row
@@ -83,7 +85,7 @@ def _master(url: str) -> Iterator[tuple[str, list[Trainer]]]:
     table = TaskTable("bench", tuple((Chunk("/data/train.recordio", i * 100, 100, 10),) for i in range(TASKS)))
     trainers = [Trainer(index, 100 + index) for index in range(TRAINERS)]
     store, reception = coordination.connect(url), Reception()
-    plan = Plan(1, False, TRAINERS, prefetch=coordination.is_elsewhere(url))  # as in a job
+    plan = Plan(1, False, TRAINERS, prefetch=True)  # as in a job
     master = Master(plan, table, Ledger(store, "/bench/"), list, reception)
     master.members(trainers)
     yield reception.address, trainers
@@ -93,22 +95,30 @@ def _master(url: str) -> Iterator[tuple[str, list[Trainer]]]:
 
 
 class _Asker:
-    """One trainer: what it has, and the number of its next request."""
+    """One trainer: its connections, and the number of its next request."""
 
     def __init__(self, address: str, trainer: Trainer) -> None:
-        host, port = address.split(":")
-        self.link = socket.create_connection((host, int(port)))
-        self.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.link, self._words = _dialled(address), _dialled(address)
         self._trainer = trainer
         self._request = 0
 
-    def ask(self, done: Task | None) -> None:
+    def work(self, task: Task) -> None:
+        """Do a task and what was given with it, and ask for the next."""
+        tasks = [task, *task.prefetched]
+        for before, begun in pairwise(tasks):
+            word = {"trainer": self._trainer.index, "done": _named(before), "begun": _named(begun)}
+            self._words.sendmsg([self._frame(Op.TASK_BEGUN, word)], (), socket.MSG_MORE)
+        self.ask(*tasks)
+
+    def ask(self, *done: Task) -> None:
         self._request += 1
-        finished = [done.pass_id, done.task_id, done.epoch] if done else None
-        body = {"trainer": self._trainer.index, "request": self._request, "ended": None, "done": finished}
+        body = {"trainer": self._trainer.index, "request": self._request, "ended": None, "done": _named(*done)}
+        self.link.sendall(self._frame(Op.TASK_GET, body))
+
+    def _frame(self, op: Op, body: Mapping[str, Any]) -> bytes:
         payload = frames.to_json(body)
-        head = Header(Op.TASK_GET, Flag.LAST, incarnation=self._trainer.incarnation, seq=self._request)
-        self.link.sendall(frames.pack(head, payload) + payload)
+        head = Header(op, Flag.LAST, incarnation=self._trainer.incarnation, seq=self._request)
+        return frames.pack(head, payload) + payload
 
     def hear(self) -> Answer:
         data = self.link.recv(1 << 16)
@@ -117,20 +127,33 @@ class _Asker:
         return answer_from_json(frames.from_json(payload))
 
 
+def _dialled(address: str) -> socket.socket:
+    host, port = address.split(":")
+    link = socket.create_connection((host, int(port)))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
+
+
+def _named(*tasks: Task) -> list[tuple[int, int, int]]:
+    return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
+
+
 def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.connection.Connection) -> None:
     selector = selectors.DefaultSelector()
     begun = time.perf_counter()
     for trainer in trainers:
         asker = _Asker(address, trainer)
         selector.register(asker.link, selectors.EVENT_READ, asker)
-        asker.ask(None)
+        asker.ask()
     while selector.get_map():
         for key, _events in selector.select():
             answer = key.data.hear()
             if isinstance(answer, JobDone | PassEnd):
                 selector.unregister(key.fileobj)
+            elif isinstance(answer, Task):
+                key.data.work(answer)
             else:
-                key.data.ask(answer if isinstance(answer, Task) else None)
+                key.data.ask()
     told.send(time.perf_counter() - begun)
 
 

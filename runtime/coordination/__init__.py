@@ -8,11 +8,6 @@ _SQLITE = "sqlite:///"
 _ETCD = "etcd://"
 
 
-def is_elsewhere(url: str) -> bool:
-    """Whether the store of an address is a service of its own, which may be away while this host is well."""
-    return url.startswith(_ETCD)
-
-
 def connect(url: str) -> CoordinationStore:
     """The store that ``url`` names: ``sqlite:///path`` or ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
 

@@ -175,7 +175,7 @@ def plan(environment: contract.Environment) -> Plan:
         min_trainers=environment.min_trainers,
         quarantine=True,
         resume=_progress(environment),
-        prefetch=coordination.is_elsewhere(environment.coordination),
+        prefetch=True,
     )
 
 

@@ -6,19 +6,25 @@ table.
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from runtime.checkpoint.progress import Progress
 from runtime.master.messages import Task, Trainer
-from runtime.master.state import NO_TIMER, PREFETCHED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
+from runtime.master.state import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 from runtime.master.table import Span, TaskTable
 
 
 @dataclass
 class Board:
-    """``changed`` are the tasks whose entries are to be committed, ``condemned`` says that the quarantine is."""
+    """``changed`` are the tasks whose entries are to be committed, ``condemned`` says that the quarantine is.
+
+    ``in_hand`` and ``held`` follow from the entries: the tasks of each trainer whose time runs, and those that it was
+    given ahead and has not begun, as (-request, task) in the order in which it is to begin them.
+    """
 
     plan: Plan
     table: TaskTable
@@ -29,17 +35,26 @@ class Board:
     quarantine: tuple[Bad, ...] = ()
     changed: set[int] = field(default_factory=set)
     condemned: bool = False
+    in_hand: defaultdict[Trainer, set[int]] = field(default_factory=lambda: defaultdict(set))
+    held: defaultdict[Trainer, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
     def restore(self, pass_id: int, entries: Sequence[Entry], parts: Sequence[Span]) -> None:
         """Take over what was committed; entries of an earlier pass count as todo."""
         self.pass_id = pass_id
         self.entries = [entry if entry.pass_id == pass_id else fresh(entry) for entry in entries]
         self.parts = list(parts)
+        self.pending = set()
+        for task_id, entry in enumerate(self.entries):
+            if entry.status is Status.PENDING:
+                self.pending.add(task_id)
+                self._list(task_id, entry)
         self._retire_parts()
 
     def begin_pass(self, pass_id: int) -> None:
         """Everything is todo, and nothing is searched."""
         self.pass_id = pass_id
+        self.in_hand.clear()
+        self.held.clear()
         self.entries = [fresh(entry) for entry in self.entries]
         self.parts = []
         self._retire_parts()
@@ -109,7 +124,7 @@ class Board:
 
     def answered(self, trainer: Trainer, request: int) -> Task | None:
         """The task with which this request was answered before, if it is still pending."""
-        for task_id in self.pending:
+        for task_id in self.in_hand[trainer]:
             entry = self.entries[task_id]
             if entry.request == request and entry.trainer == trainer:
                 return self.with_prefetched(self.task(task_id), trainer)
@@ -117,24 +132,47 @@ class Board:
                 return self._task(task_id, entry.rival.epoch)
         return None
 
-    def prefetched_by(self, trainer: Trainer) -> int | None:
-        """The task that the trainer has been given and has not asked for."""
-        return next(
-            (i for i in self.pending if self.entries[i].trainer == trainer and self.entries[i].prefetched), None
-        )
+    def prefetched_by(self, trainer: Trainer) -> list[int]:
+        """The tasks that the trainer has been given and has not begun, in order."""
+        return [task_id for _turn, task_id in self.held[trainer]]
+
+    def prefetched(self, trainer: Trainer) -> tuple[Task, ...]:
+        """The same as it gets them."""
+        return tuple(map(self.task, self.prefetched_by(trainer)))
 
     def with_prefetched(self, task: Task, trainer: Trainer) -> Task:
-        """The task, with the one that its trainer has been given beside it."""
-        other = self.prefetched_by(trainer)
-        return task if other is None else task._replace(prefetched=self.task(other))
+        """The task, with those that its trainer has been given beside it."""
+        return task._replace(prefetched=self.prefetched(trainer)) if self.held[trainer] else task
 
     def held_by(self, trainer: Trainer) -> list[int]:
         return [task_id for task_id in sorted(self.pending) if trainer in self.entries[task_id].holders]
 
     # --- Changing ----------------------------------------------------------------------------------------------------
     def write(self, task_id: int, entry: Entry) -> None:
+        self._strike(task_id, self.entries[task_id])
         self.entries[task_id] = entry
         self.changed.add(task_id)
+        self._list(task_id, entry)
+
+    def _list(self, task_id: int, entry: Entry) -> None:
+        """Have ``in_hand`` and ``held`` show the task."""
+        if entry.status is not Status.PENDING:
+            return
+        if entry.prefetched and entry.trainer:
+            insort(self.held[entry.trainer], (-entry.request, task_id))
+        if entry.timer != NO_TIMER:
+            for holder in entry.holders:
+                self.in_hand[holder].add(task_id)
+
+    def _strike(self, task_id: int, entry: Entry) -> None:
+        """Have them not show it any more."""
+        if entry.status is not Status.PENDING:
+            return
+        if entry.prefetched and entry.trainer:
+            self.held[entry.trainer].remove((-entry.request, task_id))
+        if entry.timer != NO_TIMER:
+            for holder in entry.holders:
+                self.in_hand[holder].discard(task_id)
 
     def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
         """Give a task that is todo to a trainer."""
@@ -146,11 +184,12 @@ class Board:
         return self.task(task_id)
 
     def prefetch(self, task_id: int, trainer: Trainer) -> None:
-        """Give a task that is todo to a trainer that has another in hand."""
-        self.dispatch(task_id, trainer, PREFETCHED, NO_TIMER)
+        """Give a task that is todo to a trainer that has another in hand, to be begun after those that it has."""
+        held = self.held[trainer]
+        self.dispatch(task_id, trainer, -1 - (held[-1][0] if held else 0), NO_TIMER)
 
-    def begin(self, task_id: int, request: int, timer: Timer) -> Task:
-        """The trainer asks for the task that it was given ahead: the same dispatch, and from now on it is in hand."""
+    def begin(self, task_id: int, timer: Timer, request: int = UNASKED) -> Task:
+        """The trainer begins a task that it was given ahead: the same dispatch, and from now on it is in hand."""
         self.write(task_id, self.entries[task_id]._replace(request=request, timer=timer))
         return self.task(task_id)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from runtime.coordination.base import Clock
 from runtime.errors import Refused, RegattaError
 from runtime.master.ledger import Ledger
-from runtime.master.messages import Trainer
+from runtime.master.messages import Trainer, Wait
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Changes, Plan
 from runtime.master.table import TaskTable
@@ -25,10 +25,10 @@ class Ticket:
     """One operation on its way through a commit.
 
     ``settled`` is called once, when ``value`` or ``error`` is there; ``waiting`` now and then while the store does not
-    answer. ``since`` is the monotonic time at which it was asked.
+    answer. ``since`` is the monotonic time at which it was asked. Nobody waits for the outcome of a ``notice``.
     """
 
-    __slots__ = ("_operation", "_settled", "error", "since", "value", "waiting")
+    __slots__ = ("_operation", "_settled", "error", "notice", "since", "value", "waiting")
 
     def __init__(
         self,
@@ -36,8 +36,10 @@ class Ticket:
         since: float,
         settled: Callable[[Ticket], None],
         waiting: Callable[[], None] = lambda: None,
+        notice: bool = False,
     ) -> None:
         self._operation = operation
+        self.notice = notice
         self._settled = settled
         self.since = since
         self.waiting = waiting
@@ -103,6 +105,9 @@ class Commits:
         now = self.now()
         for ticket in tickets:
             ticket.run(self._queue, now)
+        for ticket in tickets:
+            if isinstance(ticket.value, Wait):  # it may have been for what another ticket has brought
+                ticket.run(self._queue, now)
         changes = self._queue.take(now)
         self._ledger.commit(changes, self._queue.entries, self._table)
         self._must_load = False

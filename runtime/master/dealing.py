@@ -69,13 +69,22 @@ class Dealing:
     # --- Taking and putting back -------------------------------------------------------------------------------------
     def take(self, trainer: Trainer) -> int | None:
         """Remove the next task for this trainer from the queue."""
-        if trainer not in self.live:
+        found = self._next_for(trainer)
+        if found is None:
             return None
-        for queue in (self.hands.get(trainer), self.free):
+        queue, task_id = found
+        queue.remove(task_id)
+        return task_id
+
+    def has_for(self, trainer: Trainer) -> bool:
+        """Whether there is a task for this trainer."""
+        return self._next_for(trainer) is not None
+
+    def _next_for(self, trainer: Trainer) -> tuple[deque[int], int] | None:
+        for queue in (self.hands.get(trainer), self.free) if trainer in self.live else ():
             task_id = next((i for i in queue or () if not self.barred(i, trainer)), None)
             if queue is not None and task_id is not None:
-                queue.remove(task_id)
-                return task_id
+                return queue, task_id
         return None
 
     def barred(self, task_id: int, trainer: Trainer) -> bool:

@@ -37,8 +37,8 @@ class Task(NamedTuple):
     """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
 
     ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all. The parameters
-    contain the first ``skip`` batches already. ``prefetched`` is the trainer's next task, to be begun when this one is
-    done and the master does not answer.
+    contain the first ``skip`` batches already. ``prefetched`` are the trainer's next tasks, in their order: it begins
+    them when this one is done.
     """
 
     pass_id: int
@@ -47,7 +47,16 @@ class Task(NamedTuple):
     chunks: tuple[Chunk, ...]
     ranges: tuple[tuple[int, int], ...] | None = None
     skip: int = 0
-    prefetched: Task | None = None
+    prefetched: tuple[Task, ...] = ()
+
+
+class Ahead(NamedTuple):
+    """What a trainer has been given and has not begun, in order. ``ended`` is the pass of which nothing else is due to
+    it, once it has done these; None where more may come.
+    """
+
+    tasks: tuple[Task, ...] = ()
+    ended: int | None = None
 
 
 class Wait(NamedTuple):
@@ -71,8 +80,8 @@ Answer = Task | Wait | PassEnd | JobDone
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
     body = dict(zip(_FIELDS[type(answer)], (_NAMES[type(answer)], *answer), strict=True))
-    if isinstance(answer, Task) and answer.prefetched is not None:
-        body["prefetched"] = answer_to_json(answer.prefetched)
+    if isinstance(answer, Task):
+        body["prefetched"] = [answer_to_json(task) for task in answer.prefetched]
     return body
 
 
@@ -85,8 +94,17 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
     return _task_from_json(body)
 
 
+def ahead_to_json(ahead: Ahead) -> dict[str, Any]:
+    return {"tasks": [answer_to_json(task) for task in ahead.tasks], "ended": ahead.ended}
+
+
+def ahead_from_json(body: Mapping[str, Any]) -> Ahead:
+    """Raises KeyError, TypeError or ValueError for a body that is none."""
+    return Ahead(tuple(map(_task_from_json, body["tasks"])), body["ended"])
+
+
 def _task_from_json(body: Mapping[str, Any]) -> Task:
-    ranges, prefetched = body["ranges"], body["prefetched"]
+    ranges = body["ranges"]
     return Task(
         body["pass_id"],
         body["task_id"],
@@ -94,7 +112,7 @@ def _task_from_json(body: Mapping[str, Any]) -> Task:
         tuple(Chunk(*chunk) for chunk in body["chunks"]),
         None if ranges is None else tuple((first, end) for first, end in ranges),
         body["skip"],
-        None if prefetched is None else _task_from_json(prefetched),
+        tuple(map(_task_from_json, body["prefetched"])),
     )
 
 

@@ -26,9 +26,10 @@ Rules, each with a named test:
   failure of one of the two is held against the task, and what becomes of it is decided with the other. In ``sync`` mode
   nobody is idle before the others are: a step waits for all of them, and the records of a task done twice would count
   twice in it.
-- With ``plan.prefetch`` a trainer is given its next task with the one that it asks for, as long as enough are left for
-  the others. Nobody is blamed for such a task before it is begun: it is no trainer's fault and not the task's. It never
-  stays with a trainer that has nothing else in hand: it is begun, goes back to the head, or its time runs.
+- With ``plan.prefetch`` a trainer is given its next tasks with the one that it asks for, as long as enough are left for
+  the others. Nobody is blamed for such a task before it is begun: it is no trainer's fault and not the task's. They
+  never stay with a trainer that has nothing else in hand: the first is begun, they go back to the head, or its time
+  runs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from runtime.master.blame import Blame
 from runtime.master.board import Board
 from runtime.master.dealing import Dealing
 from runtime.master.durations import Durations
-from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
+from runtime.master.messages import Ahead, JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.prefetch import Prefetch
 from runtime.master.state import (
     NO_TIMER,
@@ -208,7 +209,7 @@ class TaskQueue:
         timer = Timer(now, now + self.durations.timeout)
         task = self._first_task(trainer, request, timer)
         if task is not None:
-            return self._prefetch.add_to(task, trainer)
+            return self._prefetch.add_to(task, trainer, self.durations.usual)
         slow = self._slow_task(trainer, now)
         if slow is not None:
             return self.board.dispatch_again(slow, trainer, request, timer)
@@ -216,6 +217,20 @@ class TaskQueue:
         if self.plan.sync and self.open and trainer in self.live and ended != self.pass_id:
             return PassEnd(self.pass_id)
         return Wait(WAIT_SECONDS)
+
+    def ahead(self, trainer: Trainer, now: float) -> Ahead:
+        """What a trainer that has a task in hand is to do after it, as far as that is settled."""
+        if trainer not in self.live or not self.open:
+            return Ahead()
+        self.dealing.heard[trainer] = now
+        return self._prefetch.ahead(trainer, self.durations.usual)
+
+    def begun(self, key: Key, now: float) -> Verdict:
+        """The trainer has begun a task that it was given ahead, without asking. Its time runs from now on."""
+        if not self._holds(key, now):
+            return Verdict.STALE
+        self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
+        return Verdict.OK
 
     def _first_task(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
         """The task that the trainer was given ahead, the next in the queue, or one that waits behind a slow task."""
@@ -230,10 +245,10 @@ class TaskQueue:
         return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
 
     def _give_back_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
-        """The trainer does not go on as usual: others may do the task that it was given ahead. Nobody is blamed."""
-        task_id = self.board.prefetched_by(trainer)
-        if task_id is not None and task_id != but:
-            self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
+        """The trainer does not go on as usual: others may do what it was given ahead. Nobody is blamed."""
+        for task_id in reversed(self.board.prefetched_by(trainer)):
+            if task_id != but:
+                self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
 
     def _slow_since(self, trainer: Trainer, now: float) -> float | None:
         """Whoever has a task for longer than since then is slow; None where this trainer helps nobody."""
@@ -312,6 +327,7 @@ class TaskQueue:
         """The trainer needs longer: its full time again, up to three times in all."""
         if not self._holds(key, now):
             return Verdict.STALE
+        self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
         entry = self.entries[key.task_id]
         limit = entry.timer.begun + _EXTENSIONS * self.durations.timeout
         deadline = max(entry.timer.deadline, min(now + self.durations.timeout, limit))

@@ -32,6 +32,8 @@ STORE_PAUSE_SECONDS = 0.1
 WAITING_SECONDS = 1.0
 # Commits begin at least so far apart: all that is asked for meanwhile is one transaction.
 COMMIT_SECONDS = 0.0025
+# What nobody waits for is committed with what others ask for, or after so long.
+NOTICE_SECONDS = 0.05
 # Deadlines are looked at so often at least.
 _LOOK_SECONDS = 1.0
 # A store that does not answer holds up the end no longer than this.
@@ -165,20 +167,31 @@ class Master:
         """How long there is nothing to do unless somebody asks."""
         now = time.monotonic()
         if self._due and not self._flying:
-            return max(0.0, self._next_commit - now)
+            return max(0.0, self._due_at() - now)
         return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
 
     def _turn(self, seconds: float) -> None:
-        for call in self._reception.poll(seconds):
+        told = self._told()
+        for call in self._reception.poll(0.0 if told else seconds):
             self._take(call, time.monotonic() + HOLD_SECONDS)
-        while not self._inbox.empty():
-            self._due.append(self._inbox.get())
+        self._due += told
         if not self._outcomes.empty():
             self._conclude(self._outcomes.get())
         now = time.monotonic()
         self._comfort(now)
-        if self._due and not self._flying and now >= self._next_commit:
+        if self._due and not self._flying and now >= self._due_at():
             self._take_off(now)
+
+    def _told(self) -> list[Ticket]:
+        """What the process has told of until now. What trainers have said before that comes first: one that is gone may
+        have left word of the task that it was at."""
+        return [self._inbox.get() for _ in range(self._inbox.qsize())]
+
+    def _due_at(self) -> float:
+        """When the next commit is to begin."""
+        if all(ticket.notice for ticket in self._due):
+            return max(self._next_commit, self._due[0].since + NOTICE_SECONDS)
+        return self._next_commit
 
     def _comfort(self, now: float) -> None:
         """Let go who has waited for news in vain; tell who waits for the store that this master lives."""
@@ -211,10 +224,17 @@ class Master:
             self._reception.refuse(call, refused)
             return
 
+        self._due.append(self._ticket(call, asked, hold_until))
+
+    def _ticket(self, call: Call, asked: Operation, hold_until: float) -> Ticket:
+        now = time.monotonic()
+        if requests.is_notice(call.request):
+            return Ticket(asked, now, lambda ticket: None, notice=True)
+
         def settled(ticket: Ticket) -> None:
             self._answer(call, ticket, hold_until)
 
-        self._due.append(Ticket(asked, time.monotonic(), settled, lambda: self._reception.ask_to_wait(call)))
+        return Ticket(asked, now, settled, lambda: self._reception.ask_to_wait(call))
 
     def _answer(self, call: Call, ticket: Ticket, hold_until: float) -> None:
         error = ticket.error
@@ -235,7 +255,9 @@ class Master:
     # --- Commits: begun and concluded by the thread of the requests, made by the other one ---------------------------
     def _take_off(self, now: float) -> None:
         self._next_commit = now + COMMIT_SECONDS
-        self._flying, self._due = self._due, []
+        held, self._held = self._held, []
+        again = [self._ticket(call, requests.operation(call.request), until) for until, call in held]
+        self._flying, self._due = self._due + again, []
         self._batches.put(self._flying)
 
     def _commit_all(self) -> None:
@@ -274,10 +296,6 @@ class Master:
             self._ended.set()
         for ticket in batch:
             ticket.settle()
-        if changes.tasks or changes.deal or changes.happenings:
-            held, self._held = self._held, []
-            for until, call in held:
-                self._take(call, until)
 
     def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
         """Try the same again in a moment; it is as if it had not been tried."""

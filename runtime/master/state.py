@@ -31,8 +31,8 @@ class Timer(NamedTuple):
 
 
 NO_TIMER = Timer(0.0, 0.0)
-# In place of a request's number: the task was handed out with the one before it.
-PREFETCHED = -1
+# In place of a request's number: of a task that its trainer began without asking, having been given it ahead.
+UNASKED = 0
 
 
 class Rival(NamedTuple):
@@ -48,10 +48,10 @@ class Entry(NamedTuple):
     """The few bytes of state of one task.
 
     ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
-    ``request`` is the number of the trainer's request that was answered with it, PREFETCHED while the trainer has
-    another in hand and has not asked for it; its timer does not run before the other is done. ``failures`` and
-    ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs while it is
-    pending.
+    ``request`` is the number of the trainer's request that was answered with it. Of a task that was given ahead and
+    not begun it is negative, -1 for the first and so on; its timer does not run before those before it are done.
+    ``failures`` and ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs
+    while it is pending.
     ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
     The parameters with which the attempt began contain the first ``contained`` batches of it.
     """
@@ -71,8 +71,8 @@ class Entry(NamedTuple):
 
     @property
     def prefetched(self) -> bool:
-        """Pending, and handed out ahead of the request for it."""
-        return self.status is Status.PENDING and self.request == PREFETCHED
+        """Pending, handed out ahead and not begun."""
+        return self.request < 0 and self.status is Status.PENDING
 
     @property
     def next_epoch(self) -> int:
@@ -186,7 +186,7 @@ class Changes(NamedTuple):
 class Plan:
     """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins.
 
-    ``prefetch``: with each task goes the next one, so that a trainer has work while nothing can be committed.
+    ``prefetch``: with each task go the next ones, so that no trainer waits for the master between two tasks.
     """
 
     passes: int

@@ -118,6 +118,25 @@ class Client:
         """Send what is not answered. It may be lost: the request that builds on it finds out."""
         self.send(Message(self._head._replace(op=op), {}, blocks))
 
+    def leave_word(self, op: Op, body: Mapping[str, Any]) -> bool:
+        """Have word go out that is not answered, as ``Connection.leave`` does; whether there is a connection for that.
+
+        It is lost if this process is ended while an answer waits that it has not read: whoever leaves word does so over
+        a client that asks nothing, and is connected by ``connect``, by any thread.
+        """
+        connection = self._connection
+        if connection is None:
+            return False
+        left = connection.leave(Message(self._head._replace(op=op), body))
+        if not left:
+            self.close()
+        return left
+
+    def connect(self) -> None:
+        """Connect, if it is not and can be."""
+        with contextlib.suppress(OSError):
+            self._connect()
+
     def send(self, message: Message) -> None:
         """Send a request; a failure shows in ``reply``, which tries again."""
         message = self._addressed(message)

@@ -114,6 +114,24 @@ class Connection:
         finally:
             self._sending.release()
 
+    def leave(self, message: Message) -> bool:
+        """Have a message without blocks go out with the next one that is sent, or after a fifth of a second, or when
+        this process ends, whatever ends it: it wakes nobody by itself. Whether that took no time; else it is not sent.
+        """
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            for parts in parcels(message):
+                left = _after(views_of(parts), self._link.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_MORE))
+                if left:  # half a message would be taken for the beginning of the next
+                    self.abort()
+                    return False
+            return True
+        except OSError:
+            return False
+        finally:
+            self._sending.release()
+
     def send_some(self, views: list[memoryview]) -> list[memoryview]:
         """Send as much as goes at once; what is left. Raises Closed."""
         try:

@@ -65,6 +65,8 @@ class Op(IntEnum):
     TASK_EXTEND = 20
     SAVE_REQUEST = 21
     EVENTS = 22
+    TASK_AHEAD = 24  # what a trainer is to do after the task in hand
+    TASK_BEGUN = 25  # a trainer goes on with what it was given ahead; not answered
     AHEAD = 30  # before a reply only: blocks of a version that is still being made, which the reply makes valid
     WAIT = 31  # a reply only: the answer takes longer, the server lives
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -18,7 +20,7 @@ from runtime.master.messages import Unread
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.params import Params
 from runtime.trainer.reader import RAISE, SKIP, BadRecord, Placed, Reader, Wanted
-from runtime.trainer.reading import MOST_BYTES, ReadAhead
+from runtime.trainer.reading import MOST_BYTES, ReadAhead, Readers
 from runtime.trainer.reports import Reports
 from runtime.trainer.tasks import Answer, JobDone, PassEnd, Place, Task, TaskSource, Wait
 
@@ -50,6 +52,9 @@ def _count(task: Task) -> int:
     if task.ranges is None:
         return sum(chunk.records for chunk in task.chunks)
     return sum(end - first for first, end in task.ranges)
+
+
+_Reading = ReadAhead[tuple[Place, Any]]
 
 
 class Loop:
@@ -92,7 +97,9 @@ class Loop:
         self.task: Task | None = None  # the task in hand
         self._place: Place | None = None  # where the batch in hand was read
         self._finished: Task | None = None  # the task that is done and not reported
-        self._ahead: ReadAhead[tuple[Place, Any]] | None = None  # what reads the task in hand beside training
+        self._ahead: _Reading | None = None  # what reads the task in hand beside training
+        self._readers = Readers(reader.ahead, MOST_BYTES)
+        self._coming: deque[tuple[Task, _Reading]] = deque()  # what reads the tasks that come next
 
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
@@ -112,6 +119,7 @@ class Loop:
             left = True
             raise
         finally:
+            self._stop_reading()
             if not self._abandoned:
                 self._release_soon() if left else self.release()
                 self._leave()
@@ -161,7 +169,7 @@ class Loop:
 
     def _ask(self) -> Answer:
         finished, self._finished = self._finished, None
-        return self._source.next_task(finished)
+        return self._source.next_task(*([finished] if finished else ()))
 
     def _work(self, task: Task) -> Iterator[Any]:
         self.task = task
@@ -186,23 +194,48 @@ class Loop:
             params.finish(task.pass_id, task.task_id)
         self.task, self._finished = None, task
 
+    # --- Reading beside training -------------------------------------------------------------------------------------
     @contextmanager
     def _reading(self, task: Task) -> Iterator[Iterator[tuple[Place, Any]]]:
-        """The batches of a task, read beside training where that is worth a thread. None is left running."""
-        seed = (self._seed, task.pass_id, task.task_id)
-
-        def read(wanted: Wanted = iter) -> Generator[tuple[Place, Any]]:
-            return self._reader.batches(_records(task), seed, task.chunks[0].format, wanted)
-
-        if not self._reader.reads_ahead(_count(task)):
-            yield read()
+        """The batches of a task, read beside training where that is worth it, from before it was begun if it could."""
+        ahead = self._read_before(task)
+        if ahead is None and not self._reader.reads_ahead(_count(task)):
+            yield self._read(task)
             return
-        self._ahead = ahead = ReadAhead(read, self._reader.ahead, MOST_BYTES)
+        self._ahead = ahead = ahead or ReadAhead(partial(self._read, task), self._readers)
+        ahead.begin()
         try:
             yield ahead
         finally:
-            ahead.close()
+            ahead.stop()
             self._ahead = None
+
+    def _read(self, task: Task, wanted: Wanted = iter) -> Generator[tuple[Place, Any]]:
+        seed = (self._seed, task.pass_id, task.task_id)
+        return self._reader.batches(_records(task), seed, task.chunks[0].format, wanted)
+
+    def _read_before(self, task: Task) -> _Reading | None:
+        """What reads a task since before it was begun; whatever was to come before it does not come any more."""
+        while self._coming:
+            other, ahead = self._coming.popleft()
+            if other[:3] == task[:3]:
+                return ahead
+            ahead.stop()
+        return None
+
+    def _read_on(self) -> None:
+        """Have the tasks that come next read after the one in hand, as many as there are batches ahead at most."""
+        if not self._reader.reads_on or len(self._coming) >= self._reader.ahead:
+            return
+        for task in islice(self._source.coming(), len(self._coming), self._reader.ahead):
+            before = self._reader.batch if self._reader.decodes(task.chunks[0].format) else None
+            self._coming.append((task, ReadAhead(partial(self._read, task), self._readers, before)))
+
+    def _stop_reading(self) -> None:
+        for _task, ahead in self._coming:
+            ahead.stop()
+        self._coming.clear()
+        self._readers.close()
 
     def _placed(self, task: Task, batches: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
         """The batches; with each the parameters are told where in the data it is."""
@@ -227,6 +260,7 @@ class Loop:
         """The batches, while the master is told now and then that the task is still worked on."""
         told = time.monotonic()
         for batch in batches:
+            self._read_on()
             yield batch
             if time.monotonic() - told > EXTEND_SECONDS:
                 told = time.monotonic()

@@ -1,45 +1,86 @@
-"""Going on with the task that was given ahead while the master does not answer.
+"""Going from one task to the next without waiting for the master.
 
-The master cannot commit anything while its store is away, and answers nothing before it is committed. So a trainer
-that has done its task asks for the next one beside its work, and begins the one that it was given ahead if the answer
-does not come at once. It waits where that one is done too.
+The master gives tasks ahead, and answers nothing before it is committed. So a trainer that has its next task goes on
+with it at once: it sends word, which nobody answers, before it begins, so that the master knows which task it is at
+whatever becomes of it, and asks for more beside its work. What the master has not confirmed for a while is asked about
+first, and begun all the same where no answer comes: then nothing can be committed, and nobody else has it either.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from typing import TypeVar
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NamedTuple, TypeVar
 
-from runtime.master.messages import Unread
-from runtime.trainer.tasks import Answer, Place, Task, TaskSource
+from runtime.errors import RegattaError
+from runtime.master.messages import Ahead, Unread
+from runtime.trainer.tasks import AheadSource, Answer, PassEnd, Place, Task
 
 # A master whose store answers needs milliseconds.
 PATIENCE_SECONDS = 1.0
+# What the master said so long ago may have changed: it takes tasks from who is slow, for others.
+FRESH_SECONDS = 1.0
 
 _T = TypeVar("_T")
+_Dispatch = tuple[int, int, int]
+
+
+class _Asked(NamedTuple):
+    """A question that is on its way, since when, and how many finishes it tells of."""
+
+    answer: Future[Ahead]
+    since: float
+    told: int
 
 
 class Prefetching:
-    """A task source over ``source``, whose master gives tasks ahead. Any thread may call; one call at a time."""
+    """A task source over ``source``, whose master gives tasks ahead. Any thread may call; one call at a time.
 
-    def __init__(self, source: TaskSource, patience: float = PATIENCE_SECONDS) -> None:
+    ``patience`` is how long it waits for an answer where it has a task without, ``fresh`` how long an answer holds.
+    """
+
+    def __init__(self, source: AheadSource, patience: float = PATIENCE_SECONDS, fresh: float = FRESH_SECONDS) -> None:
         self._source = source
         self._patience = patience
+        self._fresh = fresh
         self._calling = threading.Lock()
-        self._ahead: Task | None = None  # given, and not begun
-        self._begun: Task | None = None  # begun, though the request for it is not answered yet
-        self._asked: Future[Answer] | None = None  # that request
-        self._kept: Answer | None = None  # an answer that the loop has not been given
+        self._beside = _Beside()
+        self._held: deque[Task] = deque()  # given, and not begun
+        self._depth = 0  # how many the master gave last
+        self._confirmed = 0.0  # when that was asked for
+        self._ended: int | None = None  # the pass of which those are the last
+        self._hand: Task | None = None  # begun, and not done
+        self._finished: list[Task] = []  # done, and no answer has come since
+        self._told = 0  # how many of them a word was sent of
+        self._asked: _Asked | None = None
+        self._begun: set[_Dispatch] = set()  # since that was asked
 
-    def next_task(self, done: Task | None = None) -> Answer:
+    def next_task(self, *done: Task) -> Answer:
         with self._calling:
-            return self._next_task(done)
+            self._finished += done
+            self._hand = None
+            self._hear(0.0)
+            if self._held and time.monotonic() > self._confirmed + self._fresh:
+                self._make_sure()
+            if not self._held:
+                self._hear(None)
+            return self._begin() if self._held else self._ask()
+
+    def coming(self) -> Sequence[Task]:
+        with self._calling:
+            if self._asked is not None and self._asked.answer.done() and not self._asked.answer.exception():
+                self._hear(0.0)
+            return tuple(self._held)
 
     def done(self, task: Task) -> bool:
         with self._calling:
-            self._catch_up()
+            self._hear(None)
+            self._hand = None
             return self._source.done(task)
 
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
@@ -59,68 +100,128 @@ class Prefetching:
 
     def extend(self, task: Task) -> bool:
         """Nobody waits for long to be granted more time: no time runs out while nothing can be committed."""
-        if self._asked is not None:
+        if self._asked is not None and not self._asked.answer.done():
             return True
-        asked = _beside(lambda: self._source.extend(task))
+        asked = self._beside.call(lambda: self._source.extend(task))
         return not wait([asked], self._patience).done or asked.result()
 
     def save_request(self, seconds: float) -> bool:
         return self._source.save_request(seconds)
 
     def close(self) -> None:
+        self._beside.close()
         self._source.close()
 
-    def _next_task(self, done: Task | None) -> Answer:
-        self._catch_up()
-        if self._kept is not None:  # the task was another's meanwhile
-            if done is not None:
-                self._source.done(done)
-            kept, self._kept = self._kept, None
-            return self._noted(kept)
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
-            return self._noted(self._source.next_task(done))
-        asked = _beside(lambda: self._source.next_task(done))
-        if wait([asked], self._patience).done:
-            return self._noted(asked.result())
-        self._asked, self._begun = asked, ahead
-        return ahead
+    # --- From task to task -------------------------------------------------------------------------------------------
+    def _begin(self) -> Task:
+        """Go on with the next of the tasks that were given ahead, and say so."""
+        task = self._hand = self._held.popleft()
+        self._begun.add(_dispatch(task))
+        told = self._say(task)
+        scarce = self._ended is None and 2 * len(self._held) <= self._depth
+        if self._asked is None and (scarce or not told):
+            self._ask_beside()
+        return task
 
-    def _noted(self, answer: Answer) -> Answer:
-        self._ahead = answer.prefetched if isinstance(answer, Task) else None
+    def _ask(self) -> Answer:
+        """Nothing is left: the pass is over for this trainer, as was said before, or the master is asked."""
+        ended, self._ended = self._ended, None
+        if ended is not None:
+            self._say()
+            self._source.saw_end(ended)
+            return PassEnd(ended)
+        now, told = time.monotonic(), len(self._finished)
+        answer = self._source.next_task(*self._finished)
+        self._forget(told)
+        if isinstance(answer, Task):
+            self._hand = answer
+            self._take(Ahead(answer.prefetched), now)
         return answer
 
-    def _catch_up(self) -> None:
-        """Wait for the answer that is due. It names the task that was begun, unless the master gave that to another."""
-        if self._asked is None or self._begun is None:
+    def _say(self, *begun: Task) -> bool:
+        """Send word of what was done and begun; whether it was sent. The next question tells it again."""
+        told = self._source.begun(self._finished[self._told :], begun)
+        if told:
+            self._told = len(self._finished)
+        return told
+
+    def _make_sure(self) -> None:
+        """Ask what of the tasks that were given ahead is this trainer's still, and wait a moment for the answer."""
+        if self._asked is None:
+            self._ask_beside()
+        if self._asked is not None:
+            self._hear(max(0.0, self._asked.since + self._patience - time.monotonic()))
+
+    # --- Asking beside -----------------------------------------------------------------------------------------------
+    def _ask_beside(self) -> None:
+        done, begun = tuple(self._finished), () if self._hand is None else (self._hand,)
+        self._begun.clear()
+        self._asked = _Asked(
+            self._beside.call(lambda: self._source.ahead(done, begun)), time.monotonic(), len(self._finished)
+        )
+
+    def _hear(self, seconds: float | None) -> None:
+        """Take the answer in if it comes within so long (None: wait for it). Raises what came in its place."""
+        asked = self._asked
+        if asked is None or not _there(asked.answer, seconds):
             return
-        asked, begun = self._asked, self._begun
-        self._asked = self._begun = None
-        answer = asked.result()
-        if isinstance(answer, Task) and _dispatch(answer) == _dispatch(begun):
-            self._ahead = answer.prefetched
-        else:
-            self._kept = answer
+        self._asked = None
+        self._take(asked.answer.result(), asked.since)
+        self._forget(asked.told)
+
+    def _take(self, ahead: Ahead, asked_at: float) -> None:
+        self._held = deque(task for task in ahead.tasks if _dispatch(task) not in self._begun)
+        self._depth, self._ended, self._confirmed = len(ahead.tasks), ahead.ended, asked_at
+
+    def _forget(self, told: int) -> None:
+        """The master has heard of the first of the finished tasks."""
+        del self._finished[:told]
+        self._told = max(0, self._told - told)
 
     def _give_up_ahead(self) -> None:
         """The master takes back what it gave ahead of a trainer that does not do its task."""
-        self._catch_up()
-        self._ahead = None
+        with suppress(RegattaError):
+            self._hear(None)
+        while self._finished:
+            self._source.done(self._finished[0])
+            self._forget(1)
+        self._asked = self._hand = self._ended = None
+        self._held.clear()
 
 
-def _beside(call: Callable[[], _T]) -> Future[_T]:
-    """Make a call in a thread of its own."""
-    future: Future[_T] = Future()
+class _Beside:
+    """A thread that makes calls, one after the other. It begins with the first."""
 
-    def make() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  who asks for the result gets it
-            future.set_exception(error)
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._runs = False
 
-    threading.Thread(target=make, name="asking the master", daemon=True).start()
-    return future
+    def call(self, call: Callable[[], _T]) -> Future[_T]:
+        """What the call gives or raises, later."""
+        future: Future[_T] = Future()
+        self._calls.put((call, future))
+        if not self._runs:
+            self._runs = True
+            threading.Thread(target=self._run, name="asking the master", daemon=True).start()
+        return future
+
+    def close(self) -> None:
+        """End it after the calls that were asked for."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (due := self._calls.get()) is not None:
+            call, future = due
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001  who asks for the result gets it
+                future.set_exception(error)
 
 
-def _dispatch(task: Task) -> tuple[int, int, int]:
+def _there(future: Future[Any], seconds: float | None) -> bool:
+    """Whether it is there within so long."""
+    return future.done() or (seconds != 0.0 and bool(wait([future], seconds).done))
+
+
+def _dispatch(task: Task) -> _Dispatch:
     return (task.pass_id, task.task_id, task.epoch)

@@ -57,9 +57,19 @@ class Reader:
         return self.one_pass(self)
 
     def reads_ahead(self, records: int) -> bool:
-        """Whether a task of so many records is read beside training. Single records are not: to hand each from one
-        thread to another takes longer than to read it."""
-        return self.ahead > 0 and self.batch is not None and records > self.batch
+        """Whether a task of so many records that is begun is read beside training: not where it is one batch, which
+        is waited for in any case."""
+        return self.reads_on and self.batch is not None and records > self.batch
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether tasks that come next are read beside training. Single records are not: to hand each from one thread
+        to another takes longer than to read it."""
+        return self.ahead > 0 and self.batch is not None
+
+    def decodes(self, format_: str) -> bool:
+        """Whether anything but this project's reading and collating is done with records of a format."""
+        return (self.decode or decoder(format_)) is not None
 
     def batches(
         self, records: Iterable[Placed], seed: Sequence[int], format_: str, wanted: Wanted = iter

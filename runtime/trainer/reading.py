@@ -1,7 +1,7 @@
 """Reading beside training: a thread reads, decodes and collates the next batches while the script trains on one.
 
-Only batches of the task in hand are read ahead. Those of the task after it would run ``decode=`` on records that this
-trainer is not known to be at: if that ended the process, another task would be blamed for it.
+It goes on with the tasks that come next, but decodes nothing of them before they are begun: that would run ``decode=``
+on records that this trainer is not known to be at, and if it ended the process, another task would be blamed for it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
+from itertools import chain, islice
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -25,29 +27,78 @@ T = TypeVar("T")
 Items = Generator[T, None, None]
 
 
+class Room:
+    """What waits to be trained, of all tasks together: up to ``most`` items of ``most_bytes`` bytes, and one always
+    may."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.changed = threading.Condition()
+        self._most = most
+        self._most_bytes = most_bytes
+        self._items = 0
+        self._bytes = 0
+
+    def has(self, size: int) -> bool:
+        return not self._items or (self._items < self._most and self._bytes + size <= self._most_bytes)
+
+    def take(self, size: int, items: int = 1) -> None:
+        """With ``changed`` held, as all the others. Negative numbers give back."""
+        self._items += items
+        self._bytes += size
+        self.changed.notify_all()
+
+
+class Readers:
+    """A thread that reads one task after the other, in the order in which they are ``start``ed, and the room for it."""
+
+    def __init__(self, most: int, most_bytes: int) -> None:
+        self.room = Room(most, most_bytes)
+        self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, read: Callable[[], object]) -> None:
+        self._due.put(read)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """End the thread. What it reads has to be stopped before; that is waited for, but not for ever."""
+        self._due.put(None)
+        if self._thread is not None and threading.current_thread() is not self._thread:  # a loop that nobody holds may
+            self._thread.join(LEAVE_SECONDS)  # be collected in any thread
+
+    def _run(self) -> None:
+        while (read := self._due.get()) is not None:
+            read()
+
+
 class ReadAhead(Generic[T]):
-    """Iterates over what ``make`` gives, which a thread takes up to ``most`` items ahead, of ``most_bytes`` bytes.
+    """Iterates over what ``make`` gives, which a thread of ``readers`` takes ahead, within their room.
 
     ``make`` is called with a function that passes an iterable on until the reading is to stop. What it raises is raised
-    here, in its place and with its own traceback. ``stop`` ends the reading at the next item of such an iterable and
-    drops what was read; ``close`` waits for that too. Any thread may call both.
+    here, in its place and with its own traceback. Of such an iterable no more than ``before`` elements are taken before
+    ``begin`` is called, and none is passed on (None: that is not waited for). ``stop`` ends the reading at the next
+    element and drops what was read. Any thread may call both.
     """
 
     def __init__(
-        self, make: Callable[[Callable[[Iterable[Any]], Iterator[Any]]], Items[T]], most: int, most_bytes: int
+        self,
+        make: Callable[[Callable[[Iterable[Any]], Iterator[Any]]], Items[T]],
+        readers: Readers,
+        before: int | None = None,
     ) -> None:
         self._make = make
-        self._most = most
-        self._most_bytes = most_bytes
-        self._changed = threading.Condition()
+        self._before = before
+        self._room = readers.room
+        self._changed = readers.room.changed
         self._read: deque[tuple[T, int]] = deque()
-        self._bytes = 0
+        self._begun = False
         self._stopped = False
         self._ended = False
         self._error: BaseException | None = None
         run = copy_context().run  # what the script has set for its thread, such as numpy.errstate, holds in decode= too
-        self._thread = threading.Thread(target=run, args=(self._run,), name="reading", daemon=True)
-        self._thread.start()
+        readers.start(lambda: run(self._run))
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -57,8 +108,7 @@ class ReadAhead(Generic[T]):
             self._changed.wait_for(lambda: self._read or self._ended or self._stopped)
             if self._read:
                 item, size = self._read.popleft()
-                self._bytes -= size
-                self._changed.notify_all()
+                self._room.take(-size, -1)
                 return item
             error, self._error = self._error, None
         if error is None:
@@ -68,21 +118,22 @@ class ReadAhead(Generic[T]):
         finally:
             del error  # its traceback holds this frame
 
+    def begin(self) -> None:
+        """The task is begun: whatever it takes to read it may be done."""
+        with self._changed:
+            self._begun = True
+            self._changed.notify_all()
+
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
+            self._room.take(-sum(size for _item, size in self._read), -len(self._read))
             self._read.clear()
-            self._changed.notify_all()
-
-    def close(self) -> None:
-        self.stop()
-        if threading.current_thread() is not self._thread:  # a loop that nobody holds may be collected in any thread
-            self._thread.join(LEAVE_SECONDS)
 
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            with _closed(self._make(self._until_stopped)) as items:
+            with _closed(self._make(self._wanted)) as items:
                 for item in items:
                     if not self._put(item):
                         break
@@ -92,8 +143,14 @@ class ReadAhead(Generic[T]):
             self._ended, self._error = True, None if self._stopped else error
             self._changed.notify_all()
 
-    def _until_stopped(self, records: Iterable[Any]) -> Iterator[Any]:
-        for record in records:
+    def _wanted(self, records: Iterable[Any]) -> Iterator[Any]:
+        rest = iter(records)
+        if self._before is not None:
+            first = list(islice(rest, self._before))
+            with self._changed:
+                self._changed.wait_for(lambda: self._begun or self._stopped)
+            rest = chain(first, rest)
+        for record in rest:
             if self._stopped:
                 return
             yield record
@@ -102,15 +159,11 @@ class ReadAhead(Generic[T]):
         """Have the item wait for its turn, once there is room for it; False where nobody wants more."""
         size = size_of(item)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._has_room(size))
+            self._changed.wait_for(lambda: self._stopped or self._room.has(size))
             if not self._stopped:
                 self._read.append((item, size))
-                self._bytes += size
-                self._changed.notify_all()
+                self._room.take(size)
             return not self._stopped
-
-    def _has_room(self, size: int) -> bool:
-        return not self._read or (len(self._read) < self._most and self._bytes + size <= self._most_bytes)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Where a trainer gets its tasks: from the master over the wire, or from a queue in its own process.
 
 source = TaskClient(address, trainer_index=0, incarnation=17)        # or LocalTasks(table, passes=5)
-match source.next_task():                # next_task(done=task) says done and asks in one
+match source.next_task():                # next_task(task) says that one is done and asks in one
     case Task() as task: ...; source.done(task)
     case Wait(seconds): ...                  # ask again after so many seconds
     case PassEnd(pass_id): ...               # nothing more of this pass; but a lost trainer's task may still come
@@ -12,11 +12,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
-from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Unread, Wait, answer_from_json
+from runtime.master.messages import (
+    Ahead,
+    Answer,
+    JobDone,
+    PassEnd,
+    Task,
+    Trainer,
+    Unread,
+    Wait,
+    ahead_from_json,
+    answer_from_json,
+)
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan, Verdict
 from runtime.master.table import TaskTable
@@ -36,6 +47,8 @@ _TRY_AGAIN = ("not_owner", "store_unavailable")
 # Records of a task, (first, end), counted as in ``Task.ranges``.
 Place = tuple[int, int]
 
+_T = TypeVar("_T")
+
 
 class JobFailed(RegattaError):
     """The master has given the job up. The sentence names the records that nobody could train on."""
@@ -44,8 +57,12 @@ class JobFailed(RegattaError):
 class TaskSource(Protocol):
     """What a trainer needs of the master. Reports give False when they came too late and another has the task."""
 
-    def next_task(self, done: Task | None = None) -> Answer:
-        """More work. ``done`` is the task before, if it is done: it need not be reported otherwise."""
+    def next_task(self, *done: Task) -> Answer:
+        """More work. ``done`` are tasks that are done: they need not be reported otherwise."""
+        ...
+
+    def coming(self) -> Sequence[Task]:
+        """What ``next_task`` gives next, as far as that is known, in order. At once."""
         ...
 
     def done(self, task: Task) -> bool: ...
@@ -61,6 +78,22 @@ class TaskSource(Protocol):
     def save_request(self, seconds: float) -> bool: ...
 
     def close(self) -> None: ...
+
+
+class AheadSource(TaskSource, Protocol):
+    """A source whose master gives tasks ahead. Who begins one of them says so."""
+
+    def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
+        """What is to be done after the tasks that were begun, told that some are done."""
+        ...
+
+    def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
+        """Tell of tasks that are done and begun, if that takes no time; whether it was told. It may be lost."""
+        ...
+
+    def saw_end(self, pass_id: int) -> None:
+        """The end of a pass was known beforehand, and this trainer has come to it."""
+        ...
 
 
 class _Position:
@@ -129,6 +162,7 @@ class TaskClient:
             leaving=self._should_stop,
         )
         self._client = self._open(self._home)
+        self._words = self._open(self._home)  # what is told on it is not answered
 
     def move(self, address: str, master: int = 0) -> None:
         """Another master serves now, at another address. A call that waits for the old one asks the new one."""
@@ -136,14 +170,26 @@ class TaskClient:
             self._home = _Home(address, master)
             self._moving.notify_all()
 
-    def next_task(self, done: Task | None = None) -> Answer:
-        finished = [done.pass_id, done.task_id, done.epoch] if done else None
-        asked = {"request": self._position.request, "ended": self._position.ended, "done": finished}
-        body = self._call(Op.TASK_GET, asked)
-        try:
-            return self._position.take(answer_from_json(body))
-        except (KeyError, TypeError, ValueError) as error:
-            raise WireError(f"The master's answer is none that this version knows: {body}.") from error
+    def next_task(self, *done: Task) -> Answer:
+        asked = {"request": self._position.request, "ended": self._position.ended, "done": _named(done)}
+        answer = _understood(self._call(Op.TASK_GET, asked), answer_from_json)
+        self._words.connect()
+        return self._position.take(answer)
+
+    def coming(self) -> Sequence[Task]:
+        return ()
+
+    def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
+        body = self._call(Op.TASK_AHEAD, {"done": _named(done), "begun": _named(begun)})
+        self._words.connect()
+        return _understood(body, ahead_from_json)
+
+    def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
+        body = {"trainer": self._trainer, "done": _named(done), "begun": _named(begun)}
+        return self._words.leave_word(Op.TASK_BEGUN, body)
+
+    def saw_end(self, pass_id: int) -> None:
+        self._position.take(PassEnd(pass_id))
 
     def done(self, task: Task) -> bool:
         return self._report(Op.TASK_DONE, task)
@@ -165,6 +211,7 @@ class TaskClient:
 
     def close(self) -> None:
         self._client.close()
+        self._words.close()
 
     def _report(self, op: Op, task: Task, **more: object) -> bool:
         key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
@@ -204,8 +251,8 @@ class TaskClient:
         """Open a connection to where the master is now."""
         if self._home != self._asked:
             self._asked = self._home
-            self._client.close()
-            self._client = self._open(self._asked)
+            self.close()
+            self._client, self._words = self._open(self._asked), self._open(self._asked)
 
     def _await_move(self, why: RegattaError) -> None:
         """After an answer that does not count: wait a moment for the news. One who was lost has waited already."""
@@ -215,6 +262,18 @@ class TaskClient:
 
     def _should_stop(self) -> bool:
         return self._home != self._asked or self._leaving()
+
+
+def _named(tasks: Sequence[Task]) -> list[tuple[int, int, int]]:
+    """Dispatches as the wire has them."""
+    return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
+
+
+def _understood(body: dict[str, object], read: Callable[[Mapping[str, Any]], _T]) -> _T:
+    try:
+        return read(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"The master's answer is none that this version knows: {body}.") from error
 
 
 class LocalTasks:
@@ -227,13 +286,16 @@ class LocalTasks:
         self._queue = TaskQueue.begin(Plan(passes, quarantine=True), table, clock())
         self._queue.members([self._me], clock())
 
-    def next_task(self, done: Task | None = None) -> Answer:
-        if done is not None:
-            self.done(done)
+    def next_task(self, *done: Task) -> Answer:
+        for task in done:
+            self.done(task)
         if self._queue.failed:
             raise JobFailed(self._queue.failed)
         answer = self._queue.get(self._me, self._position.request, self._position.ended, self._clock())
         return self._position.take(answer)
+
+    def coming(self) -> Sequence[Task]:
+        return ()
 
     def done(self, task: Task) -> bool:
         return self._queue.done(self._key(task), self._clock()) is Verdict.OK

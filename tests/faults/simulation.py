@@ -16,7 +16,7 @@ import numpy as np
 
 from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
-from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.messages import Ahead, Answer, JobDone, PassEnd, Task, Trainer, Wait
 from runtime.master.queue import Key, Plan, TaskQueue, Verdict
 from runtime.master.table import TaskTable
 from runtime.pserver.declaration import Declaration, Tensor
@@ -172,10 +172,10 @@ class Tasks(Simulation):
 
     PASSES = 2
 
-    def __init__(self, tasks: int, sync: bool) -> None:
+    def __init__(self, tasks: int, sync: bool, prefetch: bool = False) -> None:
         super().__init__(3)
         self.rules = QueueRules()
-        self.plan = Plan(self.PASSES, sync, trainers=3)
+        self.plan = Plan(self.PASSES, sync, trainers=3, prefetch=prefetch)
         chunks = tuple((Chunk("file", 10 * task, 10, 1),) for task in range(tasks))
         self.table = TaskTable("numbers", chunks)
         self.store = MemoryStore()
@@ -184,6 +184,8 @@ class Tasks(Simulation):
         self.commit()
         self.ended: dict[int, int | None] = {}
         self.hands: dict[int, Task] = {}
+        self.held: dict[int, list[Task]] = {}  # what each was given ahead and has not begun
+        self.told: dict[int, list[Task]] = {}  # finishes of which each has sent word, and no answer has come since
         self.members()
 
     def commit(self) -> None:
@@ -198,19 +200,51 @@ class Tasks(Simulation):
         task = self.hands.get(client.incarnation)
         if task is None:
             return ("get", self.ended.get(client.incarnation))
+        if self.held.get(client.incarnation) and number // 7 % 5:
+            return self._go_on(client, task)
         return (("done", "done", "fail", "release")[number // 7 % 4], task)
+
+    def _go_on(self, client: Client, task: Task) -> Any:
+        """Begin the next task that was given ahead, send word of it, and ask what comes after it."""
+        begun = self.hands[client.incarnation] = self.held[client.incarnation].pop(0)
+        self.told.setdefault(client.incarnation, []).append(task)
+        self.network.under_way.append(Message((client.index, client.incarnation), 0, ("word", (task, begun))))
+        return ("ahead", (tuple(self.told[client.incarnation]), begun))
 
     def serve(self, message: Message) -> None:
         verb, what = message.body
         trainer = Trainer(*message.client)
-        said: Any = self._get(trainer, message.request, what) if verb == "get" else self._report(verb, what, trainer)
+        if verb == "word":
+            self._begun(trainer, *what)
+            self.commit()
+            return
+        said: Any = self._answered(verb, what, trainer, message.request)
         self.commit()
         self.answer(message, (verb, what, said))
+
+    def _answered(self, verb: str, what: Any, trainer: Trainer, request: int) -> Any:
+        if verb == "get":
+            return self._get(trainer, request, what)
+        return self._ahead(trainer, *what) if verb == "ahead" else self._report(verb, what, trainer)
+
+    def _begun(self, trainer: Trainer, done: Task, begun: Task) -> None:
+        self._report("done", done, trainer)
+        self._report("begun", begun, trainer)
+
+    def _ahead(self, trainer: Trainer, done: Sequence[Task], begun: Task) -> Ahead:
+        for task in done:
+            self._report("done", task, trainer)
+        self._report("begun", begun, trainer)
+        said = self.queue.ahead(trainer, self.now)
+        for task in said.tasks:
+            self.rules.given(trainer, task)
+        return said
 
     def _get(self, trainer: Trainer, request: int, ended: int | None) -> Answer:
         said = self.queue.get(trainer, request, ended, self.now)
         if isinstance(said, Task):
-            self.rules.given(trainer, said)
+            for task in (said, *said.prefetched):
+                self.rules.given(trainer, task)
         return said
 
     def _report(self, verb: str, task: Task, trainer: Trainer) -> Verdict:
@@ -223,15 +257,20 @@ class Tasks(Simulation):
         return said
 
     def receive(self, client: Client, body: Any) -> None:
-        verb, _what, said = body
+        verb, what, said = body
         if verb == "get":
             self._take(client, said)
+        elif verb == "ahead":
+            self.held[client.incarnation] = list(said.tasks)
+            del self.told[client.incarnation][: len(what[0])]
         else:
             self.hands.pop(client.incarnation, None)
+            self.held.pop(client.incarnation, None)
 
     def _take(self, client: Client, said: Answer) -> None:
         if isinstance(said, Task):
             self.hands[client.incarnation] = said
+            self.held[client.incarnation] = list(said.prefetched)
             self.ended[client.incarnation] = said.pass_id - 1
         elif isinstance(said, PassEnd):
             self.ended[client.incarnation] = said.pass_id

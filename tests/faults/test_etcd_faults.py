@@ -125,9 +125,10 @@ def test_etcd_down_30s(job, own_etcd):
     etcd.kill()
     killed = time.monotonic()
     cluster.await_quiet("pulled", seconds=3 * SHORT_LEASE_SECONDS)
-    # A task is one step of a tenth of a second, and its trainer begins the next when it has waited for a whole one.
-    meanwhile = [event.who for event in cluster.history() if event.kind == "pulled" and event.at > killed + 0.5]
-    assert sorted(meanwhile) == ["trainer-0.1", "trainer-1.1"], "each does the task that it was given ahead"
+    # A task is one step of a tenth of a second, of which a trainer has two or so beforehand.
+    meanwhile = [event.who for event in cluster.history() if event.kind == "pulled" and event.at > killed]
+    each = [meanwhile.count(f"trainer-{index}.1") for index in range(2)]
+    assert 2 <= min(each) <= max(each) <= 4, "each ends its task and does those that it was given ahead"
     etcd.start()
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []

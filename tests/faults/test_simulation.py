@@ -15,9 +15,9 @@ def schedules(simulation: type[Simulation], most: int) -> st.SearchStrategy:
 
 
 @settings(max_examples=250, deadline=None)
-@given(st.integers(1, 4), st.booleans(), schedules(Tasks, 60))
-def test_tasks_survive_the_network(tasks: int, sync: bool, schedule) -> None:
-    simulation = Tasks(tasks, sync)
+@given(st.integers(1, 6), st.booleans(), st.booleans(), schedules(Tasks, 60))
+def test_tasks_survive_the_network(tasks: int, sync: bool, prefetch: bool, schedule) -> None:
+    simulation = Tasks(tasks, sync, prefetch)
     simulation.run(schedule)
     simulation.finish()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.master.messages import Task, Trainer
+from runtime.master.prefetch import MOST_AHEAD
 from runtime.master.queue import TaskQueue
 from runtime.master.state import NO_TIMER, Key, Status
 
@@ -77,12 +78,16 @@ def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
 
 
 def _none_waits_for_ever_behind_another(queue: TaskQueue) -> None:
-    """A task that was given ahead has no deadline, so its trainer has another that has; and it has one such at most."""
-    pending = [queue.entries[i] for i in sorted(queue.pending)]
-    busy = {holder for entry in pending if entry.timer != NO_TIMER for holder in entry.holders}
-    assert all(entry.prefetched and entry.trainer in busy for entry in pending if entry.timer == NO_TIMER)
-    ahead = [entry.trainer for entry in pending if entry.prefetched]
-    assert len(ahead) == len(set(ahead)) and (queue.plan.prefetch or not ahead)
+    """A task that was given ahead has no deadline, so its trainer has another that has; and not too many of these."""
+    pending = {i: queue.entries[i] for i in sorted(queue.pending)}
+    busy = {holder for entry in pending.values() if entry.timer != NO_TIMER for holder in entry.holders}
+    assert all(entry.prefetched and entry.trainer in busy for entry in pending.values() if entry.timer == NO_TIMER)
+    for trainer in queue.live:
+        ahead = [(-entry.request, i) for i, entry in pending.items() if entry.prefetched and entry.trainer == trainer]
+        assert queue.board.held[trainer] == sorted(ahead)
+        assert len(ahead) <= (MOST_AHEAD if queue.plan.prefetch else 0)
+        hand = {i for i, entry in pending.items() if entry.timer != NO_TIMER and trainer in entry.holders}
+        assert queue.board.in_hand[trainer] == hand
 
 
 def _pieces_and_tasks_cover_every_record_once(queue: TaskQueue) -> None:

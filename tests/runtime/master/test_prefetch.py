@@ -1,10 +1,19 @@
-"""A trainer is given its next task with the one that it asks for."""
+"""A trainer is given its next tasks with the one that it asks for."""
 
 from __future__ import annotations
 
 import pytest
 
-from runtime.master.messages import Task, Wait, answer_from_json, answer_to_json
+from runtime.master.messages import (
+    Ahead,
+    Task,
+    Wait,
+    ahead_from_json,
+    ahead_to_json,
+    answer_from_json,
+    answer_to_json,
+)
+from runtime.master.prefetch import MOST_AHEAD, how_many
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Status, Verdict
 from tests.runtime.master.test_queue import Asker, X, Y, queue_of
@@ -17,8 +26,8 @@ def ahead(tasks: int = 6, *, sync: bool = False, **options: float) -> tuple[Task
     return queue, Asker(queue, X), Asker(queue, Y)
 
 
-def names(task: Task) -> tuple[int, int | None]:
-    return task.task_id, task.prefetched and task.prefetched.task_id
+def names(task: Task) -> tuple[int, ...]:
+    return (task.task_id, *(other.task_id for other in task.prefetched))
 
 
 @pytest.mark.parametrize(("sync", "expected"), [(False, [(0, 1), (2, 3), (1, 4)]), (True, [(0, 2), (1, 3), (2, 4)])])
@@ -28,7 +37,7 @@ def test_whoever_asks_begins_what_it_was_given_ahead_and_is_given_another(sync, 
     x.done(first)
     second = x.get()
     assert [names(task) for task in (first, of_y, second)] == expected
-    assert second.epoch == first.prefetched.epoch, "it is the same dispatch"
+    assert second.epoch == first.prefetched[0].epoch, "it is the same dispatch"
 
 
 def test_it_comes_over_the_wire(tmp_path):
@@ -37,9 +46,99 @@ def test_it_comes_over_the_wire(tmp_path):
     assert answer_from_json(answer_to_json(task)) == task
 
 
+@pytest.mark.parametrize(
+    ("usual", "tasks"),
+    [(None, 1), (0.0, MOST_AHEAD), (0.001, MOST_AHEAD), (0.0125, 16), (0.02, 10), (0.15, 2), (0.2, 1), (3600.0, 1)],
+)
+def test_as_many_are_given_ahead_as_keep_a_trainer_busy_for_a_moment(usual, tasks):
+    assert how_many(usual) == tasks
+
+
+def quick(tasks: int = 12, **options: float) -> tuple[TaskQueue, Asker, Asker, Task]:
+    """A queue that knows that tasks take no time, and the task that X has in hand."""
+    queue, x, y = ahead(tasks, **options)
+    x.done(x.get())
+    return queue, x, y, x.get()
+
+
+def numbers(answer: Ahead) -> list[int]:
+    return [task.task_id for task in answer.tasks]
+
+
+def test_of_short_tasks_many_are_given_in_the_order_of_the_queue_and_as_many_are_left_for_each_of_the_others():
+    queue, _x, _y, task = quick()
+    assert names(task) == (1, 2, 3, 4, 5, 6)
+    assert numbers(queue.ahead(X, 0.0)) == [2, 3, 4, 5, 6]
+    assert len(queue.free) == 5
+
+
+def test_whoever_asks_what_is_next_gets_the_same_answer_again():
+    queue, _x, _y, _task = quick()
+    assert queue.ahead(X, 0.0) == queue.ahead(X, 0.0)
+
+
+def test_a_trainer_begins_what_it_was_given_without_asking_and_the_rest_keeps_its_order():
+    queue, x, _y, task = quick()
+    x.done(task, 1.0)
+    assert queue.begun(x.key(task.prefetched[0]), 1.0) is Verdict.OK
+    assert numbers(queue.ahead(X, 1.0)) == [3, 4, 5, 6]
+    assert (queue.entries[2].timer.begun, queue.entries[2].prefetched) == (1.0, False)
+
+
+def test_word_that_comes_late_or_twice_changes_nothing():
+    queue, x, _y, task = quick()
+    second = task.prefetched[0]
+    queue.begun(x.key(second), 1.0)
+    assert queue.begun(x.key(second), 2.0) is Verdict.OK
+    assert queue.entries[2].timer.begun == 1.0
+    x.done(second, 3.0)
+    assert queue.begun(x.key(second), 4.0) is Verdict.STALE
+    assert queue.entries[2].status is Status.DONE
+
+
+def test_whoever_dies_at_a_task_that_it_has_left_word_of_is_blamed_for_that_one_alone():
+    queue, x, _y, task = quick()
+    x.done(task)
+    queue.begun(x.key(task.prefetched[0]), 0.0)
+    queue.members([Y], 1.0)
+    assert [entry.failures for entry in queue.entries[:7]] == [0, 0, 1, 0, 0, 0, 0]
+    assert list(queue.free)[:5] == [2, 3, 4, 5, 6], "and all go back in their order"
+
+
+def test_in_sync_mode_a_trainer_knows_beforehand_which_task_is_its_last_of_the_pass():
+    queue, _x, y, task = quick(tasks=6, sync=True)
+    assert queue.ahead(X, 0.0) == Ahead(task.prefetched, ended=0)
+    y.get()
+    assert queue.ahead(Y, 0.0).ended == 0
+
+
+def test_in_async_mode_more_may_always_come():
+    queue, _x, _y, _task = quick(tasks=3)
+    assert queue.ahead(X, 0.0) == Ahead()
+
+
+def test_whoever_has_nothing_in_hand_is_given_nothing_ahead_for_the_next_task_may_be_of_another_pass():
+    queue, x, _y, task = quick()
+    for one in (task, *task.prefetched):
+        x.done(one)
+    assert queue.ahead(X, 0.0) == Ahead()
+
+
+def test_what_is_next_comes_over_the_wire():
+    queue, *_ = quick(sync=True)
+    answer = queue.ahead(X, 0.0)
+    assert ahead_from_json(ahead_to_json(answer)) == answer
+
+
+def test_more_time_for_a_task_that_was_given_ahead_begins_it():
+    queue, x, _y, task = quick()
+    assert queue.extend(x.key(task.prefetched[0]), 5.0) is Verdict.OK
+    assert (queue.entries[2].timer.begun, queue.entries[2].prefetched) == (5.0, False)
+
+
 def test_near_the_end_of_a_pass_nothing_is_kept_from_the_others():
     _queue, x, y = ahead(tasks=3)
-    assert [names(x.get()), names(y.get())] == [(0, 1), (2, None)]
+    assert [names(x.get()), names(y.get())] == [(0, 1), (2,)]
 
 
 def test_its_time_runs_from_when_it_is_begun():
@@ -82,7 +181,7 @@ def test_what_waits_behind_a_slow_task_is_taken_over_by_who_is_idle():
     assert isinstance(y.get(USUAL), Wait)
     taken = y.get(2 * USUAL)
     assert (taken.task_id, taken.epoch) == (1, 2)
-    assert x.done(slow.prefetched, 2 * USUAL) is Verdict.STALE
+    assert x.done(slow.prefetched[0], 2 * USUAL) is Verdict.STALE
 
 
 def test_the_slow_task_itself_is_finished_by_another_and_its_trainer_still_begins_the_next():
@@ -97,6 +196,6 @@ def test_the_slow_task_itself_is_finished_by_another_and_its_trainer_still_begin
 def test_it_may_be_reported_done_before_it_was_asked_for():
     queue, x, _y = ahead()
     task = x.get(0.0)
-    assert x.done(task.prefetched, 5.0) is Verdict.OK
+    assert x.done(task.prefetched[0], 5.0) is Verdict.OK
     assert x.done(task, 5.0) is Verdict.OK
     assert queue.count(Status.DONE) == 2

@@ -98,22 +98,34 @@ class QueueMachine(RuleBasedStateMachine):
         elif isinstance(answer, JobDone):
             assert self.queue.finished
 
+    @precondition(lambda self: self.live and not self.queue.failed)
+    @rule(data=st.data(), lost_reply=st.booleans())
+    def ask_what_is_next(self, data: st.DataObject, lost_reply: bool) -> None:
+        trainer = self.live[data.draw(st.sampled_from(sorted(self.live)))]
+        with self.change() as queue:
+            ahead = queue.ahead(trainer, self.now)
+        if lost_reply:
+            assert self.recovered().ahead(trainer, self.now) == ahead
+        for task in ahead.tasks:
+            self.take(trainer, task)
+        assert ahead.ended in (None, self.queue.pass_id)
+
     def take(self, trainer: Trainer, task: Task) -> None:
         self.rules.given(trainer, task)
         self.ended[trainer] = task.pass_id - 1
         self.given.append(Key(task.pass_id, task.task_id, task.epoch, trainer))
-        if task.prefetched is not None:
-            self.take(trainer, task.prefetched)
+        for other in task.prefetched:
+            self.take(trainer, other)
 
     @precondition(lambda self: self.given)
     @rule(
         data=st.data(),
-        verb=st.sampled_from(["done", "done", "done", "fail", "cannot_read", "release", "extend"]),
+        verb=st.sampled_from(["done", "done", "done", "begun", "begun", "fail", "cannot_read", "release", "extend"]),
         place=st.none() | st.tuples(st.integers(0, 9), st.integers(1, 10)),
     )
     def report(self, data: st.DataObject, verb: str, place: tuple[int, int] | None) -> None:
         """Of any dispatch ever made: in time, late or twice."""
-        key = data.draw(st.sampled_from(self.given[-6:]))
+        key = data.draw(st.sampled_from(self.given[-12:]))
         before = list(self.queue.entries)
         with self.change() as queue:
             verdict = self.reported(queue, verb, key, place)

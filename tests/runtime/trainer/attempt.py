@@ -118,6 +118,7 @@ class Attempt:
                 self._take(role, index, replica, json.loads(line))
         except OSError:
             pass
+        replica.process.wait()  # as an agent does: whatever the process has left to be sent is on its way then
         with self._lock:
             self._members.pop(f"{role}-{index}", None)
             self._spread()

@@ -1,13 +1,22 @@
-"""While the master's store is away a trainer begins the task that it was given ahead."""
+"""A trainer goes on with tasks that it was given ahead, and the master knows of it whatever becomes of the trainer."""
 
 from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 
 import pytest
 
 from runtime.coordination.base import StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
-from runtime.master.messages import JobDone, Task
+from runtime.master.messages import JobDone, PassEnd, Task
+from runtime.master.state import Status
 from runtime.trainer.prefetching import Prefetching
+from runtime.trainer.tasks import JobFailed
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
 
 PATIENCE = 0.1
@@ -42,14 +51,28 @@ def source(running):
     return Prefetching(running.client(X), PATIENCE)
 
 
+def until(condition: Callable[[], object]) -> None:
+    give_up = time.monotonic() + 20.0
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+def given_several_ahead(source):
+    """The task that was begun second: by then it is known that tasks take no time, and all others are given."""
+    second = source.next_task(source.next_task())
+    until(lambda: len(source.coming()) == 4)
+    return second
+
+
 def entries(running):
     return running.master.change(lambda queue, now: list(queue.entries))
 
 
 def test_all_tasks_are_done_in_order_while_the_store_answers(source):
-    seen, task = [], None
-    while not isinstance(answer := source.next_task(task), JobDone):
-        task = answer if isinstance(answer, Task) else None
+    seen, task = [], []
+    while not isinstance(answer := source.next_task(*task), JobDone):
+        task = [answer] if isinstance(answer, Task) else []
         seen.append(answer.task_id if task else answer)
     assert seen[:6] == [0, 1, 2, 3, 4, 5]
 
@@ -58,7 +81,7 @@ def test_one_task_more_is_done_while_the_store_is_away_and_the_job_goes_on_when_
     first = source.next_task()
     store.away = True
     second = source.next_task(first)
-    assert second == first.prefetched
+    assert second == first.prefetched[0]
     assert source.extend(second), "nobody waits to be granted time"
     answers = []
     with together(lambda: answers.append(source.next_task(second))):
@@ -84,6 +107,90 @@ def test_a_task_that_fails_gives_back_what_was_given_ahead(source, store, runnin
     assert source.fail(second, "it raised")
     assert [entry.failures for entry in entries(running)[:4]] == [0, 1, 0, 0]
     assert source.next_task().task_id == 2
+
+
+def test_whoever_is_given_tasks_ahead_goes_from_one_to_the_next_without_an_answer(source, store):
+    task = given_several_ahead(source)
+    store.away = True
+    begun = time.monotonic()
+    rest = [task := source.next_task(task) for _ in range(4)]
+    assert [task.task_id for task in rest] == [2, 3, 4, 5]
+    assert time.monotonic() < begun + PATIENCE, "nothing was waited for"
+
+
+def test_word_of_what_is_begun_reaches_the_master_without_a_question(source, running, monkeypatch):
+    second = given_several_ahead(source)
+    monkeypatch.setattr(source, "_ask_beside", lambda: None)
+    source.next_task(second)
+    until(lambda: entries(running)[1].status is Status.DONE)
+    assert [entry.prefetched for entry in entries(running)[2:]] == [False, True, True, True]
+
+
+_KILLED = """
+import os, signal, sys
+from runtime.trainer.prefetching import Prefetching
+from runtime.trainer.tasks import TaskClient
+
+source = Prefetching(TaskClient(sys.argv[1], 0, 11))
+second = source.next_task(source.next_task())
+while len(source.coming()) < 4:
+    pass
+source._ask_beside = lambda: None  # or it might be that which tells
+source.next_task(second)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_whoever_is_killed_is_blamed_for_the_task_that_it_was_at_though_nobody_had_heard_of_it(running):
+    killed = subprocess.run([sys.executable, "-c", _KILLED, running.address], env={**os.environ, "PYTHONPATH": "."})
+    assert killed.returncode == -signal.SIGKILL
+    running.master.members([Y])
+    done, third, others = entries(running)[:2], entries(running)[2], entries(running)[3:]
+    assert [entry.status for entry in done] == [Status.DONE] * 2
+    assert (third.failures, third.blamed) == (1, (0,))
+    assert [(entry.status, entry.failures) for entry in others] == [(Status.TODO, 0)] * 3
+
+
+@pytest.mark.parametrize("report", ["fail", "release"])
+def test_whoever_does_not_do_its_task_gives_all_back_and_what_it_did_before_counts(source, running, report):
+    second = given_several_ahead(source)
+    third = source.next_task(second)
+    assert source.fail(third, "it raised") if report == "fail" else source.release(third)
+    done, others = entries(running)[:2], entries(running)[2:]
+    assert [entry.status for entry in done] == [Status.DONE] * 2
+    assert [entry.status for entry in others] == [Status.TODO] * 4
+    assert [entry.failures for entry in others] == [report == "fail", 0, 0, 0]
+    assert source.coming() == ()
+
+
+def test_a_task_that_the_master_took_back_is_not_begun_once_the_answer_is_old(running):
+    source = Prefetching(running.client(X), fresh=0.0)
+    second = given_several_ahead(source)
+    running.master.members([Y])
+    running.master.members([X, Y])
+    answer = source.next_task(second)
+    assert answer.epoch == 2, "it is another dispatch"
+
+
+def test_what_the_master_refuses_beside_training_is_told_at_the_next_task(source, running):
+    second = given_several_ahead(source)
+    running.master.change(lambda queue, now: queue._fail("It cannot go on."))
+    source._ask_beside()
+    until(source._asked.answer.done)
+    with pytest.raises(JobFailed, match="cannot go on"):
+        source.next_task(second)
+
+
+def test_the_end_of_a_synchronous_pass_is_known_beforehand(start, store):  # noqa: F811
+    running = start(3, X, passes=2, prefetch=True, sync=True)
+    source = Prefetching(running.client(X), PATIENCE)
+    second = source.next_task(source.next_task())
+    until(lambda: len(source.coming()) == 1)
+    third = source.next_task(second)
+    store.away = True
+    assert source.next_task(third) == PassEnd(0), "the master cannot have answered"
+    store.away = False
+    assert source.next_task().pass_id == 1
 
 
 def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes_on(source, store, running):

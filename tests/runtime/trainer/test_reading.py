@@ -14,10 +14,11 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
-from runtime.trainer.reading import ReadAhead, size_of
+from runtime.trainer.reading import ReadAhead, Readers, size_of
 from tests.faults import datasets
 
 LONG = 30.0
+MUCH = 1 << 20
 Pass = Callable[[Iterable[Any]], Iterator[Any]]
 
 
@@ -47,23 +48,37 @@ class Numbers:
             assert self.reached.wait_for(lambda: self.read >= read, LONG)
 
 
-def test_all_comes_in_order():
-    assert [item[0] for item in ReadAhead(Numbers(50), 4, 1 << 20)] == list(range(50))
+@pytest.fixture
+def readers() -> Iterator[Callable[..., Readers]]:
+    """Makes what reads, with room for so many batches of so many bytes."""
+    made: list[Readers] = []
+
+    def make(most: int = 4, most_bytes: int = MUCH) -> Readers:
+        made.append(Readers(most, most_bytes))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_all_comes_in_order(readers):
+    assert [item[0] for item in ReadAhead(Numbers(50), readers())] == list(range(50))
 
 
 @pytest.mark.parametrize(("most", "most_bytes", "waiting"), [(4, 1 << 20, 4), (4, 250, 2), (4, 1, 1)])
-def test_no_more_waits_than_is_allowed_in_number_and_in_bytes_and_one_always_may(most, most_bytes, waiting):
+def test_no_more_waits_than_is_allowed_in_number_and_in_bytes_and_one_always_may(readers, most, most_bytes, waiting):
     numbers = Numbers(50)
-    ahead = ReadAhead(numbers, most, most_bytes)
+    ahead = ReadAhead(numbers, readers(most, most_bytes))
     numbers.wait_for(waiting + 1)  # the last one is in the thread's hand, and finds no room
     next(ahead)
     numbers.wait_for(waiting + 2)
     assert numbers.read == waiting + 2
-    ahead.close()
+    ahead.stop()
 
 
-def test_an_error_comes_in_its_place_with_its_own_traceback():
-    ahead = ReadAhead(Numbers(50, bad=3), 8, 1 << 20)
+def test_an_error_comes_in_its_place_with_its_own_traceback(readers):
+    ahead = ReadAhead(Numbers(50, bad=3), readers())
     assert [next(ahead)[0] for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="too much") as raised:
         next(ahead)
@@ -72,24 +87,25 @@ def test_an_error_comes_in_its_place_with_its_own_traceback():
 
 
 def test_who_closes_it_early_leaves_no_thread_and_no_open_file_behind():
-    numbers, before = Numbers(10**9), threading.active_count()
-    ahead = ReadAhead(numbers, 4, 1 << 20)
+    numbers, before, reading = Numbers(10**9), threading.active_count(), Readers(4, MUCH)
+    ahead = ReadAhead(numbers, reading)
     next(ahead)
-    ahead.close()
+    ahead.stop()
+    reading.close()
     assert numbers.closed.is_set()
     assert threading.active_count() == before
 
 
-def test_what_was_read_of_a_task_that_is_given_up_is_dropped():
+def test_what_was_read_of_a_task_that_is_given_up_is_dropped(readers):
     numbers = Numbers(10**9)
-    ahead = ReadAhead(numbers, 4, 1 << 20)
+    ahead = ReadAhead(numbers, readers())
     numbers.wait_for(4)
     ahead.stop()
     assert next(ahead, None) is None
     assert numbers.closed.wait(LONG)
 
 
-def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up():
+def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up(readers):
     go, asked, got = threading.Event(), threading.Event(), []
 
     def slow(wanted: Pass) -> Any:
@@ -97,7 +113,7 @@ def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up():
         go.wait(LONG)
         yield from wanted([1])
 
-    ahead = ReadAhead(slow, 4, 1 << 20)
+    ahead = ReadAhead(slow, readers())
     waiting = threading.Thread(target=lambda: got.append(next(ahead, "nothing")))
     waiting.start()
     assert asked.wait(LONG)
@@ -107,14 +123,56 @@ def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up():
     assert got == ["nothing"]
 
 
-def test_what_the_script_has_set_for_its_thread_holds_beside_it():
+def test_what_the_script_has_set_for_its_thread_holds_beside_it(readers):
     def divide(wanted: Pass) -> Any:
         yield from (np.float32(1) / np.float32(number) for number in wanted([0]))
 
     with np.errstate(divide="raise"):
-        ahead = ReadAhead(divide, 4, 1 << 20)
+        ahead = ReadAhead(divide, readers())
     with pytest.raises(FloatingPointError):
         next(ahead)
+
+
+def test_the_next_task_is_read_when_this_one_is_read_and_they_share_the_room(readers):
+    these, those, shared = Numbers(2), Numbers(50), readers(4)
+    first, second = ReadAhead(these, shared), ReadAhead(those, shared)
+    those.wait_for(3)  # two of the first task and two of the second wait, and one is in the thread's hand
+    assert (these.read, those.read) == (2, 3)
+    assert [item[0] for item in first] == [0, 1]
+    those.wait_for(5)
+    second.stop()
+
+
+def test_of_a_task_that_is_not_begun_records_are_read_and_nothing_is_made_of_them(readers):
+    records, made = Numbers(50), []
+
+    def make(wanted: Pass) -> Any:
+        for record in wanted(records(iter)):
+            made.append(int(record[0]))
+            yield record[0]
+
+    ahead = ReadAhead(make, readers(100), before=10)
+    records.wait_for(10)
+    assert (records.read, made) == (10, [])
+    ahead.begin()
+    assert list(ahead) == made == list(range(50))
+
+
+def test_a_task_that_is_never_begun_keeps_nobody_from_being_read(readers):
+    shared = readers()
+    never, other = ReadAhead(Numbers(50), shared, before=1), ReadAhead(Numbers(50), shared)
+    never.stop()
+    assert [item[0] for item in other] == list(range(50))
+
+
+def test_what_is_dropped_gives_its_room_back(readers):
+    dropped, numbers, shared = Numbers(4), Numbers(50), readers(4)
+    first = ReadAhead(dropped, shared)
+    assert dropped.closed.wait(LONG)
+    first.stop()
+    second = ReadAhead(numbers, shared)
+    numbers.wait_for(5)
+    assert [item[0] for item in second] == list(range(50))
 
 
 def test_a_batch_is_as_large_as_what_it_holds():
@@ -152,7 +210,7 @@ class Decode:
         return int(record[1])
 
 
-def readers() -> list[threading.Thread]:
+def reading() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "reading"]
 
 
@@ -179,9 +237,9 @@ def test_nothing_of_the_next_task_is_decoded_before_this_one_is_done(job):
 
 def test_who_leaves_the_loop_leaves_no_reading_behind(job):
     for _batch in job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1):
-        assert readers()
+        assert reading()
         break
-    assert not readers()
+    assert not reading()
 
 
 def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not_done(job):
@@ -190,7 +248,7 @@ def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not
     job._loop.release()
     assert next(steps).tolist() == first
     steps.close()
-    assert not readers()
+    assert not reading()
 
 
 def test_the_place_that_the_master_is_told_is_that_of_the_batch_in_hand(job, monkeypatch):
