@@ -19,7 +19,8 @@ from regatta import Client
 from runtime.data.recordio import Writer
 
 GOAL = 3.0
-RECORDS, RECORD_BYTES, BATCH = 40_000, 1024, 128
+# As many chunks for the one trainer as for the other: who has one less waits for the other, and not for its data.
+RECORDS, RECORD_BYTES, BATCH = 6 * 8192, 1024, 128
 _SCRIPT = """\
 import time
 import numpy as np
