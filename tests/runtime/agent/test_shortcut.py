@@ -44,10 +44,27 @@ def test_a_short_directory_keeps_its_name() -> None:
 def test_what_somebody_else_has_put_there_is_neither_used_nor_removed(deep: Path) -> None:
     link = shortcut.make(deep)
     link.unlink()
-    link.symlink_to("/elsewhere")
+    link.symlink_to("/dev")
     try:
         assert shortcut.make(deep) == deep
         shortcut.remove(deep)
-        assert link.readlink() == Path("/elsewhere")
+        assert link.readlink() == Path("/dev")
     finally:
         link.unlink()
+
+
+def test_the_name_of_a_directory_that_is_gone_is_taken_back_by_the_next_agent(deep: Path, tmp_path: Path) -> None:
+    left_behind = shortcut.make(deep)
+    deep.rmdir()
+    other = tmp_path / ("b" * 100) / "tmp"
+    other.mkdir(parents=True)
+    shortcut.make(other)
+    assert not os.path.lexists(left_behind)
+    shortcut.remove(other)
+
+
+def test_a_name_in_use_is_left_alone(deep: Path, tmp_path: Path) -> None:
+    in_use = shortcut.make(deep)
+    shortcut.make(tmp_path / ("b" * 100))
+    assert in_use.exists()
+    shortcut.remove(deep)
