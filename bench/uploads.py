@@ -1,6 +1,7 @@
 """D3 and D4: an upload to the portal on this machine, with all checksums.
 
-D3  2 GB by the command, beside ``curl -T`` to nginx (with WebDAV) on the same disk; without nginx there is no peer.
+D3  2 GB by the command until the version is sealed, beside ``curl -T`` to nginx (with WebDAV) on the same disk, in
+    turns; without nginx there is no peer. Ours is on the disk when it is answered, nginx's in the page cache.
 D4  By how much the memory of portal and command grows beyond idle while 10 GB are uploaded.
 
 BENCH_UPLOAD_MB (2048) and BENCH_LARGE_MB (10240) say how large the files are.
@@ -19,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
 from bench import portal
 from bench.portal import Running
@@ -28,6 +30,7 @@ MIB = 1 << 20
 UPLOAD = int(os.environ.get("BENCH_UPLOAD_MB", "2048")) * MIB
 LARGE = int(os.environ.get("BENCH_LARGE_MB", "10240")) * MIB
 GOAL, MEMORY_GOAL = 0.5, 150.0
+ROUNDS = 5
 _LOOK_SECONDS = 0.1
 _SCRIPT = """\
 import sys
@@ -63,8 +66,9 @@ def measure() -> list[Row]:
             portal.answer_of(http.put(f"/api/v1/namespaces/{room}/quota", json={"storage": 1 << 40}))
             token = http.headers["Authorization"].removeprefix("Bearer ")
             file = _file(folder / "upload.bin", UPLOAD)
-            seconds, _memory = _upload(running, token, file)
-            rows = [_row(UPLOAD / seconds / 1e6, _to_nginx(folder, file))]
+            rounds = [_round(running, token, folder, file) for _ in range(ROUNDS)]
+            ours, peers = (median(speeds) for speeds in zip(*rounds, strict=True))
+            rows = [_row(ours, peers or None)]
             file.unlink()
             file = _file(folder / "large.bin", LARGE)
             _seconds, memory = _upload(running, token, file)
@@ -74,6 +78,18 @@ def measure() -> list[Row]:
             Row("D4", f"{who} beyond idle, {size}: MB", round(most), f"<= {MEMORY_GOAL:g}", most <= MEMORY_GOAL)
         )
     return rows
+
+
+def _round(running: Running, token: str, folder: Path, file: Path) -> tuple[float, float]:
+    """MB a second of ours and of the peer; 0 without one. Each begins with nothing that waits for the disk."""
+    # The same content would not be sent a second time.
+    with file.open("r+b") as stream:
+        stream.write(os.urandom(16))
+    os.sync()
+    seconds, _memory = _upload(running, token, file)
+    os.sync()
+    peer = _to_nginx(folder, file)
+    return UPLOAD / seconds / 1e6, peer or 0.0
 
 
 def _disk() -> str:
@@ -192,6 +208,7 @@ def _to_nginx(folder: Path, file: Path) -> float | None:
     finally:
         server.terminate()
         server.wait(30)
+        shutil.rmtree(place)
     return file.stat().st_size / seconds / 1e6
 
 

@@ -13,6 +13,7 @@ from pytest_django.live_server_helper import LiveServer
 from datasets import indexing, manifest, services
 from datasets.models import Version
 from tests.browser import Watch
+from tests.datasets.conftest import Uploader
 from tests.personas import Personas, make_personas
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -106,3 +107,26 @@ def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
     developer.get_by_role("button", name="Take the other one out").click()
     expect(developer.locator("data-upload").get_by_role("row", name="b.txt")).to_contain_text("is there")
     assert files.get(path="b.txt").size == len("another one")
+
+
+def test_the_page_of_a_data_set_shows_by_itself_that_a_version_was_looked_through(
+    developer: Page, people: Personas, live_server: LiveServer
+) -> None:
+    uploader = Uploader(people.developer)
+    uploader.begin()
+    uploader.upload("rows.csv", b"number,text\n1,ada\n")
+    version = uploader.seal()
+    developer.goto(f"{live_server.url}/datasets/team/mine?version={version.number}")
+    expect(developer.get_by_text("Its files are being looked through")).to_be_visible()
+
+    # Where the portal is away for a moment, it is asked again.
+    away = f"**/api/v1/datasets/team/mine/versions/{version.number}"
+    with developer.expect_request(away):
+        developer.route(away, lambda route: route.abort())
+    developer.unroute(away)
+    expect(developer.get_by_text("Its files are being looked through")).to_be_visible()
+
+    indexing.index(version.pk)
+    expect(developer.get_by_role("heading", name="First records")).to_be_visible(timeout=15_000)
+    expect(developer.get_by_role("cell", name="ada")).to_be_visible()
+    expect(developer.get_by_text("Its files are being looked through")).to_have_count(0)
