@@ -6,12 +6,18 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from django.conf import settings
+from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest
 
 from jobs import planner
 from jobs.models import Attempt, Elastic, ElasticMode, Job
 from jobs.spec import JobSpec
 from jobs.states import ACTIVE, JobState
+from portal.common.errors import ValidationFailed
+from rbac import audit
+from rbac.access import require_admin
+from rbac.models import User
 from runtime import contract
 
 
@@ -63,3 +69,19 @@ def least_of_running() -> dict[tuple[UUID, int], dict[str, float]]:
     return {
         (job.pk, job.attempt): planner.amounts(at_least(present_spec(job, servers.get(job.pk, 0)))) for job in running
     }
+
+
+@transaction.atomic
+def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None = None) -> None:
+    """What the controller does from now on; empty: as the settings say.
+
+    Raises Forbidden for who is no admin, and ValidationFailed where there is no such mode or no reason.
+    """
+    require_admin(actor)
+    told = audit.stated(reason)
+    if mode not in ("", *ElasticMode.values):
+        raise ValidationFailed({"mode": [f"There is no such mode; known are {', '.join(ElasticMode.values)}."]})
+    row, _ = Elastic.objects.select_for_update().get_or_create(pk=1)
+    Elastic.objects.filter(pk=1).update(mode=mode)
+    before, after = {"mode": row.mode or "settings"}, {"mode": mode or "settings"}
+    audit.record("elastic.mode", "platform", actor=actor, before=before, after=after, reason=told, request=request)

@@ -4,7 +4,7 @@ from django.urls import path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog
 
-from jobs import views
+from jobs import cluster_views, views
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -12,6 +12,10 @@ urlpatterns = [
     path("n/<str:ns>/jobs/new", views.new_job, name="new-job"),
     path("n/<str:ns>/jobs/<uuid:job_id>", views.job_page, name="job"),
     path("n/<str:ns>/jobs/<uuid:job_id>/delete", views.delete_job, name="delete-job"),
+    path("admin/cluster", cluster_views.page, name="admin-cluster"),
+    path("admin/cluster/now", cluster_views.now, name="admin-cluster-now"),
+    path("admin/cluster/mode", cluster_views.set_mode, name="admin-cluster-mode"),
+    path("admin/cluster/what-if", cluster_views.what_if, name="admin-what-if"),
     # The texts of the scripts in the reader's language, which the address names too, for caches.
     path(
         "texts.js",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypedDict, cast
@@ -329,6 +330,39 @@ def queue_of(namespace: Namespace, now: datetime) -> list[Waiter]:
     rows = Claim.objects.filter(namespace=namespace).select_related("owner")
     waiters = [Waiter(row, _told(row, looked_at, found)) for row in rows]
     return sorted(waiters, key=lambda waiter: (waiter.verdict.before if waiter.verdict else -1, waiter.claim.since))
+
+
+def whole_queue(now: datetime) -> list[Waiter]:
+    """What waits in all namespaces, the oldest first."""
+    looked_at = state(now)
+    found = policy.outlook(looked_at, now.timestamp())
+    rows = Claim.objects.select_related("namespace", "owner").order_by("since", "pk")
+    return [Waiter(row, _told(row, looked_at, found)) for row in rows]
+
+
+@dataclass(frozen=True)
+class Strand:
+    """What one job held of a resource at each of some moments."""
+
+    job: UUID
+    label: str
+    namespace: str
+    amounts: list[float]
+
+
+def held_over_time(resource: str, moments: Sequence[datetime]) -> list[Strand]:
+    """Who held how much at those moments (in order), whoever held most in sum first."""
+    rows = Stretch.objects.filter(Q(ended=None) | Q(ended__gt=moments[0]), begun__lte=moments[-1])
+    of = "reservation__"
+    strands: dict[UUID, Strand] = {}
+    names = ("amounts", "begun", "ended", f"{of}job", f"{of}label", f"{of}namespace__name")
+    for amounts, begun, ended, job, label, namespace in rows.values_list(*names).iterator():
+        strand = strands.setdefault(job, Strand(job, label, namespace, [0.0] * len(moments)))
+        first = bisect_left(moments, begun)
+        last = len(moments) if ended is None else bisect_left(moments, ended)
+        for at in range(first, last):
+            strand.amounts[at] += amounts.get(resource, 0)
+    return sorted(strands.values(), key=lambda strand: (-sum(strand.amounts), str(strand.job)))
 
 
 def _told(row: Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict | None:

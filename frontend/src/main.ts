@@ -97,6 +97,7 @@ async function showQuota(line: HTMLElement): Promise<void> {
 
 const PARTS: [string, () => Promise<unknown>][] = [
   ["metric-chart", () => import("./elements/metric-chart")],
+  ["cluster-chart", () => import("./elements/cluster-chart")],
   ["log-view", () => import("./elements/log-view")],
   ["live-status", () => import("./elements/live-status")],
   ["data-upload", () => import("./elements/data-upload")],

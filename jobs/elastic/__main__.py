@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import json
+import resource
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs.elastic import report, scenarios, traces
+from jobs.elastic import report, scenarios, traces, what_if
 from jobs.elastic.simulator import Workload, simulate
+
+_MOST_SECONDS, _MOST_BYTES = 20, 2 * 1024**3
 
 
 def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
+    return int(options.run(options))
+
+
+def _what_if(_options: argparse.Namespace) -> int:
+    """Within bounds of its own, whatever is asked."""
+    resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    questions = [what_if.Question.from_json(each) for each in json.load(sys.stdin)]
+    json.dump([what_if.answer(each) for each in questions], sys.stdout)
+    return 0
+
+
+def _simulate(options: argparse.Namespace) -> int:
     try:
         workload = _workload(options)
     except (OSError, ValueError) as error:
@@ -42,7 +59,10 @@ def _workload(options: argparse.Namespace) -> Workload:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m jobs.elastic", description=__doc__)
     commands = parser.add_subparsers(required=True)
+    asked = commands.add_parser("what-if", help="answer a question of the admins' page: JSON in, JSON out")
+    asked.set_defaults(run=_what_if)
     simulation = commands.add_parser("simulate", help="run a workload under a policy and print its figures")
+    simulation.set_defaults(run=_simulate)
     what = simulation.add_mutually_exclusive_group(required=True)
     what.add_argument("--scenario", choices=sorted(scenarios.SCENARIOS), help="one of the published experiments")
     what.add_argument("--trace", type=Path, help="CSV: time,name,min,max,cpu,memory,gpu,duration or work,priority")

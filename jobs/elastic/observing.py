@@ -44,15 +44,16 @@ class Observer:
 
     _speeds: dict[tuple[UUID, int], tuple[datetime, dict[int, float]]] = field(default_factory=dict)
 
-    def observe(self, now: datetime) -> Seen | None:
-        """None where it is not known what there is to share."""
+    def observe(self, now: datetime, *, whole_queue: bool = False) -> Seen | None:
+        """None where it is not known what there is to share. With ``whole_queue`` also those that nothing which the
+        controller does could let in."""
         prospect = quota.prospect(now, elasticity.least_of_running())
         nodes = _nodes(prospect.capacity)
         if not nodes:
             return None
         rows = list(Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace").order_by("created"))
-        turns = Job.objects.filter(pk__in=[pk for pk, _ in prospect.turns], state=JobState.QUEUED)
-        waiting = list(turns.select_related("namespace"))
+        queued = Job.objects.filter(state=JobState.QUEUED).select_related("namespace")
+        waiting = list(queued if whole_queue else queued.filter(pk__in=[pk for pk, _ in prospect.turns]))
         movable: set[str] = set()
         members = [*self._running(rows, nodes[0].name, now, movable), *_newcomers(waiting)]
         limits = {name: fleet.offered(ceiling) for name, ceiling in prospect.ceilings.items()}
@@ -207,7 +208,7 @@ def _newcomers(waiting: list[Job]) -> Iterator[Member]:
             least=spec.trainer.min if elastic else size,
             most=spec.trainer.max if elastic else size,
             trainer=_need(spec.trainer),
-            core=Core(_need(planner.MASTER).times(spec.masters), _need(spec.pserver), spec.pserver.replicas),
+            core=_core(spec),
             namespace=job.namespace.name,
             priority=fleet.PRIORITIES[spec.priority],
             submitted=since.get(job.pk, job.changed).timestamp(),
@@ -217,6 +218,11 @@ def _newcomers(waiting: list[Job]) -> Iterator[Member]:
 
 def spec_of_submission(job: Job) -> JobSpec:
     return JobSpec.from_json(job.spec)
+
+
+def _core(spec: JobSpec) -> Core:
+    (_, master), (_, pserver), _ = planner.roles(spec)
+    return Core(_need(master).times(master.replicas), _need(pserver), pserver.replicas)
 
 
 def _need(role: RoleSpec) -> Amounts:

@@ -20,7 +20,8 @@ from jobs.elastic.cluster import Amounts, Job
 # A trainer is worth its place while it adds this part of what the trainers before it do on average.
 WORTH = 0.1
 _HIGHEST_PRIORITY = 20
-_BISECTIONS = 50
+# What sums of amounts may be wrong by.
+_EXACT = 1e-6
 Floats = NDArray[np.float64]
 
 
@@ -81,17 +82,25 @@ def within_limits(jobs: Sequence[Job], most: Sequence[int], limits: Mapping[str,
 def _level(
     size: Floats, growing: NDArray[np.bool_], pace: Floats, bounds: tuple[Floats, Floats], needs: Floats, left: Floats
 ) -> Floats:
-    """All that grow at the highest common level that fits."""
-    low, high = 0.0, float(np.max(bounds[1] / pace, initial=0.0)) + 1.0
-    best = size
-    for _ in range(_BISECTIONS):
-        level = (low + high) / 2
-        tried = np.where(growing, np.clip(level * pace, *bounds), size)
-        if np.all(tried @ needs <= left + 1e-6):
-            low, best = level, tried
-        else:
-            high = level
-    return best
+    """All that grow at the highest common level that fits. What they take is a line with a bend wherever one of them
+    begins to grow and wherever one has its most."""
+    least, upper, own, need = bounds[0][growing], bounds[1][growing], pace[growing], needs[growing]
+    taken = least @ need + size[~growing] @ needs[~growing]
+    if not growing.any() or np.any(taken > left + _EXACT):
+        return size
+    bends = np.concatenate((least / own, upper / own))
+    order = np.argsort(bends, kind="stable")
+    bends, steepness = bends[order], need * own[:, None]
+    slopes = np.cumsum(np.concatenate((steepness, -steepness))[order], axis=0)
+    uses = taken + np.cumsum(slopes[:-1] * np.diff(bends)[:, None], axis=0)
+    too_much = np.any(uses > left + _EXACT, axis=1)
+    level = bends[-1]
+    if too_much.any():
+        before = int(np.argmax(too_much))
+        used, slope = (uses[before - 1] if before else taken), slopes[before]
+        rising = slope > 0
+        level = bends[before] + float(np.min((left[rising] - used[rising]) / slope[rising]))
+    return np.where(growing, np.clip(level * pace, *bounds), size)
 
 
 def _touches(needs: Floats, left: Floats) -> NDArray[np.bool_]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
@@ -69,6 +69,7 @@ class Workload:
     window: float = 550.0
     until: float = 550.0
     until_done: bool = False
+    limits: Mapping[str, Amounts] = field(default_factory=dict)
 
 
 def simulate(workload: Workload, policy: Policy, timing: Timing, seed: int) -> Outcome:
@@ -408,6 +409,7 @@ class _Simulation:
             self.workload.nodes,
             [self._seen_job(run) for run in self._runs.values()],
             [self._seen_service(served) for served in self._services.values()],
+            self.workload.limits,
         )
 
     def _seen_job(self, run: _Run) -> Job:

@@ -98,6 +98,11 @@ SENTENCES: tuple[str, ...] = (
     _("{name} sets the number of trainers: the platform leaves it alone from now on."),
     _("Give roles.trainer a max above its min: between them the number of trainers may change."),
     _("Write true or false."),
+    _("There is no such mode; known are {names}."),
+    _("Elastic jobs have been switched."),
+    _("It is not known what there is to share: set the capacity on the page Quotas."),
+    _("Another question is being answered. Try again in a few seconds."),
+    _("It took too long. Ask about a shorter time."),
     # Connecting a computer
     _("This code was used already, or is older than two minutes. Run `regatta login` again."),
     _("This address was not made by `regatta login`. Run it again."),

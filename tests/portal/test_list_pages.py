@@ -11,6 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from datasets.models import Dataset, Version
 from datasets.states import VersionState
+from jobs.spec import parse
 from jobs.states import JobState
 from portal.common.time import now
 from quota import ledger, storage
@@ -36,6 +37,7 @@ LISTS = (
     "/sessions",
     "/admin/users",
     "/admin/namespaces",
+    "/admin/cluster",
     "/admin/quotas",
     "/admin/quotas/of/team",
     "/admin/quotas/requests",
@@ -59,9 +61,10 @@ LISTS = (
 def grow(personas: Personas) -> None:
     """One more of everything that is listed."""
     states = (JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED)
+    wanted = parse({"name": "digits", "files": {"train.py": "1\n"}}).to_json()
     for owner in (personas.admin, make_user()):
         for state in states:
-            job = make_job(personas.namespace, owner, state=state)
+            job = make_job(personas.namespace, owner, state=state, spec=wanted)
             make_attempt(job).replicas.create(name="trainer-0", role="trainer", index=0)
             asked = Ask(job.pk, 1, {"cpu": 1, "jobs": 1}, label=job.name, owner=owner)
             ledger.reserve(personas.namespace, asked)

@@ -2,13 +2,14 @@
 import { gettext } from "./i18n";
 import type { JobEvent } from "./job";
 
-export type Happening = "joined" | "left" | "killed" | "scaled" | "restarted" | "recovered" | "rehearsal" | "checkpoint" | "store" | "member" | "task" | "warning";
+export type Happening = "joined" | "left" | "killed" | "scaled" | "elastic" | "restarted" | "recovered" | "rehearsal" | "checkpoint" | "store" | "member" | "task" | "warning";
 
 const KINDS: Record<string, Happening> = {
   registered: "joined",
   exited: "left",
   lost: "killed",
   scaled: "scaled",
+  elastic: "elastic",
   restarted: "restarted",
   recovery: "recovered",
   rehearsal: "rehearsal",
@@ -26,6 +27,7 @@ const LABELS: Record<Happening, () => string> = {
   left: () => gettext("Left"),
   killed: () => gettext("Killed"),
   scaled: () => gettext("Scaled"),
+  elastic: () => gettext("Elastic"),
   restarted: () => gettext("Restarted"),
   recovered: () => gettext("Recovered"),
   rehearsal: () => gettext("Rehearsal"),

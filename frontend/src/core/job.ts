@@ -36,6 +36,8 @@ export interface Job {
   trainers: number | null;
   /** The same of parameter servers, from the next attempt on. */
   pservers: number | null;
+  /** The platform chooses the number of trainers. */
+  elastic: boolean;
   rehearsal: Rehearsal | null;
   replicas: Replica[];
   spec: { roles: { trainer: { replicas: number; min: number; max: number }; pserver: { replicas: number } } };

@@ -8,6 +8,7 @@ import { theLive, type Connection } from "../core/live";
 import { ordinal } from "../core/numbers";
 import { absolute } from "../core/time";
 import { pserversOf, trainersOf } from "../core/staffing";
+import { ElasticSwitch } from "./elastic-switch";
 import { RehearsalPanel, type Offer } from "./rehearsal-panel";
 import { ReplicaStepper } from "./replica-stepper";
 
@@ -31,6 +32,7 @@ export class LiveStatus extends HTMLElement {
       staffing: pserversOf,
     }),
   ];
+  private readonly elastic = new ElasticSwitch();
   /** For those who may; the page says who may what. */
   private rehearsal: RehearsalPanel | null = null;
   private readonly replicas = h("div");
@@ -40,8 +42,9 @@ export class LiveStatus extends HTMLElement {
     const job = embedded<Job>("job-data");
     const offer = embedded<Offer>("rehearsal-data");
     this.rehearsal = offer && new RehearsalPanel(offer);
-    const steppers = this.hasAttribute("may-scale") ? this.steppers.map(({ element }) => element) : [];
-    this.replaceChildren(...steppers, this.replicas);
+    const [trainers, pservers] = this.steppers.map(({ element }) => element);
+    const steppers = this.hasAttribute("may-scale") ? [trainers, this.elastic.element, pservers] : [];
+    this.replaceChildren(...steppers.filter((element) => element !== undefined), this.replicas);
     if (this.rehearsal) this.append(this.rehearsal.element);
     if (job) this.show(job);
     document.addEventListener("regatta:connection", this.onConnection);
@@ -71,6 +74,7 @@ export class LiveStatus extends HTMLElement {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
     }
     for (const stepper of this.steppers) stepper.show(job);
+    this.elastic.show(job);
     this.rehearsal?.show(job);
     this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));

@@ -13,6 +13,7 @@ import { theLive } from "../core/live";
 import { stepAfter } from "../core/marks";
 import { short } from "../core/numbers";
 import { followTimeline } from "../core/timeline";
+import { movesTrainers, trainersOverTime } from "../core/trainers";
 
 type Axis = "step" | "elapsed" | "wall";
 
@@ -40,6 +41,12 @@ const PLACING_BUCKETS = 5000;
 const TABLE_ROWS = 20;
 /** Drawn below the chosen curve where it is reported: what a change of the trainers is good for. */
 const SPEED = "records_per_second";
+/** What part of the height the chosen curve has, and below it the speed. */
+const DOMAINS: Record<"alone" | "withSpeed" | "withTrainers", [[number, number], [number, number]]> = {
+  alone: [[0, 1], [0, 0]],
+  withSpeed: [[0.34, 1], [0, 0.22]],
+  withTrainers: [[0.49, 1], [0.24, 0.39]],
+};
 const LOUD = new Set(["scaled"]);
 // Words beside each other stand on different lines.
 const LINES_OF_WORDS = 3;
@@ -207,7 +214,7 @@ export class MetricChart extends HTMLElement {
   /** Loud events stand on the axis of steps too: where, the points tell that came before and after them. */
   private async place(): Promise<void> {
     const key = orderedKeys(this.history)[0];
-    const homeless = this.loudEvents().filter((event) => !this.steps.has(event.time) && this.history.has(event.attempt));
+    const homeless = this.placedEvents().filter((event) => !this.steps.has(event.time) && this.history.has(event.attempt));
     if (this.axis !== "step" || this.placing || !key || homeless.length === 0) return;
     this.placing = true;
     try {
@@ -230,6 +237,11 @@ export class MetricChart extends HTMLElement {
       if (step !== null) this.steps.set(event.time, step);
     }
     this.dirty = true;
+  }
+
+  /** Those that have a place on the axis of steps. */
+  private placedEvents(): JobEvent[] {
+    return this.hasTrainers() ? this.events.filter((event) => LOUD.has(event.kind) || movesTrainers(event)) : this.loudEvents();
   }
 
   private loudEvents(): JobEvent[] {
@@ -405,8 +417,36 @@ export class MetricChart extends HTMLElement {
         const data = series.get(key);
         if (data?.length) traces.push(...this.tracesOf(key, yaxis, data.shown(), attempt, attempt === newest));
       }
+      if (this.hasTrainers()) traces.push(this.trainersOf(attempt));
     }
     return traces;
+  }
+
+  /** Whether the number of trainers has a chart of its own, below the speed: where it has been changed, or may be. */
+  private hasTrainers(): boolean {
+    return this.hasSpeed() && (this.job?.elastic === true || this.loudEvents().length > 0);
+  }
+
+  /** Steps from one number to the next, the last until where the attempt's curve ends. */
+  private trainersOf(attempt: number): Plotly.Trace {
+    const known = trainersOverTime(this.events, attempt).flatMap(({ at, time, trainers }) => {
+      const x = this.axis === "step" ? this.steps.get(time) : at;
+      return x === undefined ? [] : [{ x, trainers }];
+    });
+    const end = Math.max(...[...(this.history.get(attempt)?.values() ?? [])].map((series) => series.shown().x.at(-1) ?? -Infinity));
+    const last = known.at(-1);
+    if (last && end > last.x) known.push({ x: end, trainers: last.trainers });
+    const colour = COLOURS[this.isDark() ? "dark" : "light"][2] as string;
+    return {
+      x: known.map(({ x }) => this.onAxis(x)),
+      y: known.map(({ trainers }) => trainers),
+      yaxis: "y3",
+      name: gettext("trainers"),
+      showlegend: false,
+      type: "scatter",
+      mode: "lines",
+      line: { color: colour, width: 2, shape: "hv" },
+    };
   }
 
   /** Whether the speed has a chart of its own, below the chosen curve. */
@@ -451,8 +491,11 @@ export class MetricChart extends HTMLElement {
     const colour = (name: string): string => style.getPropertyValue(name).trim();
     const line = colour("--line");
     const speed = this.hasSpeed();
+    const trainers = this.hasTrainers();
+    const [curve, rate] = DOMAINS[trainers ? "withTrainers" : speed ? "withSpeed" : "alone"];
     const marks = this.marks();
     this.classList.toggle("with-speed", speed);
+    this.classList.toggle("with-trainers", trainers);
     const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
     return {
       // The reader's zoom outlives live updates, and ends with another curve or axis.
@@ -467,9 +510,10 @@ export class MetricChart extends HTMLElement {
       dragmode: "zoom",
       showlegend: this.history.size > 1,
       legend: { orientation: "h", y: 1.12, x: 0 },
-      xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear", anchor: speed ? "y2" : "y" },
-      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power", domain: speed ? [0.34, 1] : [0, 1] },
-      ...(speed ? { yaxis2: { ...axis, domain: [0, 0.22], rangemode: "tozero", nticks: 4 } } : {}),
+      xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear", anchor: trainers ? "y3" : speed ? "y2" : "y" },
+      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power", domain: curve },
+      ...(speed ? { yaxis2: { ...axis, domain: rate, rangemode: "tozero", nticks: 4 } } : {}),
+      ...(trainers ? { yaxis3: { ...axis, domain: [0, 0.13], rangemode: "tozero", nticks: 4, tickformat: "d" } } : {}),
       shapes: marks.map((mark) => ({
         type: "line",
         xref: "x",
@@ -480,7 +524,7 @@ export class MetricChart extends HTMLElement {
         y1: 1,
         line: { color: colour(mark.loud ? "--accent" : "--quiet"), width: mark.loud ? 1.5 : 1, dash: mark.loud ? "dash" : "dot" },
       })),
-      annotations: this.key === "" ? [this.emptyNote()] : [...this.words(marks, colour), ...(speed ? [this.speedTitle()] : [])],
+      annotations: this.key === "" ? [this.emptyNote()] : [...this.words(marks, colour), ...this.titles(speed, trainers)],
     };
   }
 
@@ -495,8 +539,13 @@ export class MetricChart extends HTMLElement {
     });
   }
 
-  private speedTitle(): Record<string, unknown> {
-    return { text: gettext("records per second"), xref: "paper", yref: "paper", x: 0, y: 0.29, xanchor: "left", showarrow: false };
+  /** Of the charts below the chosen curve. */
+  private titles(speed: boolean, trainers: boolean): Record<string, unknown>[] {
+    const title = { xref: "paper", yref: "paper", x: 0, xanchor: "left", showarrow: false };
+    return [
+      ...(speed ? [{ ...title, text: gettext("records per second"), y: trainers ? 0.45 : 0.29 }] : []),
+      ...(trainers ? [{ ...title, text: gettext("trainers"), y: 0.19 }] : []),
+    ];
   }
 
   private emptyNote(): Record<string, unknown> {

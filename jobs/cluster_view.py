@@ -1,0 +1,88 @@
+"""The cluster as admins see it: who held what when, who runs with how many trainers and why, who waits and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs import elasticity
+from jobs.backends import registry
+from jobs.models import Elastic, ElasticMode, Job
+from jobs.states import HOLDS_QUOTA
+from portal.common.sentences import told
+from quota import selectors as quota
+from quota.selectors import Waiter
+
+POINTS = 240
+SHOWN_JOBS, SHOWN_ROWS = 11, 200
+SPANS: Mapping[str, timedelta] = {
+    "quarter": timedelta(minutes=15),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(days=7),
+}
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A job that holds quota. ``why``: what was decided about the number of its trainers, for the reader."""
+
+    job: Job
+    trainers: int
+    least: int
+    most: int
+    elastic: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    mode: ElasticMode
+    switched: str
+    decided: datetime | None
+    running: list[Runner]
+    waiting: list[Waiter]
+    more_waiting: int
+
+
+def seen(now: datetime) -> ClusterView:
+    row = Elastic.objects.first() or Elastic()
+    jobs = Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace", "owner").order_by("created")
+    waiting = quota.whole_queue(now)
+    return ClusterView(
+        mode=elasticity.mode(),
+        switched=row.mode,
+        decided=row.decided,
+        running=[_runner(job, row.told.get(str(job.pk), {})) for job in jobs[:SHOWN_ROWS]],
+        waiting=waiting[:SHOWN_ROWS],
+        more_waiting=max(0, len(waiting) - SHOWN_ROWS),
+    )
+
+
+def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
+    trainer = elasticity.present_spec(job, 0).trainer
+    elastic = elasticity.is_elastic(job)
+    why = str(decided.get("why", "")) if elastic else ""
+    return Runner(job, trainer.replicas, trainer.min, trainer.max, elastic, told(why))
+
+
+def chart(now: datetime, span: str) -> dict[str, Any]:
+    """Cores held over a time: ``x`` in seconds since 1970, ``strands`` with what each job held at each moment, ``rest``
+    what all further ones held together; ``capacity``: cores that there are now, or null."""
+    length = SPANS[span]
+    moments = [now - length * (1 - number / POINTS) for number in range(POINTS + 1)]
+    strands = quota.held_over_time("cpu", moments)
+    shown = [
+        {"name": f"{strand.namespace}/{strand.label}", "job": str(strand.job), "y": strand.amounts}
+        for strand in strands[:SHOWN_JOBS]
+    ]
+    rest = [sum(at) for at in zip(*(strand.amounts for strand in strands[SHOWN_JOBS:]), strict=True)]
+    return {"x": [moment.timestamp() for moment in moments], "strands": shown, "rest": rest, "capacity": cores()}
+
+
+def cores() -> float | None:
+    """What there is to share: as admins have said, else what the machine has, if there is one."""
+    machine = registry.machine()
+    return quota.capacity().get("cpu", machine.cpu if machine else None)
