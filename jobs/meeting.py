@@ -23,6 +23,18 @@ EVERY = timedelta(minutes=5)
 _log = logging.getLogger(__name__)
 
 
+def guard() -> bool:
+    """Have the installation's etcd ask for accounts, where the settings name one. False where there is nothing to do.
+
+    Raises CoordinationError.
+    """
+    if "@" not in settings.COORDINATION:
+        return False
+    from runtime.coordination import accounts
+
+    return accounts.guard(settings.COORDINATION)
+
+
 def arrange(ref: AttemptRef) -> str:
     """The address for the attempt's agents, with a user of its own where etcd asks for one.
 

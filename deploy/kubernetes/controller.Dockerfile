@@ -2,6 +2,8 @@
 #   docker build --file deploy/kubernetes/controller.Dockerfile --tag registry.example.com/regatta/controller:0.1.0 .
 ARG BASE=python:3.11-slim
 FROM $BASE
+# Where packages come from, when it is not pypi.org.
+ARG PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_TRUSTED_HOST PIP_CERT
 WORKDIR /regatta
 COPY requirements.txt ./
 RUN grep -E '^(kubernetes|prometheus-client|PyYAML)==' requirements.txt > controller.txt \

@@ -12,8 +12,10 @@ from pyetcd import etcdrpc
 from pyetcd.etcdrpc import auth_pb2
 
 from runtime import contract
+from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_connection import (
+    AUTH_ENABLE,
     DELETE_RANGE,
     LEASE_GRANT,
     LEASE_REVOKE,
@@ -34,8 +36,35 @@ from runtime.coordination.etcd_connection import (
 # What stands before the keys of every attempt, and before the name of its user and role.
 _ROOM = "/regatta/"
 _OURS = "regatta-"
+_ROOT = "root"  # a role, and the account that etcd wants to have it
 _EXISTS = ("user name already exists", "role name already exists")
 _IS_GONE = ("user name not found", "role name not found")
+
+
+def guard(site: str) -> bool:
+    """Have the etcd of ``site`` ask everybody for an account from now on, and have it know the one that ``site`` names
+    and that may do everything. False where it did so before. Raises CoordinationError."""
+    address = EtcdAddress.parse(site)
+    with contextlib.closing(Connection(address.with_account("", ""))) as connection:
+        try:
+            _make_root(connection, address)
+        except CoordinationError:
+            _sign_in(address)
+            return False
+    return True
+
+
+def _make_root(connection: Connection, address: EtcdAddress) -> None:
+    user = etcdrpc.AuthUserAddRequest(name=address.user, password=address.password)
+    _unless(_EXISTS, connection, USER_ADD, user)
+    _unless(_EXISTS, connection, ROLE_ADD, etcdrpc.AuthRoleAddRequest(name=_ROOT))
+    connection.call(USER_GRANT_ROLE, etcdrpc.AuthUserGrantRoleRequest(user=address.user, role=_ROOT))
+    connection.call(AUTH_ENABLE, etcdrpc.AuthEnableRequest())
+
+
+def _sign_in(address: EtcdAddress) -> None:
+    with contextlib.closing(Connection(address)) as connection:
+        connection.call(USER_LIST, etcdrpc.AuthUserListRequest())
 
 
 def open_account(site: str, job_id: str, attempt: int, password: str) -> str:

@@ -1,4 +1,4 @@
-"""``manage.py serve``: the web process of ``manage.py up``, on a socket that the supervisor has opened."""
+"""``manage.py serve``: the web process, on a socket that the supervisor of ``manage.py up`` has opened or its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import socket
 from typing import Any
 
 import uvicorn
-from django.core.management.base import BaseCommand, CommandParser
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from portal.preflight import CannotStart, listen
 
 from portal.bounded_http import BoundedHttpProtocol
 
@@ -15,13 +18,13 @@ _GRACE_SECONDS = 2
 
 
 class Command(BaseCommand):
-    help = "Serve pages, API, ingest and sockets on an inherited listening socket."
+    help = "Serve pages, API, ingest and sockets, on REGATTA_HOST and PORT or an inherited listening socket."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fd", type=int, required=True, help="number of the inherited listening socket")
+        parser.add_argument("--fd", type=int, help="number of the inherited listening socket")
 
-    def handle(self, *args: Any, fd: int, **options: Any) -> None:
+    def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
             http=BoundedHttpProtocol,
@@ -37,4 +40,11 @@ class Command(BaseCommand):
             server_header=False,
         )
         # The family is read from the socket itself: the event loop sets TCP_NODELAY only where it knows it is TCP.
-        uvicorn.Server(configuration).run(sockets=[socket.socket(fileno=fd)])
+        uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
+
+
+def _listening() -> socket.socket:
+    try:
+        return listen(settings.HOST, settings.PORT)
+    except CannotStart as reason:
+        raise CommandError(str(reason)) from None

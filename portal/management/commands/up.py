@@ -37,20 +37,20 @@ class Command(BaseCommand):
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         with lock, listener:
-            _migrate()
-            _ensure_admin()
+            migrate()
+            ensure_admin()
             listener.set_inheritable(True)
             _supervisor(listener.fileno()).run()
 
 
-def _migrate() -> None:
+def migrate() -> None:
     """Bring the database up to date; when it is, only look (the command takes its time even then)."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
 
 
-def _ensure_admin() -> None:
+def ensure_admin() -> None:
     """The first start opens the account ``admin``; its password is told once, unless it was chosen."""
     if User.objects.filter(username=ADMIN).exists():
         return

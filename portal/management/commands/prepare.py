@@ -1,0 +1,52 @@
+"""``manage.py prepare``: what there has to be before the portal's processes start, where nobody supervises them all.
+
+May be called again, and by several at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import connection
+
+from jobs import meeting
+from portal.management.commands.up import ensure_admin, migrate
+from runtime.coordination.base import CoordinationError
+
+_LOCK = 0x5E6A77A  # any number of our own
+
+
+class Command(BaseCommand):
+    help = "Bring the database up to date, open the account admin at the first start, and have etcd ask for accounts."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        with _alone():
+            migrate()
+            ensure_admin()
+            try:
+                guarded = meeting.guard()
+            except CoordinationError as error:
+                raise CommandError(str(error)) from None
+        database = settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]
+        self.stdout.write(
+            f"The {database} database is up to date." + (" etcd asks for accounts now." if guarded else "")
+        )
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One after the other. The embedded database has a lock of its own."""
+    if connection.vendor != "postgresql":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        try:
+            yield
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
