@@ -9,6 +9,8 @@ COPY requirements.txt ./
 RUN grep -E '^(kubernetes|prometheus-client|PyYAML)==' requirements.txt > controller.txt \
     && python3 -m pip install --no-cache-dir --requirement controller.txt
 COPY jobs/__init__.py jobs/
+# The contract of Paddle, which the controller shares with the portal.
+COPY jobs/frameworks/__init__.py jobs/frameworks/paddle.py jobs/frameworks/
 COPY jobs/kubernetes jobs/kubernetes
 USER 10001
 ENTRYPOINT ["python3", "-m", "jobs.kubernetes"]
