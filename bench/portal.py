@@ -81,26 +81,30 @@ def running(clone: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def running_here(data: Path) -> Iterator[Running]:
+def running_here(data: Path, host: str = "127.0.0.1", **settings: str) -> Iterator[Running]:
     """The portal of this very checkout, until the block is left; its data directory is ``data``."""
     command = [sys.executable, "manage.py", "up"]
-    with _started(command, Path.cwd(), data / "run.log", REGATTA_DATA_DIR=str(data)) as portal:
+    with _started(command, Path.cwd(), data / "run.log", host, REGATTA_DATA_DIR=str(data), **settings) as portal:
         yield portal
 
 
 @contextmanager
-def _started(command: Sequence[str], folder: Path, output: Path, **settings: str) -> Iterator[Running]:
+def _started(
+    command: Sequence[str], folder: Path, output: Path, host: str = "127.0.0.1", **settings: str
+) -> Iterator[Running]:
     port = _free_port()
+    address = f"http://{host}:{port}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
     # What is measured is how fast the portal can be, not how often one person may submit.
-    own = {"PORT": str(port), "REGATTA_ADMIN_PASSWORD": _PASSWORD, "REGATTA_SUBMIT_RATE": "100000/min"}
+    own = {"PORT": str(port), "REGATTA_HOST": host, "REGATTA_INGEST_URL": address}
+    own |= {"REGATTA_ADMIN_PASSWORD": _PASSWORD, "REGATTA_SUBMIT_RATE": "100000/min"}
     environment |= {**own, **settings}
     begun = time.monotonic()
     with output.open("w") as file:
         process = subprocess.Popen(command, cwd=folder, env=environment, stdout=file, stderr=file)
     try:
         _wait_for_ready(process, output)
-        yield Running(f"http://127.0.0.1:{port}", time.monotonic() - begun)
+        yield Running(address, time.monotonic() - begun)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=30)

@@ -27,7 +27,9 @@ class EtcdServer:
         peers: dict[str, str] | None = None,
         port: int | None = None,
         scheme: str = "http",
+        host: str = "127.0.0.1",
     ) -> None:
+        self._host = host
         self.port = port or free_port()
         self._health_port = free_port()
         self.password = "s3cret/@"
@@ -35,8 +37,8 @@ class EtcdServer:
         self._directory = directory / name
         self._command = [
             *("etcd", "--name", name, "--data-dir", str(self._directory)),
-            *("--listen-client-urls", f"{scheme}://127.0.0.1:{self.port}"),
-            *("--advertise-client-urls", f"{scheme}://127.0.0.1:{self.port}"),
+            *("--listen-client-urls", f"{scheme}://{host}:{self.port}"),
+            *("--advertise-client-urls", f"{scheme}://{host}:{self.port}"),
             *("--listen-metrics-urls", f"http://127.0.0.1:{self._health_port}"),
             *("--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]),
             *("--initial-cluster", ",".join(f"{member}={address}" for member, address in peers.items())),
@@ -48,7 +50,7 @@ class EtcdServer:
 
     @property
     def server(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def url(self) -> str:

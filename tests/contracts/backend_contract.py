@@ -11,14 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
+from tests.runtime.agent.ingest_server import IngestServer
 
 GRACE = timedelta(seconds=1)
 NO_GRACE = timedelta(0)
+# How long a backend may take to start or end a replica, and how long a call that returns at once.
+PATIENCE_SECONDS = 20.0
+AT_ONCE_SECONDS = 0.5
 
 
 class BackendContract:
-    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run a script) and
-    ``reopen`` (the same backend as a portal sees it that has just been started).
+    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run a script),
+    ``portal`` (which their agents report to) and ``reopen`` (the same backend as a portal sees it that has just been
+    started).
 
     The scripts append a line to ``marker`` for every start, so that a second start is seen.
     """
@@ -66,24 +71,29 @@ class BackendContract:
         wait_until(successor, attempt.ref, all_exited)
 
     # --- Stopping --------------------------------------------------------------------------------------------------
-    def test_stop_returns_at_once_and_ends_every_replica(self, backend: ClusterBackend, plan: Any) -> None:
+    def test_stop_returns_at_once_and_ends_every_replica(
+        self, backend: ClusterBackend, plan: Any, marker: Path
+    ) -> None:
         attempt = plan(self.ENDLESS)
         backend.launch(attempt)
-        wait_until(backend, attempt.ref, all_running)
+        wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
         began = time.monotonic()
         backend.stop(attempt.ref, timedelta(seconds=30))
         backend.stop(attempt.ref, timedelta(seconds=30))
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < AT_ONCE_SECONDS
         view = wait_until(backend, attempt.ref, all_exited)
         assert {one.why for one in view.replicas} == {"was asked to stop"}
 
-    def test_who_does_not_listen_is_killed_after_the_grace(self, backend: ClusterBackend, plan: Any) -> None:
+    def test_who_does_not_listen_is_killed_after_the_grace(
+        self, backend: ClusterBackend, plan: Any, marker: Path, portal: IngestServer
+    ) -> None:
+        """What an agent reports of an end counts for more than what is seen of it."""
         attempt = plan(self.DEAF)
         backend.launch(attempt)
-        wait_until(backend, attempt.ref, all_running)
+        wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
         backend.stop(attempt.ref, timedelta(seconds=0.1))
-        view = wait_until(backend, attempt.ref, all_exited)
-        assert {one.signal for one in view.replicas} == {9}
+        wait_until(backend, attempt.ref, all_exited)
+        assert [one["signal"] for one in portal.reports if one["phase"] == "exited"] == [9, 9]
 
     def test_stopping_right_after_the_launch_leaves_nothing_running(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.ENDLESS)
@@ -192,6 +202,11 @@ def restart(backend: ClusterBackend, ref: AttemptRef, name: str, life: int) -> N
     wait_until(backend, ref, begun)
 
 
+def started(marker: Path) -> list[str]:
+    """The replica of every start so far."""
+    return marker.read_text().split() if marker.exists() else []
+
+
 def all_exited(view: AttemptView) -> bool:
     return bool(view.replicas) and len(_in(view, Phase.EXITED)) == len(view.replicas)
 
@@ -204,10 +219,8 @@ def _in(view: AttemptView, phase: Phase) -> list[ReplicaView]:
     return [one for one in view.replicas if one.phase is phase]
 
 
-def wait_until(
-    backend: ClusterBackend, ref: AttemptRef, condition: Callable[[AttemptView], bool], timeout: float = 20.0
-) -> AttemptView:
-    deadline = time.monotonic() + timeout
+def wait_until(backend: ClusterBackend, ref: AttemptRef, condition: Callable[[AttemptView], bool]) -> AttemptView:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition(view := backend.observe(ref)):
         assert time.monotonic() < deadline, f"did not come in time; last seen: {view}"
         time.sleep(0.02)

@@ -26,13 +26,14 @@ STOP_SECONDS = 10.0
 class House:
     """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again."""
 
-    def __init__(self, directory: Path, **settings: str) -> None:
+    def __init__(self, directory: Path, *, host: str = "127.0.0.1", **settings: str) -> None:
         self.directory = directory
         self.port = free_port()
-        self.address = f"http://127.0.0.1:{self.port}"
+        self.address = f"http://{host}:{self.port}"
         self.output = directory / "up.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
         ours = {"REGATTA_DATA_DIR": str(directory), "PORT": str(self.port), "REGATTA_ADMIN_PASSWORD": PASSWORD}
+        ours |= {"REGATTA_HOST": host, "REGATTA_INGEST_URL": self.address}
         self._environment = {**inherited, **ours, **settings}
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._token = ""
@@ -61,7 +62,7 @@ class House:
         printed = self.printed()[offset:]
         if self._supervisor is not None and self._supervisor.poll() is not None:
             raise AssertionError(f"`manage.py up` ended with {self._supervisor.returncode}:\n{printed}")
-        return bool(re.search(rf"http://(127\.0\.0\.1|localhost):{self.port}\b", printed)) and self._answers()
+        return bool(re.search(rf"{re.escape(self.address)}\b", printed)) and self._answers()
 
     def _answers(self) -> bool:
         try:

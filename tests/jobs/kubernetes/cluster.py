@@ -77,7 +77,7 @@ class Cluster:
         self.api.call("POST", path, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
         try:
             account = f"{path}/{self.namespace}/serviceaccounts/default"
-            wait_until(lambda: self._is_there(account), "the namespace has its service account")
+            wait_until(lambda: self.is_there(account), "the namespace has its service account")
             yield self
         finally:
             self.api.call("DELETE", f"{path}/{self.namespace}")
@@ -86,7 +86,7 @@ class Cluster:
         """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them."""
         for name in ("crd", "namespace", "rights", "portal-rights"):
             self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
-        wait_until(lambda: self._is_there(JOBS.path()), "PaddleJobs are served")
+        wait_until(lambda: self.is_there(JOBS.path()), "PaddleJobs are served")
 
     def kubeconfig_of_the_controller(self, folder: Path) -> str:
         """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
@@ -99,7 +99,7 @@ class Cluster:
             "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
             "type": "kubernetes.io/service-account-token",
         }
-        if not self._is_there(f"{path}/{name}"):
+        if not self.is_there(f"{path}/{name}"):
             self.api.call("POST", path, secret)
         wait_until(lambda: self.api.call("GET", f"{path}/{name}").get("data"), "there is a token")
         token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
@@ -140,7 +140,7 @@ class Cluster:
         """UIDs of the pods that stay, by name."""
         return {names.name_of(pod): names.uid_of(pod) for pod in self.all("Pod") if not names.is_leaving(pod)}
 
-    def _is_there(self, path: str) -> bool:
+    def is_there(self, path: str) -> bool:
         try:
             self.api.call("GET", path)
         except Refusal as refusal:

@@ -1,0 +1,135 @@
+"""K1: from the submission of a job to its first cost point on a real cluster, beside what the cluster itself takes.
+
+The peer is ``kubectl apply`` of as many bare pods of the same image and size, until all of them run. Rounds alternate;
+the image is on the node before. Needs KUBECONFIG, REGISTRY and KUBECTL as ``make test-kube`` does; what is around the
+portal (an image with the runtime, an etcd) is that of the tests. Makes a namespace of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.portal import Running, answer_of, cancel, has_points, room_of, running_here, signed_in, wait_until
+from bench.report import Row
+from jobs.examples import catalogue
+from jobs.kubernetes.api import ApiServer, connect
+from jobs.kubernetes.namespaces import name_of
+from jobs.kubernetes.resources import PODS
+from tests.etcd_server import EtcdServer
+from tests.jobs.kubernetes.surroundings import own_address, runtime_image
+
+ROUNDS, GOAL = 5, 1.5
+_PREFIX = f"bench-{os.getpid()}-"
+_SIZE = {"cpu": "200m", "memory": "256Mi"}
+_PATIENCE = 120.0  # seconds
+_TRAINERS, _PSERVERS = 2, 2
+_PODS = 1 + _PSERVERS + _TRAINERS
+
+
+def measure() -> list[Row]:
+    """No row without a cluster."""
+    kubeconfig, registry = os.environ.get("KUBECONFIG"), os.environ.get("REGISTRY")
+    if not kubeconfig or not registry:
+        print("K1 is left out: it needs the cluster of KUBECONFIG and the registry of REGISTRY.")
+        return []
+    image, api = runtime_image(registry), connect(kubeconfig, 4)
+    with (
+        tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch,
+        _namespace(api) as namespace,
+        _portal(Path(scratch), kubeconfig, image) as portal,
+    ):
+        bare_pods(api, kubeconfig, namespace, image)  # the image comes to the node
+        rounds = [(bare_pods(api, kubeconfig, namespace, image), seconds_to_first_point(portal)) for _ in range(ROUNDS)]
+    peer, ours = median(one for one, _ in rounds), median(one for _, one in rounds)
+    case = f"POST to first cost point, {_PODS} pods, median of {ROUNDS}, seconds"
+    ratio = ours / peer
+    return [Row("K1", case, round(ours, 2), f"<= {GOAL:g} x", ratio <= GOAL, round(peer, 2), round(ratio, 2))]
+
+
+@contextmanager
+def _namespace(api: ApiServer) -> Iterator[str]:
+    name = name_of("admin", _PREFIX)
+    api.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    try:
+        yield name
+    finally:
+        api.call("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@contextmanager
+def _portal(scratch: Path, kubeconfig: str, image: str) -> Iterator[Running]:
+    host = own_address(kubeconfig)
+    store = EtcdServer(scratch, host=host)
+    store.start()
+    settings = {
+        "REGATTA_BACKEND": "kubernetes",
+        "REGATTA_KUBECONFIG": kubeconfig,
+        "REGATTA_KUBERNETES_IMAGE": image,
+        "REGATTA_KUBERNETES_PREFIX": _PREFIX,
+        "REGATTA_COORDINATION": store.url,
+    }
+    try:
+        with running_here(scratch, host, **settings) as portal:
+            yield portal
+    finally:
+        store.kill()
+
+
+def seconds_to_first_point(portal: Running) -> float:
+    spec: dict[str, Any] = {**next(example.spec for example in catalogue() if "digits" in example.name)}
+    size = {"cpu": _SIZE["cpu"], "memory": _SIZE["memory"]}
+    spec["roles"] = {"trainer": {"replicas": _TRAINERS, **size}, "pserver": {"replicas": _PSERVERS, **size}}
+    with signed_in(portal) as http:
+        room = room_of(http)
+        begun = time.monotonic()
+        job = answer_of(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
+        wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", has_points)
+        seconds = time.monotonic() - begun
+        cancel(http, job["id"])
+    return seconds
+
+
+def bare_pods(api: ApiServer, kubeconfig: str, namespace: str, image: str) -> float:
+    """Seconds from ``kubectl apply`` until all pods run; they are gone when it returns."""
+    pods = {"apiVersion": "v1", "kind": "List", "items": [_pod(number, image) for number in range(_PODS)]}
+    command = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", kubeconfig, "--namespace", namespace]
+    begun = time.monotonic()
+    subprocess.run([*command, "apply", "-f", "-"], input=json.dumps(pods), text=True, check=True, capture_output=True)
+    _wait(lambda: [one["status"].get("phase") for one in _bare(api, namespace)] == ["Running"] * _PODS)
+    seconds = time.monotonic() - begun
+    for one in _bare(api, namespace):
+        api.call("DELETE", PODS.path(namespace, one["metadata"]["name"]), {"gracePeriodSeconds": 0})
+    _wait(lambda: not _bare(api, namespace))
+    return seconds
+
+
+def _pod(number: int, image: str) -> dict[str, Any]:
+    container = {
+        "name": "sleeps",
+        "image": image,
+        "command": ["sleep", "3600"],
+        "resources": {"requests": _SIZE, "limits": _SIZE},
+    }
+    metadata = {"name": f"bare-{number}", "labels": {"bench": "bare"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+
+def _bare(api: ApiServer, namespace: str) -> list[Any]:
+    return list(api.call("GET", PODS.path(namespace), query={"labelSelector": "bench=bare"})["items"])
+
+
+def _wait(holds: Any) -> None:
+    deadline = time.monotonic() + _PATIENCE
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RuntimeError("The cluster did not do what was waited for.")
+        time.sleep(0.05)
