@@ -23,6 +23,7 @@ from jobs.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, KubeApi, Refusal
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.namespaces import name_of
 from jobs.kubernetes.resources import JOBS, PODS, Resource
+from runtime import contract
 
 SECRETS = Resource("Secret", "/api/v1", "secrets")
 _TOO_MANY, _BROKEN = 429, 500
@@ -41,6 +42,7 @@ class KubernetesBackend:
 
     # --- Launching ---------------------------------------------------------------------------------------------------
     def launch(self, plan: LaunchPlan) -> None:
+        _check(plan, self._cluster)
         try:
             job = self._job(plan.ref)
             if job is not None and views.is_stopped(job):
@@ -172,6 +174,20 @@ class KubernetesBackend:
 
     def _namespace(self, ref: AttemptRef) -> str:
         return name_of(ref.namespace, self._cluster.prefix)
+
+
+def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
+    """Raises LaunchFailed for what the installation lacks."""
+    if not (plan.image or cluster.image):
+        raise LaunchFailed(
+            "This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or "
+            "REGATTA_KUBERNETES_IMAGE."
+        )
+    if any(one.role == contract.MASTER and not manifests.said_of_store(one) for one in plan.replicas):
+        raise LaunchFailed(
+            "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
+            "REGATTA_COORDINATION."
+        )
 
 
 def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:

@@ -272,11 +272,18 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
     }
     if said.get(contract.DATASET) and not mounted:
         decided[contract.FETCH_DATA] = str(DATA)
+    if not said_of_store(replica):
+        decided[contract.COORDINATION] = f"sqlite:///{ROOM / 'coordination.sqlite3'}"
     if plan.image and replica.runs_user_code:
         decided[contract.CODE_DIR] = str(CODE)
     if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
     return {**cluster.extra_environment, **said, **decided}
+
+
+def said_of_store(replica: ReplicaPlan) -> str:
+    """The store in which the attempt's processes meet. Those of a framework that does without have one of their own."""
+    return replica.environment.get(contract.COORDINATION, "")
 
 
 def _paths(value: str) -> Iterator[PurePosixPath]:

@@ -69,7 +69,7 @@ def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
         return _absent(job, name, place, made, allowed)
     life = life_of(pod) or 1
     if phase_of(pod) in ("Succeeded", "Failed"):
-        follows = allowed > life and not is_stopped(job) and _is_wanted(job, place)
+        follows = allowed > life and _is_wanted(job, place) and not (is_stopped(job) or _has_ended(job))
         return ReplicaView(name, Phase.STARTING, life=allowed) if follows else _ended(name, pod, life)
     if phase_of(pod) == "Running":
         return ReplicaView(name, Phase.RUNNING, life=life)

@@ -133,13 +133,9 @@ class PaddleJob:
 
     @property
     def meets_again(self) -> bool:
-        """Whether its processes find one another anew while they run: then pods may come and go one by one."""
-        return self.elastic is not None or self.is_told_of_others
-
-    @property
-    def is_told_of_others(self) -> bool:
-        """Whether somebody else than the ConfigMap tells a process who is there: nobody waits for it then."""
-        return names.MASTER in self.roles or self.lives is not None
+        """Whether its processes find one another anew while they run, or it is not for the controller to see to that:
+        then pods may come and go one by one."""
+        return self.elastic is not None or names.MASTER in self.roles or self.lives is not None
 
     @property
     def keeps_names(self) -> bool:

@@ -65,6 +65,11 @@ SENTENCES: tuple[str, ...] = (
     _("Keeps {trainers}: their number changed a moment ago."),
     _("Keeps {trainers}: there is no room for more."),
     # What a cluster says of a job's pods
+    _("This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or REGATTA_KUBERNETES_IMAGE."),
+    _(
+        "The processes of the job meet in an etcd, and this installation has none that pods reach. An "
+        "admin sets REGATTA_COORDINATION."
+    ),
     _("Jobs with requirements need images of their own, and this installation keeps none."),
     _("Leave them out, or ask an admin for a registry."),
     _("The cluster did not do it: {why}"),

@@ -85,7 +85,8 @@ def _container(job: PaddleJob, role: Role, index: int, name: str, container: Any
     said = dict(container)
     said["env"] = [*(said.get("env") or ()), *_environment(job, role, index, name)]
     if job.elastic is None:
-        reference = {"name": job.name, "optional": True} if job.is_told_of_others else {"name": job.name}
+        # Whoever has a master is told by it who is there, and need not wait.
+        reference = {"name": job.name, "optional": True} if names.MASTER in job.roles else {"name": job.name}
         said["envFrom"] = [*(said.get("envFrom") or ()), {"configMapRef": reference}]
     return said
 

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.backends import kubernetes_manifests as manifests
-from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
+from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan, ReplicaPlan
+from jobs.backends.kubernetes import KubernetesBackend
 from jobs.backends.kubernetes_manifests import Cluster, Mount
 from jobs.kubernetes import crd, spec
 from jobs.kubernetes.namespaces import LIMIT, name_of
@@ -228,3 +229,31 @@ def test_a_namespace_keeps_its_name_where_that_can_be_one() -> None:
 def test_every_namespace_has_a_name_of_its_own(one: str, other: str) -> None:
     assert (name_of(one, "regatta-") == name_of(other, "regatta-")) == (one == other)
     assert 0 < len(name_of(one, "regatta-")) <= LIMIT
+
+
+# --- What the installation lacks -------------------------------------------------------------------------------------
+class Nobody:
+    """An API server that must not be asked."""
+
+    def call(self, *arguments: object, **more: object) -> dict[str, object]:
+        raise AssertionError(arguments)
+
+
+@pytest.mark.parametrize(
+    ("made", "cluster", "why"),
+    [
+        (plan(), replace(CLUSTER, image=""), "no image to run jobs from"),
+        (with_environment(plan(), COORDINATION=""), CLUSTER, "REGATTA_COORDINATION"),
+    ],
+)
+def test_what_an_installation_lacks_is_told_before_the_cluster_is_asked(
+    made: LaunchPlan, cluster: Cluster, why: str
+) -> None:
+    with pytest.raises(LaunchFailed, match=why) as refused:
+        KubernetesBackend(Nobody(), cluster).launch(made)  # type: ignore[arg-type]
+    assert not refused.value.retryable
+
+
+def test_who_meets_nobody_needs_no_store_of_the_installation() -> None:
+    made = with_environment(plan(), COORDINATION="")
+    assert environment(made=made)[contract.COORDINATION] == "sqlite:////regatta/coordination.sqlite3"

@@ -6,6 +6,7 @@ The portal is a whole one on this machine, its jobs meet in an etcd that asks fo
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,17 +30,17 @@ from tests.jobs.kubernetes.surroundings import own_address, runtime_image
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 
 SECONDS = 150.0
-PREFIX = "test-"
+PREFIX = f"test-{uuid.uuid4().hex[:6]}-"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """The namespace of the admin's own, which is where the jobs run."""
+    """The namespace of the admin's own, which is where the jobs run; the portal makes it."""
     found = Cluster()
     found.define()
     found.namespace = name_of("admin", PREFIX)
-    with found.with_namespace():
-        yield found
+    yield found
+    found.api.call("DELETE", f"/api/v1/namespaces/{found.namespace}")
 
 
 @pytest.fixture(scope="module")
@@ -261,11 +262,13 @@ def test_whose_paddle_job_is_deleted_ends_with_a_reason(
 def test_a_quota_of_the_cluster_is_the_job_s_reason_within_ten_seconds(
     portal: Client, run: Callable[..., Job], cluster: Cluster
 ) -> None:
+    job = run(endless("refused"))
+    wait_until(training(portal, job, "trainer-0"), "it trains")
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.api.call("POST", path, {"metadata": {"name": "none"}, "spec": {"hard": {"limits.memory": "1Mi"}}})
     try:
-        job = run(endless("refused"))
+        portal.scale(job.id, trainer=3)
         wait_until(lambda: "exceeded quota" in portal.job(job.id).why, "the job says why it waits", 10)
     finally:
         cluster.api.call("DELETE", f"{path}/none")
-    wait_until(training(portal, job, "trainer-0"), "it begins when there is room")
+    wait_until(training(portal, job, "trainer-2"), "it begins when there is room")

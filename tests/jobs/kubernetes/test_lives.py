@@ -123,8 +123,3 @@ def test_pods_without_a_master_are_not_started_anew_together_either() -> None:
     around.lose("wd-worker-1")
     around.settle()
     assert (around.pods(), around.status["attempt"]) == (["wd-worker-0"], 1)
-
-
-def test_no_pod_waits_for_the_config_map() -> None:
-    [first, *_] = World(paddle_job(worker=2, lives={})).up().of("Pod")
-    assert first["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": "wd", "optional": True}}]
