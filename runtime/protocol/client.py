@@ -29,6 +29,8 @@ from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
 DEADLINE_SECONDS = 15.0
 # What is damaged on its way is sent again. Who cannot be understood so often speaks another language.
 DAMAGES = 3
+# How long a host may be silent before it is tried again: meanwhile the server may have begun elsewhere.
+CONNECT_SECONDS = 2.0
 BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
@@ -160,7 +162,7 @@ class Client:
         try:
             is_reply = partial(self._is_reply, message)
             return Talk(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
-        except OSError:
+        except (OSError, Closed):
             self.close()
             return None
 
@@ -222,7 +224,11 @@ class Client:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            link = socket.create_connection(self._address, timeout=self._deadline)
+            try:
+                link = socket.create_connection(self._address, timeout=min(CONNECT_SECONDS, self._deadline))
+            except OSError as error:
+                # A host that is gone refuses nothing: it is silent, or the network has no way to it.
+                raise Closed(str(error)) from error
             self._connection = Connection(link, self._should_stop)
         return self._connection
 

@@ -7,7 +7,7 @@ import pytest
 from bench.proxy import DOWN, UP, Proxy
 from runtime.errors import Leaving, Lost, Refused, WireError
 from runtime.protocol import frames
-from runtime.protocol.client import Client
+from runtime.protocol.client import Client, Moved
 from runtime.protocol.connection import Connection, Message
 from runtime.protocol.frames import DType, Flag, Header, Op
 from runtime.protocol.server import JsonSession, Server, reply_head
@@ -297,3 +297,40 @@ def test_who_speaks_another_version_is_asked_a_few_times_and_then_told(serve, mo
         Client(server.address).call(Op.STATUS)
     assert all(f"version {number}" in str(told.value) for number in (frames.VERSION, frames.VERSION + 1))
     assert asked.count(Op.STATUS) == 3
+
+
+@pytest.fixture
+def silent():
+    """An address that answers nobody, as that of a host that is gone: its queue of connections is full."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        for _ in range(4):
+            waiting.append(socket.socket())
+            waiting[-1].setblocking(False)
+            waiting[-1].connect_ex(listener.getsockname())
+        yield "{}:{}".format(*listener.getsockname())
+        for one in waiting:
+            one.close()
+
+
+def test_a_host_that_is_silent_is_left_when_the_server_has_begun_elsewhere(silent, serve, monkeypatch):
+    monkeypatch.setattr("runtime.protocol.client.CONNECT_SECONDS", 0.1)
+    server = serve(lambda: JsonSession(echo))
+    client = Client(silent, deadline=30.0)
+    message = client.prepare(Op.HELLO)
+    client.send(message)
+    threading.Timer(0.3, client.redirect, (server.address, 0)).start()
+    with pytest.raises(Moved):
+        client.reply(message)
+    client.follow()
+    assert client.call(Op.HELLO, {"here": True})["here"]
+    client.close()
+
+
+def test_a_host_that_stays_silent_is_lost_after_the_deadline(silent, monkeypatch):
+    monkeypatch.setattr("runtime.protocol.client.CONNECT_SECONDS", 0.1)
+    client = Client(silent, deadline=0.5)
+    with pytest.raises(Lost):
+        client.call(Op.HELLO)
