@@ -332,8 +332,7 @@ class _Pass:
         full: set[Shape] = set()
         while heap:
             _, submitted, index = heap[0]
-            job = self.jobs[index]
-            if not self._allowed(job.namespace, job.trainer):
+            if self.left and not self._allowed(self.jobs[index].namespace, self.jobs[index].trainer):
                 heapq.heappop(heap)
                 continue
             number = -1 if self.shape[index] in full else self.room.place(self.shape[index])
@@ -341,7 +340,8 @@ class _Pass:
                 full.add(self.shape[index])
                 heapq.heappop(heap)
                 continue
-            self._count(job.namespace, job.trainer, -1)
+            if self.left:
+                self._count(self.jobs[index].namespace, self.jobs[index].trainer, -1)
             self._give(index, number)
             if self.height[index] < self.most[index]:
                 heapq.heapreplace(heap, (self._share(index), submitted, index))
