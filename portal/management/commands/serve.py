@@ -9,9 +9,8 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.preflight import CannotStart, listen
-
 from portal.bounded_http import BoundedHttpProtocol
+from portal.preflight import CannotStart, listen
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
