@@ -241,7 +241,7 @@ export class MetricChart extends HTMLElement {
 
   /** Those that have a place on the axis of steps. */
   private placedEvents(): JobEvent[] {
-    return this.hasTrainers() ? this.events.filter((event) => LOUD.has(event.kind) || movesTrainers(event)) : this.loudEvents();
+    return this.wantsTrainers() ? this.events.filter((event) => LOUD.has(event.kind) || movesTrainers(event)) : this.loudEvents();
   }
 
   private loudEvents(): JobEvent[] {
@@ -423,16 +423,26 @@ export class MetricChart extends HTMLElement {
   }
 
   /** Whether the number of trainers has a chart of its own, below the speed: where it has been changed, or may be. */
-  private hasTrainers(): boolean {
+  private wantsTrainers(): boolean {
     return this.hasSpeed() && (this.job?.elastic === true || this.loudEvents().length > 0);
+  }
+
+  /** And whether there is anything to be seen on it yet: an axis without a curve has no place. */
+  private hasTrainers(): boolean {
+    return this.wantsTrainers() && [...(this.detail ?? this.history).keys()].some((attempt) => this.changesOf(attempt).length > 0);
+  }
+
+  /** Where on the axis the number of an attempt's trainers changed, as far as that is known. */
+  private changesOf(attempt: number): { x: number; trainers: number }[] {
+    return trainersOverTime(this.events, attempt).flatMap(({ at, time, trainers }) => {
+      const x = this.axis === "step" ? this.steps.get(time) : at;
+      return x === undefined ? [] : [{ x, trainers }];
+    });
   }
 
   /** Steps from one number to the next, the last until where the attempt's curve ends. */
   private trainersOf(attempt: number): Plotly.Trace {
-    const known = trainersOverTime(this.events, attempt).flatMap(({ at, time, trainers }) => {
-      const x = this.axis === "step" ? this.steps.get(time) : at;
-      return x === undefined ? [] : [{ x, trainers }];
-    });
+    const known = this.changesOf(attempt);
     const end = Math.max(...[...(this.history.get(attempt)?.values() ?? [])].map((series) => series.shown().x.at(-1) ?? -Infinity));
     const last = known.at(-1);
     if (last && end > last.x) known.push({ x: end, trainers: last.trainers });
