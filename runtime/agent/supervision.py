@@ -268,7 +268,12 @@ class Supervisor:
         for remark in self._cap.closing_words():
             self._sender.line(remark)
         assert self._status is not None  # noqa: S101  _watch_over returned
-        return ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
+        end = ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
+        stopped = self._forced is not None and self._forced.force is Force.STOPPED
+        if self._settings.termination is not None and stopped and end.code == contract.EXIT_OK:
+            # A node may ask as well as the portal: a server or master that it sends away has not seen the end.
+            return replace(end, code=contract.EXIT_RESTART)
+        return end
 
     def _deliver(self, end: Ending) -> int:
         self._note(phase="exited", finished=time.time(), **end.facts())

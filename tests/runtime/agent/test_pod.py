@@ -134,6 +134,20 @@ def test_who_is_asked_to_stop_before_it_has_begun_does_not_begin(
     assert word()["why"] == "was stopped before it began"
 
 
+def test_who_ends_because_it_was_asked_to_has_not_come_to_its_end(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    """A node that is drained asks too, and of a server that leaves in order nobody should think that all is done."""
+    script = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
+    )
+    process = start(script)
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == contract.EXIT_RESTART
+    assert (word()["code"], word()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
+
+
 def test_an_attempt_that_is_over_begins_nothing(
     start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
 ) -> None:
