@@ -78,7 +78,7 @@ def _decisions() -> Iterator[Row]:
     }
     for name, sizes in _LINES.items():
         power = _power([max(size) for size in sizes], lines[name])
-        yield _at_most("E7", f"grows with {_GROWING[name]} to the power of", power, 1.2)
+        yield _at_most("E7", f"grows with {_GROWING[name]} to the power of", power, 1.1)
     _draw(lines)
 
 
