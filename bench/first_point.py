@@ -75,6 +75,7 @@ def _portal(scratch: Path, kubeconfig: str, image: str) -> Iterator[Running]:
         "REGATTA_KUBECONFIG": kubeconfig,
         "REGATTA_KUBERNETES_IMAGE": image,
         "REGATTA_KUBERNETES_PREFIX": _PREFIX,
+        "REGATTA_KUBERNETES_NAMESPACES": "0",  # it is made here
         "REGATTA_COORDINATION": store.url,
     }
     try:
