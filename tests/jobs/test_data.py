@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 
 from datasets import housekeeping, selectors, services, shelf
 from datasets.models import Version
@@ -108,8 +109,8 @@ def test_a_storage_that_fails_ends_the_job_in_words(
 
 
 def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
-    personas: Personas, version: Version, submit: Submit, settings
-) -> None:  # type: ignore[no-untyped-def]
+    personas: Personas, version: Version, submit: Submit, backend: ObedientBackend
+) -> None:
     job = submit()
     services.delete_version(actor=personas.developer, ns="team", name="mine", number=1)
     over = now() + timedelta(days=settings.KEEP_DELETED_DATASETS_DAYS + 1)
