@@ -75,6 +75,7 @@ def _authentic(view: Handler) -> View:
 def _authentic_reader(view: Giver) -> Reader:
     """The same for a view that gives something out."""
 
+    @csrf_exempt
     @require_GET
     @functools.wraps(view)
     def authenticated(request: HttpRequest, attempt_id: UUID, **named: str) -> HttpResponseBase:

@@ -109,6 +109,10 @@ TABLE = {
         f"GET admin/{page}": ADMIN_PAGE
         for page in ("users", "namespaces", "sign-in", "audit", "audit.csv", "quotas", "quotas/requests")
     },
+    "GET admin/cluster": ADMIN_PAGE,
+    "GET admin/cluster/now": ADMIN_PAGE,
+    "POST admin/cluster/mode": ADMIN_DEED,
+    "POST admin/cluster/what-if": ADMIN_PAGE,
     "POST admin/new-user": ADMIN_DEED,
     "POST admin/sign-in/letter": ADMIN_DEED,
     "GET admin/users/<str:username>": "404 403 403 403 403 302",
@@ -223,7 +227,12 @@ TABLE = {
     f"GET {JOB}/logs": MEMBERS,
     f"GET {JOB}/logs/download": MEMBERS,
     # What agents send: no session opens it
-    **{f"POST {INGEST}/{call}": AGENTS for call in ("logs", "metrics", "events", "report", "heartbeat", "artifacts")},
+    **{
+        f"POST {INGEST}/{call}": AGENTS
+        for call in ("begin", "logs", "metrics", "events", "report", "heartbeat", "artifacts")
+    },
+    # What they are given
+    **{f"GET {INGEST}/{call}": AGENTS for call in ("code", "data", "data/<path:path>")},
 }
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
