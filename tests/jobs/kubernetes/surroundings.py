@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import compileall
 import hashlib
 import shutil
 import socket
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from urllib.parse import urlsplit
 
 import yaml
@@ -52,6 +54,11 @@ def _lay_out(room: Path) -> dict[str, Path]:
             shutil.copytree(source.parent, target, ignore=_CACHES)
         else:
             shutil.copy(source, target.with_suffix(".py"))
+    # Where it runs the root is read-only: nothing that is compiled there is kept for the next start.
+    compiled = compileall.compile_dir(
+        library, ddir="/opt/regatta/lib", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
+    )
+    assert compiled, "all of it can be compiled"
     programs.mkdir()
     (programs / "python").symlink_to("/usr/bin/python3")
     return {"/opt/regatta/lib": library, "/opt/regatta/bin": programs}
