@@ -4,8 +4,8 @@ D1  Sequential read with checksums, records of 1 to 100 KB, as bytes and as view
 D1s The same with records of 0.4 KB, and with snappy in chunks of 1 MiB.
 D2  The index of a file of 10 GB, whose payloads are holes: an index reads none of them.
 
-Peers are what is installed of webdataset, array_record and tfrecord; each reads the same records from its own format in
-the same run. BENCH_DATA_MB says how large the file is (1024).
+Peers are what is installed of webdataset, array_record, streaming (MDS) and tfrecord; each reads the same records from
+its own format in the same run. BENCH_DATA_MB says how large the file is (1024).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib.util
 import io
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -84,8 +85,15 @@ def _reading(
         path = folder / f"data.{name}"
         write(path, _records(lengths, size))
         theirs = _speed(size, lambda path=path, read=read_peer: read(path))  # type: ignore[misc]
-        path.unlink()
+        _remove(path)
         yield _beside(row, f"{what} as views, beside {name}: GB/s", best, theirs, goal)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def _snappy(folder: Path) -> Row:
@@ -155,6 +163,20 @@ def _read_tar(path: Path) -> None:
         sample["bin"]
 
 
+def _write_mds(path: Path, records: Iterable[bytes]) -> None:
+    from streaming import MDSWriter  # type: ignore[import-not-found,unused-ignore]
+
+    with MDSWriter(out=str(path), columns={"record": "bytes"}) as writer:
+        for record in records:
+            writer.write({"record": record})
+
+
+def _read_mds(path: Path) -> None:
+    from streaming import StreamingDataset
+
+    _through(StreamingDataset(local=str(path), shuffle=False, batch_size=1))
+
+
 def _write_array_record(path: Path, records: Iterable[bytes]) -> None:
     from array_record.python import array_record_module  # type: ignore[import-not-found,unused-ignore]
 
@@ -191,6 +213,7 @@ def _read_tfrecord(path: Path) -> None:
 _PEERS: Mapping[str, tuple[Callable[[Path, Iterable[bytes]], None], Callable[[Path], None], float]] = {
     "webdataset": (_write_tar, _read_tar, 4.0),
     "array_record": (_write_array_record, _read_array_record, 1.0),
+    "streaming": (_write_mds, _read_mds, 2.0),
     # It checks nothing of what it reads; there is no goal beside it.
     "tfrecord": (_write_tfrecord, _read_tfrecord, 0.0),
 }
