@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -331,6 +333,7 @@ def _content_of(file: File, seconds: float) -> tuple[str, int]:
     staging.settle(folder, file.staging)  # a part may be on its way to its place still
     try:
         found = READINGS.finish(_gathering(file), _marks_of_all(file), seconds)
+        _refuse_vanished(file, folder)
     except (StorageError, Incomplete):
         file.refresh_from_db()
         if _is_handed_over(file, folder):
@@ -338,6 +341,12 @@ def _content_of(file: File, seconds: float) -> tuple[str, int]:
         _thaw(file, folder)
         raise
     return found.sha256, found.done
+
+
+def _refuse_vanished(file: File, folder: Path) -> None:
+    """All may have been read long before it was lost. Raises StorageError."""
+    if not staging.path_of(folder, file.staging).exists():
+        raise StorageError(f"The parts cannot be read: {os.strerror(errno.ENOENT)}. Send the file again.")
 
 
 def _marks_of_all(file: File) -> list[int]:

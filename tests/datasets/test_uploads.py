@@ -184,9 +184,20 @@ def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
-def test_what_a_power_cut_took_from_the_disk_is_asked_for_again(uploader: Uploader) -> None:
+def until_read(file: File) -> None:
+    """Until the portal has read behind the parts what came of the file."""
+    readings = readback.READINGS
+    with readings._changed:
+        of = readings._readings[file.staging]
+        assert readings._changed.wait_for(lambda: of.done == file.size, 10)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["before it was read", "after it was read"])
+def test_what_a_power_cut_took_from_the_disk_is_asked_for_again(uploader: Uploader, read: bool) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
+    if read:
+        until_read(file)
     staging.discard(default_storage().staging(), file.staging)
     with pytest.raises(StorageError, match="Send the file again"):
         uploader.complete(file, CONTENT)
