@@ -22,7 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from datasets import selectors as datasets
-from jobs import examples, selectors, services
+from jobs import examples, scaling, selectors, services
 from jobs import spec as specification
 from jobs.models import Artifact, Job
 from jobs.states import JobState
@@ -301,7 +301,7 @@ class ScaleView(APIView):
         Parameter servers are as many as is wished from the next attempt on, which goes on from the last checkpoint.
         """
         actor = signed_in(request.user)
-        job = services.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
+        job = scaling.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
         return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
 
 

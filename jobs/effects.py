@@ -29,7 +29,7 @@ from jobs.spec import JobSpec
 from jobs.streams import store
 from jobs.streams.models import StreamHead
 from portal.common.doorbell import ring
-from portal.common.errors import NotFound
+from portal.common.errors import NotFound, QuotaExceeded
 from portal.common.time import now as wall_clock
 from quota import ledger
 from quota import selectors as quota
@@ -87,6 +87,13 @@ def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if nothing else ran."""
     asked = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
     return quota.if_alone(bounds, asked, length=_longest(spec))
+
+
+def refuse_what_never_fits(bounds: quota.Bounds, spec: JobSpec) -> None:
+    """Raises QuotaExceeded (with ``numbers``) where the job could not start even if nothing else ran."""
+    verdict = can_ever_start(bounds, spec)
+    if verdict.never:
+        raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
 
 
 def _to_begin_with(spec: JobSpec, *, elastic: bool) -> JobSpec:

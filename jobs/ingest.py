@@ -21,7 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
-from jobs import batches, provisions, services
+from jobs import batches, provisions, reports
 from jobs.models import Attempt
 from jobs.streams import store
 from jobs.streams.entries import Gap
@@ -179,21 +179,21 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take events for the job's timeline."""
     batch = batches.event_batch(_body(request))
     return _taken(
-        lambda: services.record_events(attempt, replica=batch.replica, first=batch.first, events=batch.entries)
+        lambda: reports.record_events(attempt, replica=batch.replica, first=batch.first, events=batch.entries)
     )
 
 
 @_authentic
 def report(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take word of how a replica fares."""
-    services.record_report(attempt, batches.report(_body(request)))
+    reports.record_report(attempt, batches.report(_body(request)))
     return {}
 
 
 @_authentic
 def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
     """Note that a replica lives."""
-    services.heartbeat(attempt, replica=batches.replica(_body(request)))
+    reports.heartbeat(attempt, replica=batches.replica(_body(request)))
     return {}
 
 
@@ -241,7 +241,7 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         raise TooLarge(
             f"The file {wanted.name} has more than {ARTIFACT_LIMIT} bytes, which is all that is kept of one."
         )
-    kept = services.store_artifact(
+    kept = reports.store_artifact(
         attempt,
         replica=wanted.replica,
         name=wanted.name,

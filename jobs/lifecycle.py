@@ -35,7 +35,7 @@ AllRegistered                 agents' reports and the backend's view, by ``jobs.
 StrengthChanged               the same; while replicas have yet to register, what keeps them from beginning
 AttemptEnded                  the same, by ``jobs.facts.verdict``; also the registration deadline and the job's timeout
 CancelRequested               a person, through jobs.services.cancel_job, which only records the wish
-Interrupted                   jobs.services.interrupt_all, when the portal is stopped
+Interrupted                   jobs.interruption.interrupt_all, when the portal is stopped
 Preempted                     the quota's ledger, where a namespace needs back what it lent
 Drained                       reports and the backend's view, while STOPPING
 RetryRequested                a person, through jobs.services.retry_job

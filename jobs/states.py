@@ -21,6 +21,8 @@ class JobState(StrEnum):
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ACTIVE = frozenset(JobState) - TERMINAL
 HOLDS_QUOTA = ACTIVE - {JobState.QUEUED}
+# What people may still wish for: another number of replicas, a rehearsal.
+CHANGEABLE = ACTIVE - {JobState.STOPPING}
 
 
 class ReplicaState(StrEnum):

@@ -1,6 +1,6 @@
 """Observes, decides with the pure policy, and has it carried out: once a round, in the process of the sweep.
 
-Nothing depends on what it remembers. It leaves wishes for other numbers of trainers as people do (``jobs.services``);
+Nothing depends on what it remembers. It leaves wishes for other numbers of trainers as people do (``jobs.scaling``);
 the reconciler's staffing brings them about. Whoever comes after a restart in the middle finds what was wished for and
 goes on from there.
 """
@@ -19,12 +19,12 @@ from uuid import uuid4
 
 from django.conf import settings
 
-from jobs import elasticity, services
+from jobs import elasticity, scaling
 from jobs.elastic import fleet, lease, policy
 from jobs.elastic.fleet import Wish
 from jobs.elastic.observing import Observer, Seen
 from jobs.models import Elastic, ElasticMode
-from jobs.services import Growth
+from jobs.scaling import Growth
 
 _log = logging.getLogger(__name__)
 # A growth that the quota refused is wished for again after so long.
@@ -78,7 +78,7 @@ class Controller:
         return seen.movable - self._refused.keys()
 
     def _carry_out(self, wish: Wish, seen: Seen, term: lease.Term, now: datetime) -> bool:
-        done = services.scale_automatically(
+        done = scaling.scale_automatically(
             job_id=wish.job,
             attempt=seen.attempts[wish.job],
             before=wish.before,
@@ -126,5 +126,5 @@ def _explain(wish: Wish, seen: Seen, before: Mapping[str, Mapping[str, object]])
     """Tell it once, not with every round."""
     if before.get(wish.job, {}).get("why") == wish.why:
         return False
-    services.advise(job_id=wish.job, attempt=seen.attempts[wish.job], why=wish.why)
+    scaling.advise(job_id=wish.job, attempt=seen.attempts[wish.job], why=wish.why)
     return True

@@ -14,7 +14,7 @@ from django.http import HttpResponse
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
-from jobs import reconciler, services
+from jobs import reconciler, reports, services
 from jobs.models import Attempt, Job
 from quota.models import Limit
 from tests.jobs.conftest import SPEC
@@ -211,7 +211,7 @@ def test_an_artifact_comes_as_a_download(personas: Personas, submit: Submit, bac
     reconciler.reconcile(job.pk)
     attempt = Attempt.objects.select_related("job").get(job=job)
     digest = hashlib.sha256(b"<html>").hexdigest()
-    services.store_artifact(
+    reports.store_artifact(
         attempt, replica="trainer-0", name="out/model.html", sha256=digest, size=6, stream=io.BytesIO(b"<html>")
     )
     client = personas.client("viewer")

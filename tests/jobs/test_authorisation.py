@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from datasets import services as datasets
-from jobs import services
+from jobs import reports
 from jobs.models import Attempt, Job
 from tests.factories import make_attempt
 from tests.personas import EVERYBODY, SHUT_OUT, Personas
@@ -251,7 +251,7 @@ def job(submit: Any) -> Job:
     """A job of ``team`` with a file that its attempt left."""
     job: Job = submit()
     attempt = make_attempt(job)
-    services.store_artifact(
+    reports.store_artifact(
         attempt, replica="trainer-0", name="model.npz", sha256=SHA, size=len(CONTENT), stream=io.BytesIO(CONTENT)
     )
     return job

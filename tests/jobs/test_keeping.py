@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from datasets.storage import default_storage
-from jobs import keeping, pruning, services
+from jobs import keeping, pruning, reports, services
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job
 from jobs.states import JobState
 from jobs.streams import sealing, store
@@ -37,7 +37,7 @@ def limit(personas: Personas, size: int) -> None:
 
 def keep(attempt: Attempt, body: bytes, name: str = "model.npz", **more: Any) -> Artifact:
     fields = {"sha256": hashlib.sha256(body).hexdigest(), "size": len(body), "stream": io.BytesIO(body), **more}
-    return services.store_artifact(attempt, replica="trainer-0", name=name, **fields)
+    return reports.store_artifact(attempt, replica="trainer-0", name=name, **fields)
 
 
 # --- Code ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 
-from jobs import effects, reconciler, services
+from jobs import effects, interruption, reconciler, reports, scaling, services
 from jobs.backends.base import Phase
 from jobs.batches import Report
 from jobs.lifecycle import BuildStarted
@@ -38,7 +38,7 @@ def tell(job: Job, replica: str, phase: str, **fields: object) -> None:
     job.refresh_from_db()
     attempt = Attempt.objects.get(job=job, number=job.attempt)
     told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    services.record_report(attempt, Report(replica=replica, phase=phase, **told))
+    reports.record_report(attempt, Report(replica=replica, phase=phase, **told))
 
 
 def running(submit: Submit, **fields: object) -> Job:
@@ -285,7 +285,7 @@ def test_an_attempts_token_is_the_same_at_every_launch(backend: ObedientBackend,
 
 def test_interrupted_jobs_go_back_to_the_queue_without_using_retries(backend: ObedientBackend, submit: Submit) -> None:
     job, waiting = running(submit), submit()
-    assert services.interrupt_all(seconds=5) == 0
+    assert interruption.interrupt_all(seconds=5) == 0
     job.refresh_from_db()
     waiting.refresh_from_db()
     assert (job.state, job.attempt, reserved()) == ("QUEUED", 2, 0)
@@ -296,7 +296,7 @@ def test_interrupted_jobs_go_back_to_the_queue_without_using_retries(backend: Ob
 def test_an_interruption_does_not_wait_for_ever(use: Use, submit: Submit) -> None:
     use(StubbornBackend())
     job = running(submit)
-    assert services.interrupt_all(seconds=0.1) == 1
+    assert interruption.interrupt_all(seconds=0.1) == 1
     job.refresh_from_db()
     assert (job.state, job.reason) == ("STOPPING", "interrupted")
 
@@ -307,7 +307,7 @@ def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_sto
     services.cancel_job(actor=job.owner, job_id=job.pk)
     reconciler.reconcile(job.pk)
     assert backend.graces[-1] == timedelta(seconds=5)
-    services.interrupt_all(seconds=0.0)
+    interruption.interrupt_all(seconds=0.0)
     assert min(backend.graces) == effects.INTERRUPTION_GRACE
 
 
@@ -338,7 +338,7 @@ def trainers(job: Job) -> dict[str, tuple[int, bool]]:
 
 
 def scaled(job: Job, wanted: int, personas: Personas) -> Job:
-    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": wanted})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": wanted})
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     job.refresh_from_db()
     return job
@@ -375,7 +375,7 @@ def test_who_leaves_is_not_missed_and_may_come_back(
 def test_a_wish_survives_whoever_was_to_carry_it_out(use: Use, submit: Submit, personas: Personas) -> None:
     backend = use(ObedientBackend())
     job = running(submit, roles=ROLES)
-    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
     reconciler._turn(reconciler.load(job.pk), now)
     assert (len(trainers(job)), backend.calls.count("scale to 3")) == (3, 0), "killed between the rows and the backend"
     reconciler.reconcile(job.pk)

@@ -11,7 +11,7 @@ from django.conf import settings
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from jobs import services
+from jobs import reports
 from jobs.models import Job
 from runtime.checkpoint import writer
 from runtime.checkpoint.files import LocalFiles
@@ -105,7 +105,7 @@ def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
     job = submit()
     facts = [fact(tmp_path) for fact in (of_an_etcd_that_is_away, of_a_straggler, of_a_damaged_checkpoint)]
     told = [(1_700_000_000.0 + at, *fact) for at, fact in enumerate(facts)]
-    services.record_events(make_attempt(job), replica="master-0", first=1, events=told)
+    reports.record_events(make_attempt(job), replica="master-0", first=1, events=told)
     sign_in(page, live_server, personas, language)
     page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
     for (kind, _text), (label, sentence) in zip(facts, words, strict=True):

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from datasets import indexing
 from datasets.services import create_dataset
-from jobs import services, spec
+from jobs import reports, services, spec
 from jobs.models import Job
 from jobs.states import JobState
 from jobs.streams import store
@@ -188,7 +188,7 @@ def write(job: Job) -> None:
     points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
     store.append_logs(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, lines=lines)
     store.append_metrics(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, points=points)
-    services.store_artifact(
+    reports.store_artifact(
         attempt, replica="trainer-0", name="model.npz", sha256=SHA, size=1, stream=io.BytesIO(CONTENT)
     )
 

@@ -110,6 +110,6 @@ def _answers() -> bool:
 
 
 def _interrupt() -> None:
-    from jobs.services import interrupt_all
+    from jobs.interruption import interrupt_all
 
     interrupt_all(seconds=INTERRUPT_SECONDS - 0.5)

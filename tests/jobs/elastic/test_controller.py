@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from jobs import reconciler, services, spec
+from jobs import reconciler, reports, scaling, services, spec
 from jobs.backends.base import Phase
 from jobs.batches import Report
 from jobs.elastic import lease
@@ -78,7 +78,7 @@ class World:
 
 def tell(attempt: Attempt, name: str, phase: str, life: int, **fields: Any) -> None:
     told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    services.record_report(attempt, Report(replica=name, phase=phase, life=life, **told))
+    reports.record_report(attempt, Report(replica=name, phase=phase, life=life, **told))
 
 
 @pytest.fixture
@@ -200,10 +200,10 @@ def test_a_number_that_a_person_wishes_for_stays_until_it_is_left_to_the_platfor
 ) -> None:
     job = world.job()
     world.rounds(3)
-    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 2})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 2})
     world.rounds(3, COOL_DOWN)
     assert trainers(job) == 2
-    services.scale_job(actor=personas.developer, job_id=job.pk, wish={"elastic": True})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"elastic": True})
     world.rounds(2, COOL_DOWN)
     assert trainers(job) == 4
     told = list(JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True))
@@ -247,7 +247,7 @@ def test_a_leader_that_was_replaced_changes_nothing(world: World) -> None:
     world.rounds(2)
     late = lease.lead("elsewhere", world.now + timedelta(hours=1))
     assert late is not None
-    answer = services.scale_automatically(
+    answer = scaling.scale_automatically(
         job_id=job.pk,
         attempt=1,
         before=trainers(job),
@@ -256,7 +256,7 @@ def test_a_leader_that_was_replaced_changes_nothing(world: World) -> None:
         leads=lambda: lease.holds(lease.Term("first", late.number - 1), world.now),
         now=world.now,
     )
-    assert answer is services.Growth.STALE
+    assert answer is scaling.Growth.STALE
 
 
 def test_a_decision_about_a_job_that_has_changed_since_is_dropped(world: World, personas: Personas) -> None:
@@ -265,12 +265,12 @@ def test_a_decision_about_a_job_that_has_changed_since_is_dropped(world: World, 
     attempt, before = job.attempt, trainers(job)
     wishes: dict[str, Any] = {"job_id": job.pk, "why": "x", "leads": lambda: True, "now": world.now}
     stale = [
-        services.scale_automatically(attempt=attempt, before=before - 1, after=2, **wishes),
-        services.scale_automatically(attempt=attempt + 1, before=before, after=2, **wishes),
-        services.scale_automatically(attempt=attempt, before=before, after=99, **wishes),
-        services.scale_automatically(attempt=attempt, before=before, after=0, **wishes),
+        scaling.scale_automatically(attempt=attempt, before=before - 1, after=2, **wishes),
+        scaling.scale_automatically(attempt=attempt + 1, before=before, after=2, **wishes),
+        scaling.scale_automatically(attempt=attempt, before=before, after=99, **wishes),
+        scaling.scale_automatically(attempt=attempt, before=before, after=0, **wishes),
     ]
-    assert (set(stale), trainers(job)) == ({services.Growth.STALE}, before)
+    assert (set(stale), trainers(job)) == ({scaling.Growth.STALE}, before)
 
 
 # --- What always holds ------------------------------------------------------------------------------------------------
@@ -283,14 +283,14 @@ def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_c
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     chance, jobs = random.Random(seed), list[Job]()
-    carry_out = services.scale_automatically
+    carry_out = scaling.scale_automatically
 
     def mortal(**fields: Any) -> object:
         if chance.random() < 0.2:
             raise Killed
         return carry_out(**fields)
 
-    monkeypatch.setattr(services, "scale_automatically", mortal)
+    monkeypatch.setattr(scaling, "scale_automatically", mortal)
     for _ in range(30):
         if chance.random() < 0.25 and len(jobs) < 6:
             least = chance.randint(1, 2)
@@ -304,7 +304,7 @@ def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_c
             world.controller = Controller(f"after-{world.now}")
             world.now += lease.LENGTH
         assert held() <= 12
-    monkeypatch.setattr(services, "scale_automatically", carry_out)
+    monkeypatch.setattr(scaling, "scale_automatically", carry_out)
     world.rounds(6, COOL_DOWN)
     before = Scaling.objects.count()
     world.rounds(3, COOL_DOWN)

@@ -1,0 +1,174 @@
+"""What agents tell of their replicas, and the files that these leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Protocol
+from uuid import uuid4
+
+from django.db import transaction
+
+from datasets.storage import default_storage
+from datasets.storage.base import Stat
+from jobs import facts, keeping, reconciler
+from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
+from jobs.states import ENDED, ReplicaState
+from jobs.streams.entries import Gap
+from jobs.streams.models import Source
+from jobs.telling import happened, tell
+from portal.common.doorbell import ring
+from portal.common.errors import NotFound, ValidationFailed
+from portal.common.time import now as wall_clock
+from quota import storage as storage_quota
+from quota.models import Kind
+
+_EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
+
+
+class ReplicaReport(Protocol):
+    """What an agent tells of its replica; ``phase`` is starting, registered or exited."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def out_of_memory(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
+
+
+@transaction.atomic
+def record_report(attempt: Attempt, report: ReplicaReport) -> None:
+    """Write down how a replica fares; a report that was taken before, or is of an earlier life, changes nothing.
+
+    Raises NotFound.
+    """
+    row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
+    if row is None:
+        raise NotFound(f"This attempt has no replica {report.replica!r}.")
+    if report.life < row.life:
+        return
+    told = _PHASES[report.phase](row, report, wall_clock())
+    row.save()
+    if told:
+        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
+    tell(attempt.job)
+
+
+def _started(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    if row.state == ReplicaState.WAITING:
+        row.state = ReplicaState.STARTING
+    row.started = row.started or now
+    return ""
+
+
+def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    _started(row, report, now)
+    if row.state not in ENDED:
+        row.state = ReplicaState.REGISTERED
+    before, row.registered = row.registered, row.registered or now
+    return "" if before else facts.arrival(row.name, _losses(row), now)
+
+
+def _losses(row: Replica) -> list[tuple[datetime, str]]:
+    """When and how the replica ended (kinds of events) since it last registered."""
+    happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
+    told = list(happened.filter(kind__in=("registered", *facts.LOSSES)).order_by("id").values_list("at", "kind"))
+    arrivals = [number for number, (_, kind) in enumerate(told, 1) if kind == "registered"]
+    return told[max(arrivals, default=0) :]
+
+
+def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    """The agent's own word replaces what the backend saw; it knows more."""
+    if row.flushed:
+        return ""
+    row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
+    row.code, row.signal, row.out_of_memory, row.why = report.code, report.signal, report.out_of_memory, report.why
+    return facts.ending(reconciler.replica_fact(row)) + "."
+
+
+_PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
+
+
+def heartbeat(attempt: Attempt, *, replica: str) -> None:
+    """Note that a replica's agent lives."""
+    Replica.objects.filter(attempt=attempt, name=replica).update(heartbeat=wall_clock())
+
+
+@transaction.atomic
+def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[tuple[float, str, str]]) -> int:
+    """Take events (unix time, kind, text) that the replica numbers from ``first`` on; the last number taken.
+
+    What was taken before is dropped. Raises Gap where ``first`` lies beyond the one after the last number taken.
+    """
+    source, _ = Source.objects.select_for_update().get_or_create(attempt=attempt, replica=replica, kind=_EVENTS)
+    if first > source.last + 1:
+        raise Gap(source.last)
+    fresh = events[source.last + 1 - first :]
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            at=datetime.fromtimestamp(at, UTC),
+            replica=replica,
+            kind=kind,
+            text=text,
+        )
+        for at, kind, text in fresh
+    )
+    source.last += len(fresh)
+    source.save(update_fields=["last"])
+    if fresh:
+        ring(f"status:{attempt.job_id}")
+    return source.last
+
+
+def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, size: int, stream: BinaryIO) -> Artifact:
+    """Keep a file of ``size`` bytes that a replica left; sending it again changes nothing.
+
+    Where another replica has left a different file of that name, this one's goes by ``<replica>/<name>``.
+    Raises QuotaExceeded before anything is read where the namespace's storage has no room for it, ValidationFailed
+    where the content is not what ``sha256`` says, and what the storage raises.
+    """
+    known = Artifact.objects.filter(job_id=attempt.job_id, attempt=attempt.number)
+    same = known.filter(sha256=sha256, name__in=(name, f"{replica}/{name}")).first()
+    if same:
+        return same
+    job = Job.objects.select_related("namespace").get(pk=attempt.job_id)
+    thing = keeping.of_job(job, Kind.ARTIFACTS)
+    storage_quota.take(job.namespace, thing, size)
+    key = f"{keeping.ARTIFACTS}/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
+    storage = default_storage()
+    try:
+        kept = storage.put(key, stream)
+        if kept.sha256 != sha256:
+            storage.delete(key)
+            raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
+    except BaseException:
+        storage_quota.add(thing, -size)
+        raise
+    taken = known.filter(name=name).exclude(replica=replica).exists()
+    row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
+    storage_quota.add(thing, kept.size - size - (replaced.size if replaced else 0))
+    if replaced:
+        storage.delete(replaced.key)
+    ring(f"status:{attempt.job_id}")
+    return row
+
+
+@transaction.atomic
+def _write_artifact(attempt: Attempt, name: str, replica: str, kept: Stat) -> tuple[Artifact, Stat | None]:
+    """The row, and what it stood for before, where it stood for something else."""
+    names: dict[str, Any] = {"job_id": attempt.job_id, "attempt": attempt.number, "name": name}
+    before = Artifact.objects.select_for_update().filter(**names).first()
+    fields = {"replica": replica, "size": kept.size, "sha256": kept.sha256, "key": kept.key, "created": wall_clock()}
+    row, _ = Artifact.objects.update_or_create(**names, defaults=fields)
+    return row, Stat(before.key, before.size, before.sha256) if before else None
