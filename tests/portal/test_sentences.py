@@ -157,7 +157,7 @@ def is_told(sentence: str) -> bool:
 
 @pytest.mark.usefixtures("chinese")
 def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
-    """A sentence that fails here belongs into ``portal/common/sentences.py``, and translated into ``portal/locale``."""
+    """A sentence that fails here belongs into ``portal/common/sentences/``, and translated into ``portal/locale``."""
     said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in sentences_of_the_code()]
     assert [(place, sentence) for place, sentence in said if not is_told(sentence)] == []
 
