@@ -281,6 +281,8 @@ KUBERNETES_IMAGE = env.text("REGATTA_KUBERNETES_IMAGE", "")
 # Before the names of namespaces, so that those of the portal are told from others of the cluster.
 KUBERNETES_PREFIX = env.text("REGATTA_KUBERNETES_PREFIX", "regatta-")
 KUBERNETES_GPU = env.text("REGATTA_KUBERNETES_GPU", "nvidia.com/gpu")
+# Cores that a replica which asked for less may use while its node has them to spare; 0: never more than it asked for.
+KUBERNETES_CPU_BURST = env.number("REGATTA_KUBERNETES_CPU_BURST", 1.0)
 KUBERNETES_PULL_SECRET = env.text("REGATTA_KUBERNETES_PULL_SECRET", "")
 # Directories that pods see at the same path as the portal, each with a pod's volume; other data is fetched.
 KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")

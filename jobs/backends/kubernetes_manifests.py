@@ -67,7 +67,8 @@ class Mount:
 class Cluster:
     """What the installation says of its cluster. ``image``: for jobs that have none of their own; ``prefix``: before
     the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where data sets are mounted, else they
-    are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere.
+    are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere; ``burst``:
+    cores that a small replica may use while its node has them to spare.
     """
 
     image: str
@@ -78,6 +79,7 @@ class Cluster:
     pull_secret: str = ""
     shared_memory: int = 64 * 2**20
     local_storage: int = 2 * 2**30
+    burst: float = 1.0
     extra_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -197,10 +199,12 @@ def grace_seconds(grace: float) -> int:
 def _container(
     plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster, volumes: Mapping[str, tuple[PurePosixPath, Any, bool]]
 ) -> Manifest:
-    limits = {"cpu": f"{math.ceil(replica.cpu * 1000)}m", "memory": str(replica.memory)}
+    held = {"cpu": _cores(replica.cpu), "memory": str(replica.memory)}
     # What a GPU is, the cluster says; a limit is a request as well.
-    limits |= {cluster.gpu: str(replica.gpu)} if replica.gpu else {}
-    limits["ephemeral-storage"] = str(cluster.local_storage)
+    held |= {cluster.gpu: str(replica.gpu)} if replica.gpu else {}
+    held["ephemeral-storage"] = str(cluster.local_storage)
+    # A fifth of a core starts Python in ten seconds. What the node has idle may be used: it is shared out by requests.
+    limits = {**held, "cpu": _cores(max(replica.cpu, cluster.burst))}
     return {
         "name": "replica",
         "image": plan.image or cluster.image,
@@ -208,7 +212,7 @@ def _container(
         "command": [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod", "--", *map(_literal, replica.command)],
         "workingDir": str(ROOM),
         "env": list(_environment(plan, replica, cluster)),
-        "resources": {"requests": dict(limits), "limits": limits},
+        "resources": {"requests": held, "limits": limits},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -220,6 +224,10 @@ def _container(
             for name, (path, _, read_only) in volumes.items()
         ],
     }
+
+
+def _cores(cpu: float) -> str:
+    return f"{math.ceil(cpu * 1000)}m"
 
 
 def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:

@@ -43,6 +43,7 @@ def kubernetes_cluster() -> Cluster:
         data=tuple(Mount(PurePosixPath(path), volume) for path, volume in settings.KUBERNETES_DATA.items()),
         checkpoints=settings.KUBERNETES_CHECKPOINTS or None,
         pull_secret=settings.KUBERNETES_PULL_SECRET,
+        burst=settings.KUBERNETES_CPU_BURST,
     )
 
 

@@ -178,7 +178,8 @@ def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
 
 def _counted(around: Surroundings) -> Mapping[str, tuple[str, ...]]:
     return {
-        "cpu": ("requests.cpu", "limits.cpu"),
+        # What is held is what was asked for; above that a pod may use what a node has idle.
+        "cpu": ("requests.cpu",),
         "memory": ("requests.memory", "limits.memory"),
         "gpu": (f"requests.{around.gpu}",),
     }
@@ -196,7 +197,9 @@ def _limits(name: str, tenant: Tenant) -> dict[str, Any]:
         if tenant.limits.get(resource) is not None
     }
     default = {name: min(value, most.get(name, value), key=amount_of) for name, value in _DEFAULTS.items()}
-    item = {"type": "Container", "default": default, "defaultRequest": default} | ({"max": most} if most else {})
+    # Not of cores: the limit is what a pod may use while a node is idle, and may be more than the namespace has.
+    top = {name: value for name, value in most.items() if name != "cpu"}
+    item = {"type": "Container", "default": default, "defaultRequest": default} | ({"max": top} if top else {})
     return _object("LimitRange", name, LIMITS, spec={"limits": [item]})
 
 

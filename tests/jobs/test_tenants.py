@@ -52,7 +52,7 @@ def test_a_namespace_is_made_for_its_first_job_with_the_quota_that_it_has_in_the
     Limit.objects.create(namespace=team, resource="cpu", amount=3, borrow=1)
     assert tenants.ready(team)
     assert server.objects[ROOM]["metadata"]["labels"][NAMESPACE_LABEL] == "team"
-    assert server.objects[QUOTA]["spec"]["hard"]["limits.cpu"] == "4000m"
+    assert server.objects[QUOTA]["spec"]["hard"]["requests.cpu"] == "4000m"
     assert egress(server) == [
         {"to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}], "ports": [{"protocol": "TCP", "port": 8000}]}
     ]
@@ -105,7 +105,7 @@ def test_a_pass_brings_what_the_portal_changed_and_removes_what_was_closed(
     assert tenants.ready(team)
     Limit.objects.create(namespace=team, resource="cpu", amount=5)
     tenants.keep()
-    assert server.objects[QUOTA]["spec"]["hard"]["limits.cpu"] == "5000m"
+    assert server.objects[QUOTA]["spec"]["hard"]["requests.cpu"] == "5000m"
     Namespace.objects.filter(pk=team.pk).update(closed=NOW)
     tenants.keep()
     assert ROOM not in server.objects

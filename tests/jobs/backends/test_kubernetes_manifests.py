@@ -137,8 +137,14 @@ def test_a_pod_may_do_no_more_than_it_needs(role: str) -> None:
 @pytest.mark.parametrize("role", ["master", "ps", "worker"])
 def test_requests_and_limits_are_always_set(role: str) -> None:
     resources = container(role)["resources"]
-    assert resources["requests"] == resources["limits"]
-    assert (resources["limits"]["cpu"], resources["limits"]["memory"]) == ("250m", str(512 * 2**20))
+    assert (resources["requests"]["cpu"], resources["requests"]["memory"]) == ("250m", str(512 * 2**20))
+    assert {**resources["limits"], "cpu": "250m"} == resources["requests"]
+
+
+@pytest.mark.parametrize(("burst", "cores"), [(1.0, "1000m"), (0.0, "250m"), (0.1, "250m")])
+def test_what_a_node_has_idle_a_small_replica_may_use(burst: float, cores: str) -> None:
+    resources = container(cluster=replace(CLUSTER, burst=burst))["resources"]
+    assert (resources["requests"]["cpu"], resources["limits"]["cpu"]) == ("250m", cores)
 
 
 def test_a_gpu_is_what_the_cluster_calls_so() -> None:

@@ -57,7 +57,7 @@ def test_from_whatever_part_of_it_is_there_all_of_it_comes_to_be(data: st.DataOb
 def test_a_quota_that_the_portal_changed_is_changed_on_the_cluster() -> None:
     server, tenants = ready()
     tenants.ensure(Tenant("team", {**TEAM.limits, "cpu": 8.0}))
-    assert server.objects[f"{NAMESPACE}/resourcequotas/regatta-quota"]["spec"]["hard"]["limits.cpu"] == "8000m"
+    assert server.objects[f"{NAMESPACE}/resourcequotas/regatta-quota"]["spec"]["hard"]["requests.cpu"] == "8000m"
 
 
 def test_a_wall_that_somebody_opened_is_closed() -> None:
