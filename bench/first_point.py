@@ -18,9 +18,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.portal import Running, answer_of, cancel, has_points, room_of, running_here, signed_in, wait_until
+from bench.portal import Running, running_here, seconds_to_first_point
 from bench.report import Row
-from jobs.examples import catalogue
 from jobs.kubernetes.api import ApiServer, connect
 from jobs.kubernetes.namespaces import name_of
 from jobs.kubernetes.resources import PODS
@@ -33,6 +32,7 @@ _SIZE = {"cpu": "200m", "memory": "256Mi"}
 _PATIENCE = 120.0  # seconds
 _TRAINERS, _PSERVERS = 2, 2
 _PODS = 1 + _PSERVERS + _TRAINERS
+_ROLES = {"trainer": {"replicas": _TRAINERS, **_SIZE}, "pserver": {"replicas": _PSERVERS, **_SIZE}}
 
 
 def measure() -> list[Row]:
@@ -48,7 +48,10 @@ def measure() -> list[Row]:
         _portal(Path(scratch), kubeconfig, image) as portal,
     ):
         bare_pods(api, kubeconfig, namespace, image)  # the image comes to the node
-        rounds = [(bare_pods(api, kubeconfig, namespace, image), seconds_to_first_point(portal)) for _ in range(ROUNDS)]
+        rounds = [
+            (bare_pods(api, kubeconfig, namespace, image), seconds_to_first_point(portal, roles=_ROLES))
+            for _ in range(ROUNDS)
+        ]
     peer, ours = median(one for one, _ in rounds), median(one for _, one in rounds)
     case = f"POST to first cost point, {_PODS} pods, median of {ROUNDS}, seconds"
     ratio = ours / peer
@@ -83,20 +86,6 @@ def _portal(scratch: Path, kubeconfig: str, image: str) -> Iterator[Running]:
             yield portal
     finally:
         store.kill()
-
-
-def seconds_to_first_point(portal: Running) -> float:
-    spec: dict[str, Any] = {**next(example.spec for example in catalogue() if "digits" in example.name)}
-    size = {"cpu": _SIZE["cpu"], "memory": _SIZE["memory"]}
-    spec["roles"] = {"trainer": {"replicas": _TRAINERS, **size}, "pserver": {"replicas": _PSERVERS, **size}}
-    with signed_in(portal) as http:
-        room = room_of(http)
-        begun = time.monotonic()
-        job = answer_of(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
-        wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", has_points)
-        seconds = time.monotonic() - begun
-        cancel(http, job["id"])
-    return seconds
 
 
 def bare_pods(api: ApiServer, kubeconfig: str, namespace: str, image: str) -> float:

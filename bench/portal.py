@@ -131,9 +131,12 @@ def _wait_for_ready(process: subprocess.Popen[bytes], output: Path) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def seconds_to_first_point(portal: Running) -> float:
-    """Submit the digits example and read its cost until there is a point; then cancel it and wait for its end."""
-    spec = next(example.spec for example in catalogue() if "digits" in example.name)
+def seconds_to_first_point(portal: Running, **changes: object) -> float:
+    """Submit the digits example and read its cost until there is a point; then cancel it and wait for its end.
+
+    ``changes``: fields of its specification that are to be others.
+    """
+    spec = {**next(example.spec for example in catalogue() if "digits" in example.name), **changes}
     with signed_in(portal) as http:
         room = room_of(http)
         begun = time.monotonic()

@@ -6,8 +6,9 @@ import contextlib
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
+
+from tests.waiting import until
 
 PROGRAMS = ("glusterd", "gluster", "mount.glusterfs")
 _UP_SECONDS = 60.0
@@ -45,10 +46,7 @@ class Volume:
             quiet = subprocess.DEVNULL
             command = ["glusterd", "--no-daemon"]
             self._daemon = subprocess.Popen(command, stdout=quiet, stderr=quiet, start_new_session=True)
-        give_up = time.monotonic() + _UP_SECONDS
-        while not self._is_up():
-            assert time.monotonic() < give_up, "glusterd does not come up"
-            time.sleep(0.1)
+        until("glusterd is up", self._is_up, _UP_SECONDS, every=0.1)
         self._gluster("volume", "create", self._name, f"{self._address}:{self._brick}", "force")
         self._gluster("volume", "start", self._name)
         self._gluster("volume", "quota", self._name, "enable")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -19,6 +18,7 @@ from runtime.coordination.base import (
     Relisted,
     Versioned,
 )
+from tests.waiting import until
 
 DEADLINE = 5.0
 
@@ -52,10 +52,7 @@ class Watcher:
 
 def eventually(condition: Callable[[], object]) -> None:
     """A store may be late to end what has run out."""
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    until("the store comes to that", condition, DEADLINE)
 
 
 class CoordinationContract:

@@ -14,20 +14,16 @@ from tests.end_to_end.house import House
 
 @pytest.fixture(scope="session")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A running portal; at the end it is stopped as with Ctrl-C, and nothing may be left."""
-    house = House(
+    """A running portal, the same for all."""
+    made = House(
         tmp_path_factory.mktemp("house") / "data",
         REGATTA_REGISTRATION_SECONDS="12",
         REGATTA_STOP_GRACE_SECONDS="2",
         REGATTA_SIGN_IN_RATE="1000/min",
         REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
     )
-    try:
-        house.start()
+    with made.open() as house:
         yield house
-        house.remove()
-    finally:
-        house.kill_all()
 
 
 @pytest.fixture

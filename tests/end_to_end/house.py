@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 
 from regatta import Client
 from tests.end_to_end import processes
-from tests.end_to_end.processes import Process, until
+from tests.end_to_end.processes import Process
 from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
@@ -72,6 +75,16 @@ class House:
 
     def printed(self) -> str:
         return self.output.read_bytes().decode(errors="replace")
+
+    @contextmanager
+    def open(self) -> Iterator[House]:
+        """Running; at the end it is stopped as with Ctrl-C, and nothing may be left."""
+        try:
+            self.start()
+            yield self
+            self.remove()
+        finally:
+            self.kill_all()
 
     def interrupt(self) -> float:
         """Ctrl-C. Returns the seconds until nothing of it was left; fails where something is."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -53,13 +52,3 @@ def of(directory: Path) -> list[Process]:
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def until(what: str, look: Callable[[], Found], seconds: float = 30.0, *, every: float = 0.1) -> Found:
-    """What ``look`` finds as soon as it finds something. Fails with ``what`` when the time is up."""
-    deadline = time.monotonic() + seconds
-    while not (found := look()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"Waited {seconds:g} s in vain: {what}.")
-        time.sleep(every)
-    return found

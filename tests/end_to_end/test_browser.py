@@ -18,7 +18,7 @@ from tests import browser
 from tests.end_to_end import code
 from tests.end_to_end.browser import Person
 from tests.end_to_end.house import ADMIN, ROOT, House
-from tests.end_to_end.processes import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]
 CUTS = 20

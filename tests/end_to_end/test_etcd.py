@@ -12,8 +12,8 @@ from runtime.coordination.base import CoordinationStore
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House, is_of_a_replica
-from tests.end_to_end.processes import until
 from tests.etcd_server import EtcdServer
+from tests.waiting import until
 
 pytestmark = [pytest.mark.etcd, pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
@@ -33,13 +33,8 @@ def root(site: str) -> Iterator[CoordinationStore]:
 
 @pytest.fixture(scope="module")
 def house(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("house") / "data", REGATTA_COORDINATION=site)
-    try:
-        house.start()
+    with House(tmp_path_factory.mktemp("house") / "data", REGATTA_COORDINATION=site).open() as house:
         yield house
-        house.remove()
-    finally:
-        house.kill_all()
 
 
 def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothing_in_it(

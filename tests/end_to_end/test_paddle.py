@@ -9,7 +9,8 @@ import pytest
 
 from regatta import Client, Job
 from tests.end_to_end.house import House
-from tests.end_to_end.processes import kill, until
+from tests.end_to_end.processes import kill
+from tests.waiting import until
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(1200)]
 END_SECONDS = 1000.0
@@ -19,13 +20,8 @@ SAY_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
 @pytest.fixture(scope="module")
 def spacious(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """A portal that keeps what it has installed for all tests of this file."""
-    house = House(tmp_path_factory.mktemp("paddle") / "data", REGATTA_SIGN_IN_RATE="1000/min")
-    try:
-        house.start()
+    with House(tmp_path_factory.mktemp("paddle") / "data", REGATTA_SIGN_IN_RATE="1000/min").open() as house:
         yield house
-        house.remove()
-    finally:
-        house.kill_all()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from regatta import Client, Job
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House, is_of_a_replica
-from tests.end_to_end.processes import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0

@@ -11,7 +11,7 @@ import pytest
 from regatta import Client
 from tests.end_to_end import code
 from tests.end_to_end.house import House
-from tests.end_to_end.processes import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 

@@ -12,7 +12,7 @@ import pytest
 from regatta import Client, Job
 from tests.end_to_end import code
 from tests.end_to_end.house import STOP_SECONDS, House
-from tests.end_to_end.processes import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0

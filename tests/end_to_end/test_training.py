@@ -14,7 +14,7 @@ import pytest
 from regatta import Client, Job, Line
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House
-from tests.end_to_end.processes import until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0

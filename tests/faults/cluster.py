@@ -26,6 +26,7 @@ from runtime import contract, coordination
 from runtime.agent import processes
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
+from tests import waiting
 from tests.etcd_server import EtcdServer
 from tests.faults import datasets
 from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
@@ -394,7 +395,4 @@ def until(
     condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS, report: Callable[[], str] = str
 ) -> None:
     """Wait for a condition. What did not come to pass is said."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"It did not happen within {seconds:g} s that {what}.\n{report()}"
-        time.sleep(0.03)
+    waiting.until(what, condition, seconds, every=0.03, story=report)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pytest_django import Settings
 
 from jobs import bundles, planner
+from tests.waiting import until
 
 DIGEST = "d" * 64
 FILES = {"train.py": "import tiny\n", "parts/a.py": "x = 1\n"}
@@ -90,23 +90,10 @@ def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_a
     assert not bundles.environment_folder(("tiny==2.0",)).exists()
 
 
-def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(
-    shelf: Path, wait_until: Callable[[Callable[[], object]], None]
-) -> None:
+def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(shelf: Path) -> None:
     bundles.build(DIGEST, FILES, ("tiny",))
     lock = bundles.environment_folder(("tiny",)) / "lock"
-    wait_until(lambda: lock.exists() and lock.read_text())
+    until("somebody installs", lambda: lock.exists() and lock.read_text())
     bundles.end_all()
-    wait_until(lambda: not installers())
+    until("no installer is left", lambda: not installers())
     assert built("tiny").done is not None
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], object]], None]:
-    def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-
-    return wait

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import until
+
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,10 +47,7 @@ class Running:
         return self._output.read_text()
 
     def wait_for(self, condition: Callable[[], bool], seconds: float = 20) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.02)
+        until("it comes to that", condition, seconds, story=self.text)
 
     def wait_for_text(self, text: str, times: int = 1) -> None:
         self.wait_for(lambda: self.text().count(text) >= times)

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -43,10 +43,7 @@ class Portal:
         return self._output.read_text()
 
     def wait_for(self, condition: Callable[[], object], seconds: float = START_SECONDS) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(0.02)
+        until("it comes to that", condition, seconds, story=self.text)
 
     def wait_until_ready(self) -> None:
         self.wait_for(lambda: "Regatta is ready at" in self.text() or self.process.poll() is not None)

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -29,6 +28,7 @@ from tests.contracts.backend_contract import (
     wait_until,
 )
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -139,9 +139,7 @@ def test_what_an_agent_gave_up_to_deliver_is_delivered_with_its_last_report(
     spool = directory(attempts) / "logs.spool"
     wait_until(backend, attempt.ref, lambda view: spool.exists() and "said" in spool.read_text())
     backend.stop(attempt.ref, NO_GRACE)
-    until = time.monotonic() + 15
-    while contract.is_locked(directory(attempts)) and time.monotonic() < until:
-        time.sleep(0.05)
+    until("the agent has ended", lambda: not contract.is_locked(directory(attempts)))
     portal.fail = 0
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.EXITED)
     assert portal.texts("stdout") == ["said"]
@@ -207,10 +205,8 @@ def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
     now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
     backend.stop(attempt.ref, GRACE)
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{portal.texts('stdout')[0]}").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    process = Path(f"/proc/{portal.texts('stdout')[0]}")
+    until("its process is gone", lambda: not process.exists(), 5)
 
 
 def test_the_token_is_in_no_plan_and_readable_to_nobody_else(

@@ -54,7 +54,7 @@ def store(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(
+    made = House(
         tmp_path_factory.mktemp("house") / "data",
         host=own_address(cluster.kubeconfig),
         REGATTA_BACKEND="kubernetes",
@@ -64,12 +64,8 @@ def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPath
         REGATTA_COORDINATION=EtcdAddress((store.server,), "/site", "root", store.password).url,
         REGATTA_SIGN_IN_RATE="1000/min",
     )
-    try:
-        house.start()
+    with made.open() as house:
         yield house
-        house.remove()
-    finally:
-        house.kill_all()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from runtime import contract, coordination
 from tests.etcd_server import EtcdServer
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -27,13 +27,6 @@ JOINED = """
     members = channel.wait_for_members(bool, 10)
 """
 ENDLESS = "import time\nprint('up', flush=True)\ntime.sleep(600)"
-
-
-def wait_for(condition: object, timeout: float = 10.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def is_running(pid: int) -> bool:
@@ -106,7 +99,7 @@ def test_a_portal_that_was_away_gets_everything_when_it_comes_back(replica: Repl
     replica.start("import time\nfor i in range(200): print(i); time.sleep(0.002)")
     portal.wait_until(lambda: bool(portal.taken["logs"]))
     portal.go_away()
-    wait_for(lambda: replica.state is not None and replica.state.phase == "exited")
+    until("it has exited", lambda: replica.state is not None and replica.state.phase == "exited")
     assert replica.state is not None
     assert not replica.state.delivered
     portal.come_back()
@@ -314,7 +307,7 @@ def test_when_the_agent_is_killed_its_process_goes_with_it(replica: Replica, por
     child = int(portal.texts()[0])
     assert replica.process is not None
     os.kill(replica.process.pid, signal.SIGKILL)
-    wait_for(lambda: not is_running(child))
+    until("the child is gone", lambda: not is_running(child))
 
 
 # --- One agent a replica ---------------------------------------------------------------------------------------------
@@ -356,10 +349,7 @@ def test_a_replica_whose_agent_was_killed_is_gone_when_the_lease_of_its_settings
     replica.start(JOINED + "    print('joined', flush=True)\n    time.sleep(600)", LEASE=1)
     portal.wait_until(lambda: "joined" in portal.texts("stdout"))
     replica.end()
-    killed = time.monotonic()
-    while store.get(key) is not None:
-        assert time.monotonic() < killed + contract.LEASE_SECONDS[contract.TRAINER] / 2
-        time.sleep(0.05)
+    until("its place is free", lambda: store.get(key) is None, contract.LEASE_SECONDS[contract.TRAINER] / 2)
     store.close()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from runtime.agent import settings
 from runtime.agent.membership import Membership
 from runtime.coordination.base import LeaseLost
 from runtime.coordination.embedded import EmbeddedStore
+from tests.waiting import until
 
 KEY = contract.member_key("j", 1, contract.PSERVER, 0)
 
@@ -63,9 +63,7 @@ def test_one_who_leaves_has_lost_nothing(replica):
     replica.membership.register("127.0.0.1:1")
     assert replica.registered.wait(10)
     replica.membership.leave()
-    deadline = time.monotonic() + 10
-    while replica.store.get(KEY) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until("its place is free", lambda: not replica.store.get(KEY), 10)
     assert not replica.lost.is_set()
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from runtime import contract
 from runtime.data import catalogue
 from tests.runtime.trainer.attempt import ROOT, Attempt
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -112,9 +112,7 @@ def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, 
     )
     command = [sys.executable, "-m", "runtime.gateway", "--", "sh", "-c", script]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment(tmp_path, statistics, 1))
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until("a task is begun", (tmp_path / "begun").exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == contract.EXIT_RESTART
     told = (tmp_path / "told").read_text()

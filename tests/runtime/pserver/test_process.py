@@ -2,12 +2,12 @@
 
 import re
 import signal
-import time
 
 import numpy as np
 import pytest
 
 from tests.runtime.trainer.attempt import Attempt
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -61,7 +61,8 @@ class Run:
             self.attempt.start("trainer", index)
 
     def train_to(self, version):
-        until(lambda: any(value >= version for _at, _step, _key, value in self.attempt.replicas["trainer-0"].points))
+        points = self.attempt.replicas["trainer-0"].points
+        until(f"version {version} is there", lambda: any(value >= version for _at, _step, _key, value in points))
 
     def kept_by_all(self, servers):
         """The versions of which every server has a checkpoint."""
@@ -124,7 +125,7 @@ def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimise
 def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_was(run, before, after):
     undisturbed = run("Adam(0.01)", 1, REGATTA_PASSES="5").model()
     killed = run("Adam(0.01)", before, REGATTA_PASSES="5", REGATTA_CHECKPOINT_SECONDS="0.3")
-    until(lambda: killed.kept_by_all(before))
+    until("all have a checkpoint", lambda: killed.kept_by_all(before))
     killed.train_to(40)
     killed.attempt.kill()
     killed.start(after)
@@ -133,10 +134,3 @@ def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_wa
         np.testing.assert_array_equal(ended[name], values)
     assert "The data goes on in pass" in killed.attempt.log("master-0")
     assert "goes on from version" in killed.attempt.log("pserver-0")
-
-
-def until(holds, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.01)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from runtime import contract
 from tests.runtime.trainer.attempt import Attempt
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
@@ -30,10 +30,7 @@ for x, y in job.steps(job.reader(batch=8)):
 
 
 def wait_for(attempt: Attempt, name: str, text: str, times: int = 1) -> None:
-    give_up = time.monotonic() + 30.0
-    while attempt.log(name).count(text) < times:
-        assert time.monotonic() < give_up, attempt.log(name)
-        time.sleep(0.02)
+    until(f"{name} prints {text}", lambda: attempt.log(name).count(text) >= times, story=lambda: attempt.log(name))
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])

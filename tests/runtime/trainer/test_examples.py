@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.runtime.trainer.attempt import ROOT, Attempt
+from tests.waiting import until
 
 EXAMPLES = ROOT / "jobs" / "examples"
 DIGITS = EXAMPLES / "recognise_digits" / "train.py"
@@ -95,15 +95,8 @@ def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
     one = attempt(passes=20)
     for role, index in (("master", 0), ("pserver", 0), ("trainer", 0), ("trainer", 1)):
         one.start(role, index)
-    until(lambda: len(one.replicas["trainer-1"].points) > 50)
+    until("it trains", lambda: len(one.replicas["trainer-1"].points) > 50)
     one.replicas["trainer-1"].process.send_signal(number)
     assert one.wait("trainer-1", 10) == (75 if number == signal.SIGTERM else -signal.SIGKILL)
     assert one.wait("trainer-0", 40) == 0, one.log("trainer-0")
     assert accuracy(one.log("trainer-0")) >= 0.95
-
-
-def until(holds, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come to that"
-        time.sleep(0.01)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +17,7 @@ from runtime.master.state import Status
 from runtime.trainer.prefetching import Prefetching
 from runtime.trainer.tasks import JobFailed
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
+from tests.waiting import until
 
 PATIENCE = 0.1
 
@@ -51,17 +51,10 @@ def source(running):
     return Prefetching(running.client(X), PATIENCE)
 
 
-def until(condition: Callable[[], object]) -> None:
-    give_up = time.monotonic() + 20.0
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
-
-
 def given_several_ahead(source):
     """The task that was begun second: by then it is known that tasks take no time, and all others are given."""
     second = source.next_task(source.next_task())
-    until(lambda: len(source.coming()) == 4)
+    until("all others are given", lambda: len(source.coming()) == 4)
     return second
 
 
@@ -122,7 +115,7 @@ def test_word_of_what_is_begun_reaches_the_master_without_a_question(source, run
     second = given_several_ahead(source)
     monkeypatch.setattr(source, "_ask_beside", lambda: None)
     source.next_task(second)
-    until(lambda: entries(running)[1].status is Status.DONE)
+    until("the master knows", lambda: entries(running)[1].status is Status.DONE)
     assert [entry.prefetched for entry in entries(running)[2:]] == [False, True, True, True]
 
 
@@ -176,7 +169,7 @@ def test_what_the_master_refuses_beside_training_is_told_at_the_next_task(source
     second = given_several_ahead(source)
     running.master.change(lambda queue, now: queue._fail("It cannot go on."))
     source._ask_beside()
-    until(source._asked.answer.done)
+    until("there is an answer", source._asked.answer.done)
     with pytest.raises(JobFailed, match="cannot go on"):
         source.next_task(second)
 
@@ -185,7 +178,7 @@ def test_the_end_of_a_synchronous_pass_is_known_beforehand(start, store):  # noq
     running = start(3, X, passes=2, prefetch=True, sync=True)
     source = Prefetching(running.client(X), PATIENCE)
     second = source.next_task(source.next_task())
-    until(lambda: len(source.coming()) == 1)
+    until("the last one is given", lambda: len(source.coming()) == 1)
     third = source.next_task(second)
     store.away = True
     assert source.next_task(third) == PassEnd(0), "the master cannot have answered"

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from runtime.pserver.optimisers import SGD, Adam
 from runtime.trainer.job import Job
 from runtime.trainer.params import ServerStore
 from runtime.trainer.surroundings import Alone
+from tests.waiting import until
 
 torch = pytest.importorskip("torch", reason="group torch: torch is not installed (pip install torch==2.13.0)")
 dist_torch = pytest.importorskip("runtime.adapters.torch")
@@ -86,20 +85,13 @@ def test_layers_are_sent_while_the_backward_pass_goes_on(servers):
     model = network()
     shared = dist_torch.attach(Job(contract.read({}), Beside(None, clients=[client])), model, SGD(0.1), overlap=True)
     left = []
-    model[0].weight.register_hook(lambda gradient: left.append(wait_until(lambda: Op.STAGE in client.sent)))
+    model[0].weight.register_hook(lambda gradient: left.append(until("it has left", lambda: Op.STAGE in client.sent)))
     for x, y in batches():
         client.sent.clear()
         loss_of(model, x, y).backward()
         shared.step(n=len(y))
     assert left == [True] * 5
     assert client.sent.count(Op.STAGE) == 4
-
-
-def wait_until(holds):
-    until = time.monotonic() + 10
-    while not holds() and time.monotonic() < until:
-        time.sleep(0.001)
-    return holds()
 
 
 def clipped(model):
