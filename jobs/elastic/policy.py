@@ -61,6 +61,11 @@ class Rules:
 RULES = Rules()
 
 
+# Minus the replicas that fit for each trainer that stops; then minus the cores that are left on the node afterwards,
+# together: what is left in one piece is of use to the next.
+_Cost = tuple[float, int]
+
+
 class _Level(IntEnum):
     """Down to where jobs give up trainers."""
 
@@ -136,7 +141,7 @@ class _Pass:
         self.gangs: dict[int, _Gang] = {}
         self.preempted: dict[int, str] = {}
         self.said: dict[int, str] = {}
-        self._pools: dict[tuple[Shape, _Level, int | None], tuple[Iterator[int], list[tuple[float, int]]]] = {}
+        self._pools: dict[tuple[Shape, _Level, int | None], tuple[Iterator[int], list[tuple[_Cost, int]]]] = {}
         self._stopping = 0
         self._undo: list[Callable[[], object]] = []
 
@@ -463,7 +468,7 @@ class _Pass:
         return False
 
     def _fill(
-        self, numbers: Iterator[int], pool: list[tuple[float, int]], shape: Shape, level: _Level, claim: _Claim
+        self, numbers: Iterator[int], pool: list[tuple[_Cost, int]], shape: Shape, level: _Level, claim: _Claim
     ) -> None:
         """Look at more nodes until there are enough to compare."""
         for number in numbers:
@@ -476,18 +481,19 @@ class _Pass:
 
     def _cheapest(
         self, number: int, shape: Shape, wanted: int, level: _Level, claim: _Claim
-    ) -> tuple[list[int], float]:
-        """Whose trainers stop on a node so that most replicas fit for each of them, and minus how many that are."""
-        best: tuple[list[int], float] = ([], 0.0)
+    ) -> tuple[list[int], _Cost]:
+        """Whose trainers stop on a node so that most replicas fit for each of them, and what that costs."""
+        best: tuple[list[int], _Cost] = ([], (0.0, 0))
         chosen: list[int] = []
         freed = [0, 0, 0]
         for index in self._willing(number, level, claim):
             chosen.append(index)
             need = self.jobs[index].trainer
             freed = [freed[0] + need[0], freed[1] + need[1], freed[2] + need[2]]
-            worth = -min(wanted, self.room.slots(number, freed, shape[0])) / len(chosen)
-            if worth < best[1]:
-                best = (list(chosen), worth)
+            fitting = min(wanted, self.room.slots(number, freed, shape[0]))
+            cost = (-fitting / len(chosen), shape[0].cpu * fitting - self.room.soon[number][0] - freed[0])
+            if fitting and cost < best[1]:
+                best = (list(chosen), cost)
         return best
 
     def _willing(self, number: int, level: _Level, claim: _Claim) -> Iterator[int]:
