@@ -1,4 +1,4 @@
-"""E1 to E7: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
+"""E1 to E8: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
 
 Ten seeds each, as ten rounds were published; a row is the mean over them, or the worst where it says "all". Peers are
 the published figures. What the published policy and fixed sizes come to in the same simulator is printed above them.
@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import fmean, linear_regression
 
+from bench import open_traces
 from bench.report import FOLDER, Row
 from jobs.elastic import policy, scenarios
 from jobs.elastic.cluster import Amounts, Cluster, Core, Job, Node, Service
@@ -36,7 +37,7 @@ def measure() -> list[Row]:
     first, second = _runs("regatta", scenarios.published_1), _runs("regatta", scenarios.published_2)
     sized = _runs("regatta", partial(scenarios.published_1, sized=True))
     _compare()
-    return [*_first(first, sized), *_second(second), *_decisions()]
+    return [*_first(first, sized), *_second(second), *_decisions(), *open_traces.measure()]
 
 
 def _runs(name: str, scenario: Callable[[int], Workload]) -> list[Outcome]:
@@ -149,7 +150,7 @@ def _compare() -> None:
     heads = {"use %": 8, "wait s": 8, "never": 7, "trainer-s": 11, "Jain": 6, "service s": 11, "back": 6}
     print(f"{'case':<6}{'policy':<11}", *(f"{head:>{width}}" for head, width in heads.items()), sep="")
     for title, scenario in scenarios.SCENARIOS.items():
-        for name in scenarios.POLICIES:
+        for name in ("regatta", "published", "fixed"):
             runs = _runs(name, scenario)
             slowest = max(each.service_recovery_max or 0.0 for each in runs)
             back = sum(each.service_full_recovery or False for each in runs)

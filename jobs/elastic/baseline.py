@@ -124,6 +124,12 @@ def fixed(cluster: Cluster, now: float) -> Decision:
     )
 
 
+def for_jobs(cluster: Cluster) -> Amounts:
+    """What is there for all jobs together: what services have and miss, and what belongs to others, is not."""
+    there = total(node.allocatable.minus(node.taken) for node in cluster.nodes)
+    return there.minus(total(each.need.times(each.wanted) for each in cluster.services))
+
+
 def launch(job: Job, trainers: int) -> Launch:
     """All replicas at once, their nodes left to the scheduler of the cluster."""
     return Launch(("",) * (job.core.master != Amounts()), ("",) * job.core.servers, ("",) * trainers)

@@ -72,7 +72,8 @@ class Job:
     submitted with. ``held``: what its other replicas take, by node. ``leaving``: what its replicas that stop still
     take, by node. ``waiting``: what its replicas without a node ask for.
     ``changed``: when its number of trainers changed last, ``change`` by how many. ``speeds``: records per second that
-    were measured, by number of trainers.
+    were measured, by number of trainers. ``attained``: trainer-seconds that it has had so far, those before it was
+    called back included. ``remaining``: its work that is left, in seconds of one trainer; None: nobody knows.
     """
 
     key: str
@@ -95,6 +96,8 @@ class Job:
     change: int = 0
     checkpoint_age: float = 0.0
     speeds: Mapping[int, float] = field(default_factory=dict)
+    attained: float = 0.0
+    remaining: float | None = None
     tolerates: frozenset[str] = frozenset()
 
     @property

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from jobs.elastic import baseline, policy
+from jobs.elastic import baseline, optimus, policy, tiresias
 from jobs.elastic.cluster import Amounts, Core, Job, Node, Policy, Service, total
 from jobs.elastic.simulator import Arrival, Timing, Wish, Workload
 
@@ -32,13 +32,15 @@ NGINX = Amounts(3000, 3222)
 WINDOW = 550.0
 _STEPS = ((300, 90.0), (200, 90.0), (100, 90.0), (200, 90.0), (300, 90.0), (400, 120.0))
 
-POLICIES: Mapping[str, Policy] = {"regatta": policy.decide, "published": baseline.published, "fixed": baseline.fixed}
-# The published controller looked every 5 s and when a job came; ours is told of everything that happens.
-TIMINGS: Mapping[str, Timing] = {
-    "regatta": Timing(),
-    "published": Timing(reaction=None),
-    "fixed": Timing(reaction=None),
+POLICIES: Mapping[str, Policy] = {
+    "regatta": policy.decide,
+    "published": baseline.published,
+    "fixed": baseline.fixed,
+    "tiresias": tiresias.tiresias,
+    "optimus": optimus.optimus,
 }
+# The published controller looked every 5 s and when a job came; ours is told of everything that happens.
+TIMINGS: Mapping[str, Timing] = {name: Timing(reaction=0.5 if name == "regatta" else None) for name in POLICIES}
 
 
 def cluster() -> list[Node]:

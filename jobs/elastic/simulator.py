@@ -60,7 +60,8 @@ class Wish:
 @dataclass(frozen=True)
 class Workload:
     """``services``: those that are there from the beginning, with what they want then. ``window``: the seconds over
-    which figures are taken. It goes on until ``until``, and with ``until_done`` at most until all jobs have ended."""
+    which figures are taken. It goes on until ``until``, and with ``until_done`` at most until all jobs have ended.
+    ``profiled``: numbers of trainers for which the speed of every job is known beforehand."""
 
     nodes: Sequence[Node]
     arrivals: Sequence[Arrival]
@@ -70,6 +71,7 @@ class Workload:
     until: float = 550.0
     until_done: bool = False
     limits: Mapping[str, Amounts] = field(default_factory=dict)
+    profiled: Sequence[int] = ()
 
 
 def simulate(workload: Workload, policy: Policy, timing: Timing, seed: int) -> Outcome:
@@ -79,6 +81,11 @@ def simulate(workload: Workload, policy: Policy, timing: Timing, seed: int) -> O
 
 # For so many seconds a number of trainers has to stay for their speed to count as measured.
 _MEASURED = 5.0
+
+
+def _speed(trainers: int, scaling: float) -> float:
+    """How many times as fast as one."""
+    return trainers / (1 + scaling * (trainers - 1)) if trainers else 0.0
 
 
 class _State(Enum):
@@ -119,9 +126,11 @@ class _Run(_Owner):
     job: Job = field(default_factory=lambda: Job("", 0, 0, NOTHING))
     core: int = 0
     done: float = 0.0
+    attained: float = 0.0
     since: float = 0.0
     edition: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
+    profile: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -192,7 +201,8 @@ class _Simulation:
     def _arrive(self, arrival: Arrival) -> None:
         self._coming -= 1
         job = replace(arrival.job, submitted=self.now)
-        self._runs[job.key] = _Run(job.key, arrival=arrival, job=job)
+        profile = {count: _speed(count, arrival.scaling) for count in self.workload.profiled if count <= job.most}
+        self._runs[job.key] = _Run(job.key, arrival=arrival, job=job, profile=profile)
         self.meter.submitted(job.key)
         self._wake(always=True)
 
@@ -351,13 +361,13 @@ class _Simulation:
 
     # --- Work ---
     def _speed(self, run: _Run) -> float:
-        count = run.running if run.core == 0 else 0
-        return count / (1 + run.arrival.scaling * (count - 1)) if count else 0.0
+        return _speed(run.running if run.core == 0 else 0, run.arrival.scaling)
 
     def _account(self, run: _Run) -> None:
         """The work since its last change; its speed is known where it was kept for long enough to be measured."""
         speed, length = self._speed(run), self.now - run.since
         run.done += length * speed
+        run.attained += length * run.running
         run.since = self.now
         if speed and length >= _MEASURED:
             run.speeds[run.running] = speed
@@ -414,12 +424,15 @@ class _Simulation:
 
     def _seen_job(self, run: _Run) -> Job:
         pending = [pod for pod in run.pods if pod.state is _State.PENDING]
+        since, work = self.now - run.since, run.arrival.work
         return replace(
             run.job,
             trainers=self._named(run.bound),
             pending=sum(pod.trains for pod in pending),
             running=run.running,
-            speeds=dict(run.speeds),
+            speeds={**run.profile, **run.speeds},
+            attained=run.attained + since * run.running,
+            remaining=None if work is None else max(0.0, work - run.done - since * self._speed(run)),
             held={self._names[number]: held for number, held in run.held.items()},
             leaving={self._names[number]: left for number, left in run.leaving.items()},
             waiting=total(pod.need for pod in pending),

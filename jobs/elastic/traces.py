@@ -1,7 +1,8 @@
 """Workloads from files: jobs and services as CSV, the cluster as JSON. Pure but for reading them.
 
 Jobs: ``time,name,min,max,cpu,memory,gpu,duration,priority`` (or ``work`` in trainer-seconds instead of ``duration``, or
-both), and if wanted ``namespace``, ``servers``, ``server_cpu``, ``server_memory``, ``scaling``. Services:
+both), and if wanted ``namespace``, ``replicas`` (trainers that it is submitted with), ``servers``, ``server_cpu``,
+``server_memory``, ``scaling``. Services:
 ``time,name,replicas,cpu,memory,priority``; each line is what a service wants from then on. Cluster:
 ``{"nodes": [{"name": "a", "count": 4, "cpu": 16, "memory": "64Gi", "gpu": 4, "taints": ["x"]}]}``.
 
@@ -91,6 +92,7 @@ def _arrival(row: _Row) -> Arrival:
         Core(server=server, servers=row.get("servers", _count, 0)),
         namespace=row.get("namespace", str, ""),
         priority=row.get("priority", int, 0),
+        first=row.get("replicas", _count, 0),
     )
     return Arrival(
         row.get("time", _seconds),
