@@ -11,6 +11,7 @@ from jobs.backends.kubernetes_manifests import ROLES, replica_of
 from jobs.kubernetes import names
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import life_of, phase_of
+from runtime import contract
 
 _SIGTERM, _SIGKILL = 15, 9
 _LONGEST = 500  # characters of what Kubernetes says
@@ -69,29 +70,38 @@ def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
         return _absent(job, name, place, made, allowed)
     life = life_of(pod) or 1
     if phase_of(pod) in ("Succeeded", "Failed"):
-        follows = allowed > life and _is_wanted(job, place) and not (is_stopped(job) or _has_ended(job))
-        return ReplicaView(name, Phase.STARTING, life=allowed) if follows else _ended(name, pod, life)
+        if _begins(job, place, allowed, life):
+            return ReplicaView(name, Phase.STARTING, life=allowed)
+        return _ended(name, pod, life)
     if phase_of(pod) == "Running":
         return ReplicaView(name, Phase.RUNNING, life=life)
     return ReplicaView(name, Phase.STARTING, why=_trouble(pod), life=life)
 
 
 def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> ReplicaView:
-    if is_stopped(job) or not _is_wanted(job, place) or _has_ended(job):
+    if _begins(job, place, allowed, made):
+        return ReplicaView(name, Phase.STARTING, why=_refusal(job), life=allowed)
+    if is_stopped(job) or not _is_wanted(job, place) or _phase_of_job(job) in ("Completed", "Failed"):
         why = "was asked to stop" if made else "was stopped before it began"
         return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, life=max(made, allowed))
-    if allowed > made:
-        return ReplicaView(name, Phase.STARTING, why=_refusal(job), life=allowed)
     return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", life=made)
+
+
+def _begins(job: Object, place: str, allowed: int, made: int) -> bool:
+    """Whether the controller makes a pod more in the place: of trainers also after all have succeeded."""
+    if allowed <= made or is_stopped(job) or not _is_wanted(job, place):
+        return False
+    phase = _phase_of_job(job)
+    return phase != "Failed" and (phase != "Completed" or place.rpartition("-")[0] == ROLES[contract.TRAINER])
+
+
+def _phase_of_job(job: Object) -> str:
+    return str((job.get("status") or {}).get("phase", ""))
 
 
 def _is_wanted(job: Object, place: str) -> bool:
     role, _, index = place.rpartition("-")
     return int(index) < int(((job.get("spec") or {}).get(role) or {}).get("replicas") or 0)
-
-
-def _has_ended(job: Object) -> bool:
-    return (job.get("status") or {}).get("phase") in ("Completed", "Failed")
 
 
 def _refusal(job: Object) -> str:

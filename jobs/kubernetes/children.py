@@ -17,9 +17,9 @@ from jobs.kubernetes.manifests.pods import PodOptions, pod
 from jobs.kubernetes.manifests.services import service
 from jobs.kubernetes.membership import wanted_config_map
 from jobs.kubernetes.names import Object
-from jobs.kubernetes.observed import Observed, Settings, attempt_of, is_finished, life_of
+from jobs.kubernetes.observed import Observed, Settings, attempt_of, is_finished
 from jobs.kubernetes.spec import Intranet, PaddleJob
-from jobs.kubernetes.status import Record, current_pods
+from jobs.kubernetes.status import Record, current_pods, is_superseded
 
 
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
@@ -77,7 +77,8 @@ def _while_it_lives(
     wanted = {name for name, _, _ in job.pod_names()}
     staying = {names.uid_of(item) for item in current_pods(job, observed, record)}
     yield from _deletions("Pod", (item for item in observed.pods if names.uid_of(item) not in staying))
-    yield from _deletions("Pod", (item for item in _superseded(job, observed) if names.uid_of(item) in staying))
+    superseded = (item for item in observed.pods if is_superseded(job, item))
+    yield from _deletions("Pod", (item for item in superseded if names.uid_of(item) in staying))
     yield from _deletions("Service", (item for item in observed.services if names.name_of(item) not in wanted))
     if job.intranet is Intranet.HOST and names.HOST_PORT_ANNOTATION not in job.annotations:
         if observed.block is not None:
@@ -134,13 +135,6 @@ def _missing_pods(job: PaddleJob, record: Record, observed: Observed, options: P
             yield Create(pod(job, role, index, record.attempt, options))
         elif before < job.lives_of(role.name, index):
             yield Create(pod(job, role, index, record.attempt, options, before + 1))
-
-
-def _superseded(job: PaddleJob, observed: Observed) -> Iterator[Object]:
-    """Pods that have ended and are to be followed by another."""
-    for item in observed.pods if job.lives is not None else ():
-        if is_finished(item) and life_of(item) < job.lives_of(*names.role_and_index(names.name_of(item))):
-            yield item
 
 
 def _config_map(job: PaddleJob, record: Record, observed: Observed) -> Iterator[Action]:

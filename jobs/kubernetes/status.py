@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.kubernetes import census, explain, gang, names
+from jobs.kubernetes.cleaning import cleans
 from jobs.kubernetes.conditions import ENDED, Condition, Kind, Phase, condition, merged, moment_of, since, written
 from jobs.kubernetes.failures import Failure, Verdict, failure_of, judge, pause
 from jobs.kubernetes.membership import is_out_of_date
 from jobs.kubernetes.names import Object
-from jobs.kubernetes.observed import Observed, Settings, attempt_of, life_of, phase_of
+from jobs.kubernetes.observed import Observed, Settings, attempt_of, is_finished, life_of, phase_of
 from jobs.kubernetes.spec import PaddleJob, Role
 
 
@@ -94,8 +95,10 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     before = _with_lives(job, observed, Record.of(job.status))
     if job.leaving:
         return replace(before, phase=Phase.TERMINATING)
-    if before.ended:
+    if before.ended and not _is_called_back(job, before):
         return before
+    if before.ended:
+        before = replace(before, phase=Phase.PENDING, completion=None, reason="", message="")
     if job.problems:
         return replace(
             before, phase=before.phase or Phase.PENDING, reason="InvalidSpec", message=" ".join(job.problems)
@@ -106,6 +109,17 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
         fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, lives={})
         return replace(fresh, reason="", message="")
     return _living(job, observed, before, now, settings)
+
+
+def _is_called_back(job: PaddleJob, ended: Record) -> bool:
+    """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
+    after the last has succeeded."""
+    if job.lives is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
+        return False
+    if not job.success.every or cleans(job.clean, ended.phase):
+        return False
+    awaited = ((role.name, index) for _, role, index in job.pod_names() if role.name in job.success.roles)
+    return any(ended.lives.get(names.place(*place), 0) < job.lives_of(*place) for place in awaited)
 
 
 def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
@@ -171,9 +185,16 @@ def _with_progress(job: PaddleJob, record: Record, now: datetime) -> Record:
 
 
 def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
-    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded"}
+    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded" and not is_superseded(job, pod)}
     awaited = [name for name, role, _ in job.pod_names() if role.name in job.success.roles]
     return all(name in done for name in awaited) if job.success.every else any(name in done for name in awaited)
+
+
+def is_superseded(job: PaddleJob, pod: Object) -> bool:
+    """Whether another is to begin in the place of one that has ended."""
+    if job.lives is None or not is_finished(pod):
+        return False
+    return life_of(pod) < job.lives_of(*names.role_and_index(names.name_of(pod)))
 
 
 def _failures(

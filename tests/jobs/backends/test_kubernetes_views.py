@@ -104,6 +104,11 @@ def test_a_pod_that_somebody_deleted_was_killed() -> None:
     assert seen(job()) == ReplicaView("trainer-0", Phase.EXITED, signal=9, why="was killed: its pod was deleted")
 
 
+def test_a_trainer_that_is_to_begin_again_is_starting_also_where_all_had_succeeded() -> None:
+    made = job(spec={"lives": {"worker-0": 2}}, status={"phase": "Completed"})
+    assert seen(made) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -109,6 +109,50 @@ def test_the_job_is_completed_when_all_workers_have_succeeded() -> None:
     assert around.pods() == ["wd-worker-0", "wd-worker-1"]
 
 
+def completed() -> World:
+    around = world(cleanPodPolicy="Never")
+    around.all_pods(dict(SUCCEEDED), only="worker")
+    around.settle()
+    assert around.phase == "Completed"
+    return around
+
+
+def test_a_worker_of_a_completed_job_may_begin_again() -> None:
+    around = completed()
+    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.settle()
+    assert lives(around)["wd-worker-1"] == "2"
+    assert (around.phase, around.status.get("completionTime")) == ("Pending", None)
+    around.pod("wd-worker-1", dict(SUCCEEDED))
+    around.settle()
+    assert around.phase == "Completed"
+
+
+def test_a_master_of_a_completed_job_does_not_begin_again() -> None:
+    around = completed()
+    before = around.status
+    around.change({"spec": {"lives": {"master-0": 2}}})
+    around.settle()
+    assert {**around.status, "observedGeneration": 0} == {**before, "observedGeneration": 0}
+    assert around.pods() == ["wd-worker-0", "wd-worker-1"]
+
+
+def test_nobody_of_a_completed_job_begins_again_once_it_is_stopped() -> None:
+    around = completed()
+    around.change({"spec": {"lives": {"worker-1": 2}, "runPolicy": {"suspend": True}}})
+    around.settle()
+    assert around.phase == "Completed"
+
+
+def test_a_worker_that_is_to_begin_again_is_waited_for() -> None:
+    around = world(cleanPodPolicy="Never")
+    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.all_pods(dict(SUCCEEDED), only="worker")
+    around.settle()
+    assert around.phase == "Pending"
+    assert lives(around)["wd-worker-1"] == "2"
+
+
 def test_after_a_suspension_everybody_starts_anew() -> None:
     around = world()
     around.change({"spec": {"runPolicy": {"suspend": True}}})
