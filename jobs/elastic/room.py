@@ -79,26 +79,29 @@ class Room:
 
     def place(self, shape: Shape) -> int:
         """Take room for one replica, soon; the number of its node, or -1 where there is none."""
-        heap = self._heap(shape)
-        need = shape[0]
+        heap, need = self._heap(shape), shape[0]
+        cpu, memory, gpu = need
         while heap:
             entry = heap[0]
+            free = self.soon[entry[3]]
+            if free[2] - gpu == entry[0] and free[0] - cpu == entry[2] and free[1] >= memory:
+                free[0], free[1], free[2] = entry[2], free[1] - memory, entry[0]
+                self._settle(heap, entry[3], need)
+                return entry[3]
             fresh = self._entry(entry[3], need)
             if fresh is None:
                 heapq.heappop(heap)
-            elif fresh != entry:
-                heapq.heapreplace(heap, fresh)
             else:
-                self._settle(heap, entry[3], need)
-                return entry[3]
+                heapq.heapreplace(heap, fresh)
         return -1
 
     def _settle(self, heap: list[_Entry], number: int, need: Amounts) -> None:
-        """Take the node on top of the heap."""
-        _add(self.soon[number], need, -1)
+        """The node on top of the heap has been taken: where it stands now."""
         left = self._entry(number, need)
         if left is None:
             heapq.heappop(heap)
+        elif len(heap) > 2 and left < heap[1] and left < heap[2]:
+            heap[0] = left  # Most often it stays on top; a heap would be searched down to its end.
         else:
             heapq.heapreplace(heap, left)
         if self.exact:

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from jobs.elastic.cluster import Amounts, Job
+from jobs.elastic.cluster import Amounts, Job, total
 
 # A trainer is worth its place while it adds this part of what the trainers before it do on average.
 WORTH = 0.1
@@ -60,7 +60,7 @@ def fair(jobs: Sequence[Job], most: Sequence[int], capacity: Amounts) -> list[fl
     needs = np.array([_with_server(job) for job in jobs], dtype=float)
     least, upper = np.array([job.least for job in jobs], dtype=float), np.array(most, dtype=float)
     pace = np.array(weights(jobs)) / np.array([dominant(job.trainer, capacity) for job in jobs])
-    left = np.array(capacity, dtype=float) - sum(np.array(fixed(job), dtype=float) for job in jobs)
+    left = np.array(capacity.minus(total(fixed(job) for job in jobs)), dtype=float)
     size, growing = least.copy(), np.ones(len(jobs), dtype=bool)
     for _ in range(len(Amounts._fields)):
         size = _level(size, growing, pace, (least, upper), needs, left)

@@ -1,0 +1,118 @@
+"""Who begins: all replicas of a job at once, or none. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from jobs.elastic import shares, words
+from jobs.elastic.cluster import NOTHING, Amounts, Job
+from jobs.elastic.making_room import ANY, GENTLE, Claim, Level, RoomMaker
+from jobs.elastic.standing import Standing
+
+# How often more room is made for a gang that would not fit in again.
+_ROUNDS = 3
+
+
+@dataclass
+class Gang:
+    """A newcomer's replicas and where they go. ``stopping``: how many trainers of others stop for it."""
+
+    job: int
+    masters: list[int] = field(default_factory=list)
+    servers: list[int] = field(default_factory=list)
+    trainers: list[int] = field(default_factory=list)
+    stopping: int = 0
+    begins: bool = False
+
+
+class Newcomers:
+    """``gangs``: by job, those for which there is a place. ``said``: by job, why there is none."""
+
+    def __init__(self, standing: Standing, maker: RoomMaker) -> None:
+        self.standing, self._maker = standing, maker
+        self.gangs: dict[int, Gang] = {}
+        self.said: dict[int, str] = {}
+
+    def launch(self) -> None:
+        standing, rules = self.standing, self.standing.rules
+        failed: set[tuple[object, ...]] = set()
+        first: Job | None = None
+        for index in self._in_order():
+            job = standing.jobs[index]
+            servers = shares.servers(job, standing.fair[index])
+            mould = (job.core, job.least, standing.shape[index], job.priority, servers)
+            if first is not None:
+                self.said[index] = words.behind(first.key)
+            elif mould in failed or not self._fits(index, search=len(failed) < rules.depth):
+                failed.add(mould)
+                self.said[index] = words.no_room(job.least)
+                if standing.now - job.submitted > rules.patience:
+                    first = job
+
+    def _in_order(self) -> list[int]:
+        """The eldest first; a priority is a head start."""
+        jobs, head_start = self.standing.jobs, self.standing.rules.head_start
+        waiting = [index for index, job in enumerate(jobs) if job.started is None]
+        return sorted(waiting, key=lambda i: (jobs[i].submitted - jobs[i].priority * head_start, jobs[i].key))
+
+    def _fits(self, index: int, *, search: bool) -> bool:
+        """Place a whole gang; where it cannot be, nothing has happened."""
+        standing, gang = self.standing, Gang(index)
+        job, stopped = standing.jobs[index], standing.stopping
+        standing.undo.clear()
+        fits = self._gather(gang, GENTLE if search else ())
+        if not fits and search:
+            for other in self._maker.least_loss(job.priority):
+                standing.preempt(other, f"`{job.key}`")
+                fits = self._gather(gang, ANY)
+                if fits:
+                    break
+        if not fits or (standing.stopping > stopped and not self._fits_again(gang)):
+            standing.rewind()
+            return False
+        gang.stopping = standing.stopping - stopped
+        gang.begins = standing.room.begin(self._replicas(gang))
+        self.gangs[index] = gang
+        standing.height[index] += len(gang.trainers)
+        standing.placed[index] = gang.begins
+        return True
+
+    def _fits_again(self, gang: Gang) -> bool:
+        """Whether it will be found to fit once the others are gone, if need be with some more of them; else they would
+        stop for nothing, for ever."""
+        standing, namespace = self.standing, self.standing.jobs[gang.job].namespace
+        for _ in range(_ROUNDS):
+            for number, need in self._replicas(gang):
+                standing.free(number, need, namespace)
+                standing.undo.append(partial(standing.occupy, number, need, namespace))
+            for placed in (gang.masters, gang.servers, gang.trainers):
+                placed.clear()
+            if self._gather(gang, ()):
+                return True
+            if not self._gather(gang, GENTLE):
+                return False
+        return False
+
+    def _gather(self, gang: Gang, levels: Sequence[Level]) -> bool:
+        """Place what of the gang has no place yet."""
+        job = self.standing.jobs[gang.job]
+        claim = Claim(f"`{job.key}`", namespace=job.namespace)
+        parts = (
+            (gang.servers, job.core.server, shares.servers(job, self.standing.fair[gang.job])),
+            (gang.trainers, job.trainer, job.least),
+            (gang.masters, job.core.master, int(job.core.master != NOTHING)),
+        )
+        for placed, need, count in parts:
+            placed.extend(self._maker.claim((need, job.tolerates), count - len(placed), levels, claim))
+            if len(placed) < count:
+                return False
+        return True
+
+    def _replicas(self, gang: Gang) -> Iterator[tuple[int, Amounts]]:
+        job = self.standing.jobs[gang.job]
+        parts = ((gang.masters, job.core.master), (gang.servers, job.core.server), (gang.trainers, job.trainer))
+        for placed, need in parts:
+            for number in placed:
+                yield number, need
