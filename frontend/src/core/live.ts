@@ -40,7 +40,9 @@ const SIGNED_OUT = 4401;
 
 class Live {
   private socket: WebSocket | null = null;
+  /** By an id that no other ever had: frames that were on their way to an earlier reader of the same stream are nobody's. */
   private readonly subscriptions = new Map<string, Subscription>();
+  private made = 0;
   private failures = 0;
   private retry: ReturnType<typeof setTimeout> | undefined;
   private watchdog: ReturnType<typeof setTimeout> | undefined;
@@ -58,17 +60,16 @@ class Live {
 
   /** Begins to listen; the answer ends it. */
   subscribe(subscription: Subscription): () => void {
-    const key = keyOf(subscription);
-    this.subscriptions.set(key, subscription);
-    if (this.socket?.readyState === WebSocket.OPEN) this.send("sub", subscription);
+    const id = `${subscription.stream}:${++this.made}`;
+    this.subscriptions.set(id, subscription);
+    if (this.socket?.readyState === WebSocket.OPEN) this.send("sub", id, subscription);
     else this.connectSoon(0);
-    return () => this.unsubscribe(key, subscription);
+    return () => this.unsubscribe(id, subscription);
   }
 
-  private unsubscribe(key: string, subscription: Subscription): void {
-    if (this.subscriptions.get(key) !== subscription) return;
-    this.subscriptions.delete(key);
-    if (this.socket?.readyState === WebSocket.OPEN) this.send("unsub", subscription);
+  private unsubscribe(id: string, subscription: Subscription): void {
+    if (!this.subscriptions.delete(id)) return;
+    if (this.socket?.readyState === WebSocket.OPEN) this.send("unsub", id, subscription);
   }
 
   private connectSoon(wait: number): void {
@@ -83,7 +84,7 @@ class Live {
     this.socket = socket;
     this.watch();
     socket.addEventListener("open", () => this.opened());
-    socket.addEventListener("message", (event) => this.received(String(event.data)));
+    socket.addEventListener("message", (event) => socket === this.socket && this.received(String(event.data)));
     socket.addEventListener("close", (event) => this.closed(socket, event.code));
   }
 
@@ -92,7 +93,7 @@ class Live {
     this.become("live");
     this.watch();
     this.stable = setTimeout(() => (this.failures = 0), STABLE_MS);
-    for (const subscription of this.subscriptions.values()) this.send("sub", subscription);
+    for (const [id, subscription] of this.subscriptions) this.send("sub", id, subscription);
   }
 
   private received(text: string): void {
@@ -147,9 +148,8 @@ class Live {
     document.dispatchEvent(new CustomEvent<Connection>("regatta:connection", { detail: state }));
   }
 
-  private send(op: "sub" | "unsub", subscription: Subscription): void {
-    const { stream, job, namespace, after } = subscription;
-    const ask = { op, id: keyOf(subscription), stream, job, namespace };
+  private send(op: "sub" | "unsub", id: string, { stream, job, namespace, after }: Subscription): void {
+    const ask = { op, id, stream, job, namespace };
     this.socket?.send(JSON.stringify(op === "sub" && after ? { ...ask, after: after() } : ask));
   }
 
@@ -164,10 +164,6 @@ class Live {
     this.socket = null;
     this.connectSoon(0);
   }
-}
-
-function keyOf({ stream, job, namespace }: Subscription): string {
-  return `${stream}:${job ?? namespace ?? ""}`;
 }
 
 let live: Live | undefined;
