@@ -6,7 +6,6 @@ import heapq
 import math
 
 from jobs.elastic.making_room import Claim, Level, RoomMaker
-from jobs.elastic.room import Shape
 from jobs.elastic.standing import Standing
 
 
@@ -19,19 +18,16 @@ def grow(standing: Standing) -> None:
     # By their place in this order, so that what the heap compares is short.
     heap = [(standing.share(index), place) for place, index in enumerate(growing)]
     heapq.heapify(heap)
-    full: set[Shape] = set()
+    limited = bool(standing.left)
     while heap:
         index = growing[heap[0][1]]
-        shape, job = standing.shape[index], jobs[index]
-        number = -1
-        if shape not in full and (not standing.left or standing.allowed(job.namespace, job.trainer)):
-            number = room.place(shape)
-            if number < 0:
-                full.add(shape)
+        job = jobs[index]
+        allowed = not limited or standing.allowed(job.namespace, job.trainer)
+        number = room.place(standing.shape[index]) if allowed else -1
         if number < 0:
             heapq.heappop(heap)
             continue
-        if standing.left:
+        if limited:
             standing.count(job.namespace, job.trainer, -1)
         standing.give(index, number)
         height = standing.height[index]

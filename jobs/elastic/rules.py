@@ -16,7 +16,7 @@ class Rules:
     patience: float = 600.0
     head_start: float = 3600.0
     slack: float = 0.1
-    head_room: float = 0.1
+    head_room: float = 0.05
     head_room_for: float = 120.0
     depth: int = 50
 

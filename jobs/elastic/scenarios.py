@@ -8,7 +8,7 @@ PaddlePaddle/cloud): gaps of 12.8 s in the first experiment and 8 s in the secon
 and to stop.
 
 On such a node fit three trainers, or one trainer and three servers: a core or two of each stay empty whoever decides.
-``packed_bound`` says what is left then.
+``bounds.py`` says what is left then.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 from jobs.elastic import baseline, optimus, policy, tiresias
-from jobs.elastic.cluster import Amounts, Core, Job, Node, Policy, Service, total
+from jobs.elastic.cluster import Amounts, Core, Job, Node, Policy, Service
 from jobs.elastic.simulator import Arrival, Timing, Wish, Workload
 
 NODES, CORES, MEMORY, OTHERS = 133, 2348, 13_665_210, 0.0215
@@ -64,33 +63,6 @@ def published_2(seed: int, *, sized: bool = False) -> Workload:
 
 
 SCENARIOS: Mapping[str, Callable[[int], Workload]] = {"published-1": published_1, "published-2": published_2}
-
-
-def trainer_seconds_bound(workload: Workload) -> float:
-    """Useful trainer-seconds in the window if every job began as it came, without a moment lost and with no core left
-    over on any node; its servers and master take theirs."""
-    there = total(node.allocatable.minus(node.taken) for node in workload.nodes).cpu
-    moments = sorted({0.0, workload.window, *(arrival.at for arrival in workload.arrivals)})
-    seconds = 0.0
-    for begin, end in pairwise(moments):
-        jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
-        kept = sum(job.core.master.cpu + job.core.server.cpu * job.core.servers for job in jobs)
-        if jobs:
-            room = (there - kept) / jobs[0].trainer.cpu
-            seconds += (end - begin) * min(room, sum(job.most for job in jobs))
-    return seconds
-
-
-def packed_bound(workload: Workload) -> float:
-    """The same with whole replicas on nodes like those of ``cluster``: three trainers, or one and three servers."""
-    moments = sorted({0.0, workload.window, *(arrival.at for arrival in workload.arrivals)})
-    seconds = 0.0
-    for begin, end in pairwise(moments):
-        jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
-        with_servers, rest = divmod(sum(job.core.servers for job in jobs), 3)
-        room = 3 * len(workload.nodes) - 2 * with_servers - rest
-        seconds += (end - begin) * min(room, sum(job.most for job in jobs))
-    return seconds
 
 
 def _job(*, sized: bool) -> Job:
