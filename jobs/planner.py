@@ -11,11 +11,11 @@ from pathlib import Path
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
 from jobs.frameworks.table import COMMAND, NATIVE, TABLE, is_coordinated
-from jobs.spec import JobSpec, RoleSpec
+from jobs.spec import MASTER_CPU, JobSpec, RoleSpec
 from runtime import contract
 
 # The master only hands out ranges of records; its memory is what an interpreter with NumPy takes.
-MASTER = RoleSpec(replicas=1, cpu=0.5, memory=512 * 1024**2)
+MASTER = RoleSpec(replicas=1, cpu=MASTER_CPU, memory=512 * 1024**2)
 # CPU time of one process beyond what its cores could use in the job's whole time.
 CPU_SLACK = 60
 
@@ -70,7 +70,8 @@ def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None =
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
     """The roles of a job in the order in which they are started; a role may have no replicas."""
-    master = replace(MASTER, replicas=spec.masters if is_coordinated(spec.framework, spec.pserver.replicas) else 0)
+    masters = spec.masters if is_coordinated(spec.framework, spec.pserver.replicas) else 0
+    master = replace(MASTER, replicas=masters, cpu=spec.master_cpu)
     return ((contract.MASTER, master), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
 
 

@@ -42,6 +42,8 @@ SMALLEST_MEMORY = 128 * 1024**2  # an interpreter with NumPy does not start in l
 MOST_REPLICAS = 256
 # One serves, one stands by.
 MOST_MASTERS = 2
+# It only hands out ranges of records.
+MASTER_CPU = 0.5
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
@@ -69,7 +71,8 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A resolved specification: every field has its value. Of ``masters`` one serves, and the other stands by.
+    """A resolved specification: every field has its value. Of ``masters``, each with ``master_cpu`` cores, one serves,
+    and the other stands by.
     ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``."""
 
     name: str
@@ -77,6 +80,7 @@ class JobSpec:
     trainer: RoleSpec
     pserver: RoleSpec
     masters: int = 1
+    master_cpu: float = MASTER_CPU
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
     framework: str = "native"
     requirements: tuple[str, ...] = ()
@@ -108,7 +112,7 @@ class JobSpec:
                     "gpu": self.trainer.gpu,
                 },
                 contract.PSERVER: {"replicas": self.pserver.replicas, **_resources_json(self.pserver)},
-                contract.MASTER: {"replicas": self.masters},
+                contract.MASTER: {"replicas": self.masters, **self._cpu_of_master()},
             },
             "env": dict(self.env),
             "priority": self.priority,
@@ -117,10 +121,15 @@ class JobSpec:
             "elastic": self.elastic,
         }
 
+    def _cpu_of_master(self) -> dict[str, float]:
+        """Nothing where it is as usual: hardly anybody ever says it."""
+        return {} if self.master_cpu == MASTER_CPU else {"cpu": self.master_cpu}
+
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSpec:
         """What ``to_json`` wrote, without a second validation: a stored specification was valid when it came."""
         trainer, pserver = body["roles"][contract.TRAINER], body["roles"][contract.PSERVER]
+        master = body["roles"].get(contract.MASTER, {})
         return cls(
             name=body["name"],
             framework=body["framework"],
@@ -131,7 +140,8 @@ class JobSpec:
             mode=body["mode"],
             trainer=RoleSpec(**_with_bytes(trainer)),
             pserver=RoleSpec(**_with_bytes({"min": 1, "max": pserver["replicas"], **pserver})),
-            masters=body["roles"].get(contract.MASTER, {}).get("replicas", 1),
+            masters=master.get("replicas", 1),
+            master_cpu=master.get("cpu", MASTER_CPU),
             env=dict(body["env"]),
             priority=body["priority"],
             timeout=quantities.span(body["timeout"]),
@@ -228,7 +238,7 @@ class _Reader:
     ROLES: Mapping[str, tuple[str, ...]] = {
         contract.TRAINER: ("replicas", "min", "max", "cpu", "memory", "gpu"),
         contract.PSERVER: ("replicas", "cpu", "memory"),
-        contract.MASTER: ("replicas",),
+        contract.MASTER: ("replicas", "cpu"),
     }
 
     def __init__(self, body: Mapping[Any, Any], find_dataset: Callable[[str], object]) -> None:
@@ -248,6 +258,7 @@ class _Reader:
         pserver = self.role(roles, contract.PSERVER, self.row.least_servers, self.row.usual_servers)
         self.together = frameworks.meets_once(self.row.name, pserver.replicas)
         trainer = self.role(roles, contract.TRAINER, 1, 1)
+        masters, master_cpu = self.masters(roles)
         return JobSpec(
             name=self.name(),
             framework=self.row.name,
@@ -259,7 +270,8 @@ class _Reader:
             mode=self.mode(),
             trainer=trainer,
             pserver=pserver,
-            masters=self.masters(roles),
+            masters=masters,
+            master_cpu=master_cpu,
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
@@ -429,14 +441,16 @@ class _Reader:
             gpu=self.whole(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
         )
 
-    def masters(self, roles: Mapping[Any, Any]) -> int:
+    def masters(self, roles: Mapping[Any, Any]) -> tuple[int, float]:
         path = f"roles.{contract.MASTER}"
         body = self.mapping(path, roles, contract.MASTER)
         self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
         masters = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
-        if masters > 1 and self.together:
-            self.fail(f"{path}.replicas", f"A {self.row.name} job has no master. Leave this out.")
-        return masters
+        cpu = self.cpu(path, body, MASTER_CPU)
+        for key, said in (("replicas", masters > 1), ("cpu", "cpu" in body)):
+            if said and self.together:
+                self.fail(f"{path}.{key}", f"A {self.row.name} job has no master. Leave this out.")
+        return masters, cpu
 
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         if self.together:
@@ -461,8 +475,8 @@ class _Reader:
                 )
         return replicas, replicas
 
-    def cpu(self, path: str, body: Mapping[Any, Any]) -> float:
-        amount = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, 1.0)
+    def cpu(self, path: str, body: Mapping[Any, Any], usual: float = 1.0) -> float:
+        amount = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, usual)
         if not 0.01 <= amount <= 1024:
             self.fail(f"{path}.cpu", "Write a number of cores from 0.01 to 1024.")
             return 1.0

@@ -23,6 +23,7 @@ from jobs import elasticity, scaling
 from jobs.elastic import fleet, lease, policy
 from jobs.elastic.fleet import Wish
 from jobs.elastic.observing import Observer, Seen
+from jobs.elastic.terrain import Terrain
 from jobs.models import Elastic, ElasticMode
 from jobs.scaling import Growth
 
@@ -46,7 +47,7 @@ class Controller:
     """One candidate for the leadership."""
 
     holder: str = field(default_factory=_name)
-    _observer: Observer = field(default_factory=Observer)
+    _observer: Observer = field(default_factory=lambda: Observer(Terrain(follows=True)))
     _refused: dict[str, datetime] = field(default_factory=dict)
 
     def when_due(self, now: datetime) -> None:

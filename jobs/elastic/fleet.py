@@ -11,7 +11,7 @@ from jobs.elastic.cluster import UNLIMITED, Amounts, Cluster, Decision, Node
 
 _MEGABYTE = 10**6
 _KEY = re.compile(r"`([^`]+)`")
-_FOREIGN = "a job of another namespace"
+_FOREIGN, _SERVICE = "a job of another namespace", "a service of the cluster"
 # What one step of a priority weighs is the policy's matter; here is only which is how many steps.
 PRIORITIES: Mapping[str, int] = {"low": -1, "normal": 0, "high": 1}
 
@@ -58,11 +58,15 @@ def wishes(cluster: Cluster, decision: Decision, movable: Collection[str]) -> li
 
 
 def worded(sentence: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:
-    """A decision's sentence for those of the namespace ``reader``: jobs have names there, and those of others none."""
+    """A decision's sentence for those of the namespace ``reader``: jobs have names there, and those of others none, nor
+    has what else is on the cluster."""
     namespaces = {job.key: job.namespace for job in cluster.jobs}
+    services = {service.key for service in cluster.services}
 
     def named(found: re.Match[str]) -> str:
         key = found[1]
+        if key in services:
+            return _SERVICE
         if key not in namespaces:
             return found[0]
         return f"`{names.get(key, key)}`" if namespaces[key] == reader else _FOREIGN

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import Max
+from django.db.models import F, Max
 
 from jobs import elasticity, planner
-from jobs.backends import registry
 from jobs.elastic import fleet, speeds
-from jobs.elastic.cluster import NOTHING, Amounts, Cluster, Core, Node
+from jobs.elastic.cluster import Amounts, Cluster, Core
 from jobs.elastic.cluster import Job as Member
-from jobs.models import Job, JobEvent, Replica, Scaling
+from jobs.elastic.terrain import Lie, Tenant, Terrain
+from jobs.models import Attempt, Job, JobEvent, Replica, Scaling
 from jobs.spec import JobSpec, RoleSpec
 from jobs.states import ENDED, HOLDS_QUOTA, JobState, ReplicaState
 from jobs.streams import rollups
@@ -40,56 +40,46 @@ class Seen:
 
 @dataclass
 class Observer:
-    """Remembers speeds for a while, which are not worth reading each time."""
+    """Remembers speeds for a while, which are not worth reading each time, and what services did of late."""
 
+    terrain: Terrain = field(default_factory=Terrain)
     _speeds: dict[tuple[UUID, int], tuple[datetime, dict[int, float]]] = field(default_factory=dict)
 
     def observe(self, now: datetime, *, whole_queue: bool = False) -> Seen | None:
         """None where it is not known what there is to share. With ``whole_queue`` also those that nothing which the
         controller does could let in."""
         prospect = quota.prospect(now, elasticity.least_of_running())
-        nodes = _nodes(prospect.capacity)
-        if not nodes:
-            return None
         rows = list(Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace").order_by("created"))
+        holders = list(_holders(rows))
+        lie = self.terrain.lie([one.tenant for one in holders], prospect.capacity, now)
+        if lie is None:
+            return None
         queued = Job.objects.filter(state=JobState.QUEUED).select_related("namespace")
         waiting = list(queued if whole_queue else queued.filter(pk__in=[pk for pk, _ in prospect.turns]))
-        movable: set[str] = set()
-        members = [*self._running(rows, nodes[0].name, now, movable), *_newcomers(waiting)]
+        movable = frozenset(one.tenant.key for one in holders if one.free)
+        members = [*self._running(holders, lie, now), *_newcomers(waiting, lie)]
         limits = {name: fleet.offered(ceiling) for name, ceiling in prospect.ceilings.items()}
         every = [*rows, *waiting]
         return Seen(
-            Cluster(nodes, members, limits=limits),
-            frozenset(movable),
+            Cluster(lie.nodes, members, lie.services, limits=limits),
+            movable,
             {str(job.pk): job.attempt for job in every},
             {str(job.pk): job.name for job in every},
         )
 
-    def _running(self, rows: list[Job], node: str, now: datetime, movable: set[str]) -> Iterator[Member]:
-        held = _held(rows)
-        trainers, servers = _replicas(rows)
+    def _running(self, holders: list[Holder], lie: Lie, now: datetime) -> Iterator[Member]:
+        rows = [one.job for one in holders]
         scalings, checkpoints = _scalings(rows), _checkpoints(rows)
-        for job in rows:
-            amounts = held.get((job.pk, job.attempt))
-            if amounts is None:
-                continue
-            key, spec = str(job.pk), elasticity.present_spec(job, servers.get(job.pk, 0))
-            mine = trainers.get(job.pk, [])
-            free = job.state == JobState.RUNNING and elasticity.is_elastic(job) and not any(map(_is_done, mine))
-            if free:
-                movable.add(key)
-            changed, change = _last_change(job, spec, scalings.get(job.pk, []))
+        for one in holders:
+            job, story = one.job, scalings.get(one.job.pk, [])
+            changed, change = _last_change(job, one.spec, story)
             yield _member(
-                job,
-                spec,
-                fleet.asked(amounts),
-                node,
-                free=free,
-                leaving=sum(one.dismissed and one.state not in ENDED for one in mine),
+                one,
+                lie,
                 changed=changed.timestamp(),
                 change=change,
                 checkpoint_age=(now - checkpoints.get(job.pk, job.changed)).total_seconds(),
-                speeds=self._measured(job, spec, scalings.get(job.pk, []), now) if free else {},
+                speeds=self._measured(job, one.spec, story, now) if one.free else {},
             )
 
     def _measured(self, job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dict[int, float]:
@@ -103,15 +93,49 @@ class Observer:
         return found
 
 
-def _nodes(capacity: Mapping[str, float]) -> list[Node]:
-    """One machine, or what admins have said that there is."""
-    machine = registry.machine()
-    if machine is None:
-        return [fleet.one_node("platform", {}, capacity)] if {"cpu", "memory"} <= capacity.keys() else []
-    return [fleet.one_node(machine.name, {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}, capacity)]
-
-
 # --- Rows -------------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Holder:
+    """A job that holds quota. ``free``: the number of its trainers may be changed now."""
+
+    job: Job
+    spec: JobSpec
+    tenant: Tenant
+    free: bool
+
+
+def _holders(rows: list[Job]) -> Iterator[Holder]:
+    held = _held(rows)
+    trainers, servers = _replicas(rows)
+    attempts = _attempts(rows)
+    for job in rows:
+        amounts = held.get((job.pk, job.attempt))
+        if amounts is None:
+            continue
+        spec, mine = elasticity.present_spec(job, servers.get(job.pk, 0)), trainers.get(job.pk, [])
+        running = job.state == JobState.RUNNING and elasticity.is_elastic(job)
+        tenant = Tenant(
+            key=str(job.pk),
+            namespace=job.namespace.name,
+            attempt=attempts.get(job.pk, ""),
+            roles={} if job.state == JobState.STOPPING else _roles(spec),
+            held=fleet.asked(amounts),
+            leaving=sum(one.dismissed and one.state not in ENDED for one in mine),
+            trainer=_need(spec.trainer),
+        )
+        yield Holder(job, spec, tenant, running and not any(map(_is_done, mine)))
+
+
+def _roles(spec: JobSpec) -> dict[str, tuple[int, Amounts]]:
+    return {role: (each.replicas, _need(each)) for role, each in planner.roles(spec)}
+
+
+def _attempts(rows: list[Job]) -> dict[UUID, str]:
+    """The id of the present attempt of each."""
+    found = Attempt.objects.filter(job__in=[job.pk for job in rows], number=F("job__attempt"))
+    return {job: str(pk) for pk, job in found.values_list("pk", "job")}
+
+
 def _held(rows: list[Job]) -> dict[tuple[UUID, int], dict[str, float]]:
     found = Reservation.objects.filter(job__in=[job.pk for job in rows], released=None)
     return {(row.job, row.attempt): row.amounts for row in found}
@@ -175,30 +199,32 @@ def _speeds(job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dic
 
 
 # --- As a policy sees them --------------------------------------------------------------------------------------------
-def _member(job: Job, spec: JobSpec, held: Amounts, node: str, *, free: bool, leaving: int, **story: object) -> Member:
-    trainer, size = _need(spec.trainer), spec.trainer.replicas
-    stops = job.state == JobState.STOPPING
-    rest = Amounts(*(max(0, each) for each in held.minus(trainer.times(size))))
-    going = held if stops else trainer.times(leaving)
+def _member(one: Holder, lie: Lie, **story: object) -> Member:
+    job, spec, size = one.job, one.spec, one.spec.trainer.replicas
+    stops, standing = job.state == JobState.STOPPING, lie.whereabouts[one.tenant.key]
+    least = 0 if stops else spec.trainer.min if one.free else size
     return Member(
-        key=str(job.pk),
-        least=0 if stops else spec.trainer.min if free else size,
-        most=0 if stops else spec.trainer.max if free else size,
-        trainer=trainer,
+        key=one.tenant.key,
+        least=least,
+        most=0 if stops else spec.trainer.max if one.free else size,
+        trainer=one.tenant.trainer,
         namespace=job.namespace.name,
         priority=fleet.PRIORITIES[spec.priority],
         submitted=job.created.timestamp(),
         started=job.changed.timestamp(),
-        trainers={} if stops else {node: size},
+        trainers=standing.trainers,
+        pending=standing.pending,
         running=0 if stops else size,
-        first=spec_of_submission(job).trainer.replicas,
-        held={} if stops else {node: rest},
-        leaving={node: going} if going != NOTHING else {},
+        # Where all have a machine in common they also share its cores for a while. Pods wait for theirs.
+        first=least if lie.is_exact else spec_of_submission(job).trainer.replicas,
+        held=standing.held,
+        leaving=standing.leaving,
+        tolerates=lie.tolerates,
         **story,  # type: ignore[arg-type]
     )
 
 
-def _newcomers(waiting: list[Job]) -> Iterator[Member]:
+def _newcomers(waiting: list[Job], lie: Lie) -> Iterator[Member]:
     since = {row.job: row.since for row in Claim.objects.filter(job__in=[job.pk for job in waiting])}
     for job in waiting:
         spec, elastic = elasticity.present_spec(job, job.pservers or 0), elasticity.is_elastic(job)
@@ -213,6 +239,7 @@ def _newcomers(waiting: list[Job]) -> Iterator[Member]:
             priority=fleet.PRIORITIES[spec.priority],
             submitted=since.get(job.pk, job.changed).timestamp(),
             first=size,
+            tolerates=lie.tolerates,
         )
 
 

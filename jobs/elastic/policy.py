@@ -70,7 +70,7 @@ def _keep_bounds(standing: Standing) -> None:
 def _relieve(standing: Standing) -> None:
     for number, free in enumerate(standing.room.soon):
         while min(free) < 0 and (index := _overgrown(standing, standing.on_node[number])) >= 0:
-            standing.stop(index, number, "")
+            standing.stop(index, number, words.OTHERS)
     for namespace, left in standing.left.items():
         while min(left) < 0 and (index := _overgrown(standing, standing.of(namespace))) >= 0:
             standing.stop(index, standing.anywhere(index), "")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# For whom room is made where others were let in before there was any.
+OTHERS = "others that have begun"
+
 
 def trainers(count: int) -> str:
     return "1 trainer" if count == 1 else f"{count} trainers"

@@ -21,10 +21,16 @@ _REMEMBERED_GONE = 20_000
 
 
 class Cache:
-    """May be used by many threads. ``changed`` is told the kind and the object, after a change, by whoever made it."""
+    """May be used by many threads. ``changed`` is told the kind and the object, after a change, by whoever made it.
+    ``trim`` leaves of an object what is worth remembering: its metadata, and whatever is asked for."""
 
-    def __init__(self, changed: Callable[[str, Object], None] = lambda kind, item: None) -> None:
+    def __init__(
+        self,
+        changed: Callable[[str, Object], None] = lambda kind, item: None,
+        trim: Callable[[str, Object], Item] = trimmed,
+    ) -> None:
         self.changed = changed
+        self.trim = trim
         self._lock = threading.Lock()
         self._items: dict[str, dict[Key, Item]] = defaultdict(dict)
         self._owned: dict[str, dict[tuple[str, Key], Item]] = defaultdict(dict)  # by the owner's UID
@@ -52,7 +58,7 @@ class Cache:
     # Writing
     def put(self, kind: str, item: Object) -> None:
         """An object as it is now, unless something newer is known of it."""
-        kept = trimmed(kind, item)
+        kept = self.trim(kind, item)
         with self._lock:
             if not self._put(kind, kept):
                 return

@@ -18,11 +18,11 @@ from jobs.kubernetes.backoff import Backoff
 from jobs.kubernetes.cache import Cache
 from jobs.kubernetes.metrics import Metrics
 from jobs.kubernetes.resources import Resource
-from jobs.kubernetes.trim import trimmed
 
 _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
 _LIST_ANEW = 600.0
+_CUT_OFF = 3
 
 
 class Reflector:
@@ -42,6 +42,7 @@ class Reflector:
         self.resource = resource
         self.synced = False
         self.heard = clock()  # when the server last said anything
+        self.refusal: Refusal | None = None  # the last, until the server does what it is asked for again
         self._api, self._cache, self._metrics, self._clock, self._chance = api, cache, metrics, clock, chance
         self._path = resource.path(namespace)
         self._version = ""
@@ -53,26 +54,34 @@ class Reflector:
         """List if that is due, and watch until the server ends it. Returns how many seconds to wait before the next."""
         try:
             if not self._version or self._clock() - self._listed >= _LIST_ANEW:
-                self._list()
+                self.list_anew()
             self._watch()
         except Refusal as refusal:
+            self.refusal = refusal
             return self._after(refusal)
-        self._failures = 0
+        self._failures, self.refusal = 0, None
         return 0.0
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether the server refuses, or does not answer, again and again."""
+        return self._failures >= _CUT_OFF
 
     def is_stale(self, now: float) -> bool:
         """Whether the server has been silent for longer than a watch ever is."""
         return now - self.heard > 2 * _WATCH_SECONDS[1]
 
-    def _list(self) -> None:
+    def list_anew(self) -> None:
+        """All of it as it is now. Raises Refusal."""
         items: list[dict[str, Any]] = []
         version = ""
         for page in self._pages():
             # Page by page: whole objects are ten times as big.
-            items += [trimmed(self.resource.kind, item) for item in page.get("items") or ()]
+            items += [self._cache.trim(self.resource.kind, item) for item in page.get("items") or ()]
             version = str(page["metadata"].get("resourceVersion", ""))
         self._cache.replace(self.resource.kind, items, version)
         self._version, self._listed, self.heard, self.synced = version, self._clock(), self._clock(), True
+        self.refusal = None
         self._metrics.lists.labels(self.resource.kind).inc()
 
     def _pages(self) -> Iterator[dict[str, Any]]:
@@ -91,7 +100,7 @@ class Reflector:
         query = {"resourceVersion": self._version, "allowWatchBookmarks": "true", **self._selector()}
         for event in self._api.watch(self._path, query, seconds):
             self.heard = self._clock()
-            self._failures = 0
+            self._failures, self.refusal = 0, None
             self._take(str(event["type"]), event["object"])
             if self.heard - self._listed >= _LIST_ANEW:
                 return

@@ -24,7 +24,10 @@ class Resource:
 
 
 JOBS = Resource(names.KIND, f"/apis/{names.API_VERSION}", names.PLURAL)
+NODES = Resource("Node", "/api/v1", "nodes")
 PODS = Resource("Pod", "/api/v1", "pods", names.RESOURCE_TYPE_LABEL)
+# Whosever they are.
+ALL_PODS = Resource("Pod", "/api/v1", "pods")
 SERVICES = Resource("Service", "/api/v1", "services", names.JOB_LABEL)
 CONFIG_MAPS = Resource("ConfigMap", "/api/v1", "configmaps", names.RESOURCE_NAME_LABEL)
 POD_GROUPS = Resource("PodGroup", "/apis/scheduling.volcano.sh/v1beta1", "podgroups", names.JOB_LABEL)
@@ -32,5 +35,5 @@ EVENTS = Resource("Event", "/api/v1", "events")
 LEASES = Resource("Lease", "/apis/coordination.k8s.io/v1", "leases")
 
 RESOURCES: Mapping[str, Resource] = {
-    resource.kind: resource for resource in (JOBS, PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, EVENTS, LEASES)
+    resource.kind: resource for resource in (JOBS, NODES, PODS, SERVICES, CONFIG_MAPS, POD_GROUPS, EVENTS, LEASES)
 }

@@ -32,6 +32,12 @@ def test_a_second_master_is_planned_and_paid_for() -> None:
     assert amounts(two)["cpu"] == amounts(one)["cpu"] + 0.5
 
 
+def test_a_master_has_as_many_cores_as_was_said() -> None:
+    spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec(), masters=2, master_cpu=0.1)
+    assert amounts(spec)["cpu"] == 2.2
+    assert amounts(JobSpec.from_json(spec.to_json()))["cpu"] == 2.2
+
+
 def test_a_command_runs_beside_the_gateway_word_for_word() -> None:
     command = trainer_of(framework="command", entrypoint="sh train.sh 'two words'")
     assert command == ("/job/python", "-m", "runtime.gateway", "--", "sh", "train.sh", "two words")

@@ -85,7 +85,8 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("roles.trainer.memory", {"roles": {"trainer": {"memory": "1Mi"}}}),
         ("roles.trainer.memory", {"roles": {"trainer": {"memory": float("nan")}}}),
         ("roles.master.replicas", {"roles": {"master": {"replicas": 3}}}),
-        ("roles.master.cpu", {"roles": {"master": {"cpu": 1}}}),
+        ("roles.master.cpu", {"roles": {"master": {"cpu": 0}}}),
+        ("roles.master.memory", {"roles": {"master": {"memory": "1Gi"}}}),
         ("roles.pserver.gpu", {"roles": {"pserver": {"gpu": 1}}}),
         ("roles.worker", {"roles": {"worker": {}}}),
         ("roles", {"roles": ["trainer"]}),
@@ -192,7 +193,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
         "roles": {
             "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
             "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},
-            "master": {"replicas": draw(st.integers(1, 2))},
+            "master": {"replicas": draw(st.integers(1, 2)), "cpu": draw(st.sampled_from((0.1, 0.5, 2.0)))},
         },
         "env": draw(st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text("ab c=", max_size=9))),
         "timeout": draw(st.integers(1, 10**6)),
@@ -330,6 +331,7 @@ def test_how_many_parameter_servers_a_framework_has_where_nothing_is_said(framew
         ),
         ("elastic", {"framework": "torch", "elastic": True}),
         ("roles.master.replicas", {"framework": "paddle", "roles": {"master": {"replicas": 2}}}),
+        ("roles.master.cpu", {"framework": "paddle", "roles": {"master": {"cpu": 0.5}}}),
     ],
 )
 def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ SENTENCES: tuple[str, ...] = (
     _("{replica} its container was killed"),
     _("{replica} its agent did not start: {why}"),
     _("a job of another namespace"),
+    _("a service of the cluster"),
+    _("others that have begun"),
     _("Only explained, nothing is changed: {decision}"),
     _("{name} leaves the number of trainers to the platform: {least} to {trainers}."),
     _("{name} sets the number of trainers: the platform leaves it alone from now on."),

@@ -21,7 +21,8 @@ import yaml
 from jobs.kubernetes import names, tenancy
 from jobs.kubernetes.api import KubeApi, Refusal, connect
 from jobs.kubernetes.namespaces import name_of
-from jobs.kubernetes.resources import JOBS, PODS
+from jobs.kubernetes.resources import EVENTS, JOBS, NODES, PODS
+from jobs.kubernetes.survey import Survey
 from jobs.kubernetes.tenancy import Reach, Surroundings, Tenant
 from jobs.kubernetes.tenants import Tenants
 from tests.jobs.kubernetes.cluster import SYSTEM, Cluster, wait_until
@@ -233,10 +234,31 @@ def test_the_portal_reads_no_secret_and_makes_no_pod_anywhere(cluster: Cluster, 
 
 
 def test_in_a_namespace_that_is_not_its_own_the_portal_does_nothing(cluster: Cluster, portal: Portal) -> None:
-    for path in (PODS.path(cluster.namespace), JOBS.path(cluster.namespace), JOBS.path()):
+    for path in (JOBS.path(cluster.namespace), JOBS.path(), EVENTS.path(cluster.namespace)):
         with pytest.raises(Refusal) as refused:
             portal.api.call("GET", path)
         assert refused.value.status == 403
+    for path in (PODS.path(cluster.namespace, "any"), NODES.path(name="node1")):
+        with pytest.raises(Refusal) as refused:
+            portal.api.call("DELETE", path)
+        assert refused.value.status == 403
+
+
+def test_the_portal_sees_the_nodes_and_pods_of_the_cluster(cluster: Cluster, portal: Portal) -> None:
+    survey = Survey(portal.api)
+    sighting = survey.look()
+    assert sighting is not None, survey.forbidden
+    assert min(node.allocatable.cpu for node in sighting.nodes) > 0
+    wait_until(survey.follow, "it follows what happens")
+    started(cluster, cluster.namespace, pod(cluster, "watched", "sleep", "3600"))
+    wait_until(lambda: _sees(survey, cluster.namespace, "watched"), "it has heard of the pod")
+
+
+def _sees(survey: Survey, namespace: str, name: str) -> bool:
+    sighting = survey.follow()
+    return sighting is not None and any(
+        (one.namespace, one.name, one.needs.cpu, bool(one.node)) == (namespace, name, 50, True) for one in sighting.pods
+    )
 
 
 def test_the_portal_gives_itself_no_other_role(cluster: Cluster, portal: Portal) -> None:

@@ -1,0 +1,139 @@
+"""What there is to share and where jobs are on it: one machine, a cluster as its API server tells of it, or what admins
+have said that there is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+
+from jobs.backends import registry
+from jobs.elastic import fleet
+from jobs.elastic.cluster import NOTHING, Amounts, Node, Service, total
+from jobs.elastic.pods import Ground, Wanted, Whereabouts, ground, within
+from jobs.elastic.service_growth import Growths
+from runtime import contract
+
+if TYPE_CHECKING:
+    from jobs.kubernetes.survey import Sighting, Survey
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A job that holds something. ``attempt``: the id of its present one; ``roles``: how many replicas of each role it
+    shall have, and what one asks for, by the runtime's names; ``held``: all that it holds; ``leaving``: how many
+    trainers are on their way out."""
+
+    key: str
+    namespace: str
+    attempt: str
+    roles: Mapping[str, tuple[int, Amounts]]
+    held: Amounts
+    leaving: int
+    trainer: Amounts
+
+
+@dataclass(frozen=True)
+class Lie:
+    """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
+    has."""
+
+    nodes: list[Node]
+    whereabouts: Mapping[str, Whereabouts]
+    services: list[Service] = field(default_factory=list)
+    tolerates: frozenset[str] = frozenset()
+    is_exact: bool = False
+
+
+@dataclass
+class Terrain:
+    """``follows``: it is looked at again and again, and what happens on a cluster is followed meanwhile."""
+
+    follows: bool = False
+    _survey: Survey | None = None
+    _growths: Growths = field(default_factory=Growths)
+    _told: bool = False
+
+    def lie(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Lie | None:
+        """None where it is not known. ``capacity``: what admins have said that there is for jobs."""
+        machine = registry.machine()
+        if machine is not None:
+            has = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}
+            return _on_one(fleet.one_node(machine.name, has, capacity), tenants)
+        if settings.CLUSTER_BACKEND == "kubernetes":
+            survey = self._surveyed()
+            sighting = survey.follow() if self.follows else survey.look()
+            if not survey.forbidden:
+                return None if sighting is None else self._on_cluster(sighting, tenants, capacity, now)
+            self._tell_once()
+        known = {"cpu", "memory"} <= capacity.keys()
+        return _on_one(fleet.one_node("platform", {}, capacity), tenants) if known else None
+
+    def _surveyed(self) -> Survey:
+        # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+        from jobs.kubernetes.survey import Survey
+
+        self._survey = self._survey or Survey(registry.api_server())
+        return self._survey
+
+    def _tell_once(self) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "The portal may not look at the cluster's nodes and pods (deploy/kubernetes/portal-rights.yaml): "
+                "elastic jobs share the capacity that admins have set, and services get no room beforehand."
+            )
+
+    def _on_cluster(
+        self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
+    ) -> Lie:
+        seen = ground(sighting.nodes, sighting.pods, [_wanted(one) for one in tenants], settings.KUBERNETES_GPU)
+        services = self._growths.learned(seen.services, now.timestamp())
+        nodes = within(seen.nodes, _taken(seen, tenants), _of(services), fleet.offered(capacity))
+        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True)
+
+
+def _on_one(node: Node, tenants: Sequence[Tenant]) -> Lie:
+    return Lie([node], {one.key: _stands(one, node.name) for one in tenants})
+
+
+def _stands(one: Tenant, node: str) -> Whereabouts:
+    size = one.roles.get(contract.TRAINER, (0, NOTHING))[0]
+    if not one.roles:
+        return Whereabouts(leaving={node: one.held})
+    rest = Amounts(*(max(0, each) for each in one.held.minus(one.trainer.times(size))))
+    going = one.trainer.times(one.leaving)
+    return Whereabouts({node: size}, {node: rest}, {node: going} if going != NOTHING else {})
+
+
+def _wanted(one: Tenant) -> Wanted:
+    from jobs.backends.kubernetes_manifests import ROLES, job_name
+    from jobs.kubernetes.namespaces import name_of
+
+    place = name_of(one.namespace, settings.KUBERNETES_PREFIX), job_name(one.attempt) if one.attempt else one.key
+    return Wanted(one.key, place, {ROLES[role]: each for role, each in one.roles.items()})
+
+
+def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
+    """What jobs take, by node."""
+    taken: dict[str, Amounts] = {}
+    for one in tenants:
+        there = seen.whereabouts[one.key]
+        for by_node in (there.held, there.leaving):
+            for name, amounts in by_node.items():
+                taken[name] = taken.get(name, NOTHING).plus(amounts)
+        for name, count in there.trainers.items():
+            taken[name] = taken.get(name, NOTHING).plus(one.trainer.times(count))
+    return taken
+
+
+def _of(services: Sequence[Service]) -> Amounts:
+    """What they take now."""
+    bound = (service.need.times(sum(service.bound.values())) for service in services)
+    return total(bound).plus(total(going for service in services for going in service.leaving.values()))

@@ -1,0 +1,241 @@
+"""What of nodes and pods matters to whoever asks where there is room: a thousandth of what the API server tells. Pure.
+
+Cores are counted in thousandths, memory in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from jobs.kubernetes.names import Object
+
+# Taints that keep pods away; whoever is there already may stay or not, here that is the same.
+_KEEPS_AWAY = ("NoSchedule", "NoExecute")
+_CLOSED = "closed"  # a taint of ours, which nobody tolerates
+_TEMPLATE_HASH = "pod-template-hash"
+_OVER = ("Succeeded", "Failed")
+_SUFFIXES: Mapping[str, Decimal] = {
+    "": Decimal(1),
+    "n": Decimal("1e-9"),
+    "u": Decimal("1e-6"),
+    "m": Decimal("1e-3"),
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII
+)
+
+# Terms of which one has to hold, each of requirements (key, operator, values) that all have to hold; no term: any node.
+Selector = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+
+
+class Toleration(NamedTuple):
+    """Of every taint that has what it names; empty: whatever it has there. ``any_value``: of every value."""
+
+    key: str
+    any_value: bool
+    value: str
+    effect: str
+
+    def covers(self, taint: Taint) -> bool:
+        return (
+            taint.key != _CLOSED
+            and (not self.key or self.key == taint.key)
+            and (not self.effect or self.effect == taint.effect)
+            and (self.any_value or self.value == taint.value)
+        )
+
+
+class Needs(NamedTuple):
+    """``extended``: other resources that are asked for, by name."""
+
+    cpu: int = 0
+    memory: int = 0
+    extended: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    name: str
+    allocatable: Needs
+    taints: frozenset[Taint]
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """``node``: empty while it has none. ``kind`` and ``owner``: what looks after it, Deployments by their own name;
+    empty where nothing does. ``over``: its containers have ended, it takes nothing any more."""
+
+    namespace: str
+    name: str
+    node: str
+    needs: Needs
+    priority: int = 0
+    leaving: bool = False
+    over: bool = False
+    kind: str = ""
+    owner: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    selector: Selector = ()
+
+
+def condensed(kind: str, item: Object) -> dict[str, Any]:
+    """An object as a cache keeps it: who it is, and under ``seen`` a ``NodeSeen`` or a ``PodSeen``."""
+    metadata = {key: item["metadata"].get(key, "") for key in ("name", "namespace", "uid", "resourceVersion")}
+    return {"kind": kind, "metadata": metadata, "seen": _READERS[kind](item)}
+
+
+def quantity(text: object) -> Decimal:
+    """A number as Kubernetes writes it; 0 for what is none."""
+    found = _QUANTITY.fullmatch(str(text).strip())
+    return Decimal(found[1]) * _SUFFIXES[found[2] or ""] if found else Decimal(0)
+
+
+def matches(selector: Selector, node: NodeSeen) -> bool:
+    """Whether a pod that chooses nodes so may go there."""
+    labels = {**node.labels, "metadata.name": node.name}
+    return not selector or any(all(_holds(each, labels) for each in term) for term in selector)
+
+
+# --- Nodes ------------------------------------------------------------------------------------------------------------
+def _node(item: Object) -> NodeSeen:
+    spec, status, name = item.get("spec") or {}, item.get("status") or {}, str(item["metadata"]["name"])
+    taints = {
+        Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
+        for each in spec.get("taints") or ()
+        if each.get("effect") in _KEEPS_AWAY
+    }
+    ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in status.get("conditions") or ())
+    if spec.get("unschedulable") or not ready:
+        taints.add(Taint(_CLOSED, "", "NoSchedule"))
+    labels = {str(key): str(value) for key, value in (item["metadata"].get("labels") or {}).items()}
+    return NodeSeen(name, _needs(status.get("allocatable") or {}, math.floor), frozenset(taints), labels)
+
+
+# --- Pods -------------------------------------------------------------------------------------------------------------
+def _pod(item: Object) -> PodSeen:
+    spec, metadata = item.get("spec") or {}, item["metadata"]
+    kind, owner = _owner(metadata)
+    return PodSeen(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata["name"]),
+        node=str(spec.get("nodeName") or ""),
+        needs=_asked(spec),
+        priority=int(spec.get("priority") or 0),
+        leaving=bool(metadata.get("deletionTimestamp")),
+        over=(item.get("status") or {}).get("phase") in _OVER,
+        kind=kind,
+        owner=owner,
+        tolerations=tuple(sorted({_toleration(each) for each in spec.get("tolerations") or ()})),
+        selector=_selector(spec),
+    )
+
+
+def _owner(metadata: Object) -> tuple[str, str]:
+    for owner in metadata.get("ownerReferences") or ():
+        if owner.get("controller"):
+            kind, name = str(owner.get("kind", "")), str(owner.get("name", ""))
+            mark = f"-{(metadata.get('labels') or {}).get(_TEMPLATE_HASH, '')}"
+            if kind == "ReplicaSet" and len(mark) > 1 and name.endswith(mark):
+                return "Deployment", name.removesuffix(mark)
+            return kind, name
+    return "", ""
+
+
+def _toleration(said: Object) -> Toleration:
+    exists = said.get("operator") == "Exists"
+    return Toleration(str(said.get("key") or ""), exists, str(said.get("value") or ""), str(said.get("effect") or ""))
+
+
+def _asked(spec: Object) -> Needs:
+    """What the scheduler counts: all containers together, or more where those that run before them need more."""
+    main = [_requests(each) for each in spec.get("containers") or ()]
+    first: list[Mapping[str, Decimal]] = []
+    beside: list[Mapping[str, Decimal]] = []
+    for each in spec.get("initContainers") or ():
+        if each.get("restartPolicy") == "Always":
+            beside.append(_requests(each))
+        else:
+            first.append(_sum([*beside, _requests(each)]))
+    most: dict[str, Decimal] = dict(_sum([*main, *beside]))
+    for each in first:
+        most = {name: max(most.get(name, Decimal(0)), each.get(name, Decimal(0))) for name in {*most, *each}}
+    whole = {name: quantity(amount) for name, amount in ((spec.get("resources") or {}).get("requests") or {}).items()}
+    overhead = {name: quantity(amount) for name, amount in (spec.get("overhead") or {}).items()}
+    return _needs(_sum([{**most, **whole}, overhead]), math.ceil)
+
+
+def _requests(container: Object) -> dict[str, Decimal]:
+    said = (container.get("resources") or {}).get("requests") or {}
+    return {name: quantity(amount) for name, amount in said.items()}
+
+
+def _sum(amounts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
+    found: dict[str, Decimal] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            found[name] = found.get(name, Decimal(0)) + amount
+    return found
+
+
+def _needs(amounts: Mapping[str, object], rounded: Callable[[Decimal], int]) -> Needs:
+    known = {name: amount if isinstance(amount, Decimal) else quantity(amount) for name, amount in amounts.items()}
+    extended = tuple(sorted((name, int(amount)) for name, amount in known.items() if "/" in name and amount))
+    return Needs(rounded(known.get("cpu", Decimal(0)) * 1000), rounded(known.get("memory", Decimal(0))), extended)
+
+
+# --- Which nodes a pod may go to --------------------------------------------------------------------------------------
+def _selector(spec: Object) -> Selector:
+    """Its ``nodeSelector`` and what its affinity requires, as terms."""
+    plain = tuple(sorted((str(key), "In", (str(value),)) for key, value in (spec.get("nodeSelector") or {}).items()))
+    required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ) or {}
+    terms = [tuple(sorted((*plain, *_requirements(term)))) for term in required.get("nodeSelectorTerms") or ()]
+    return tuple(sorted(terms)) if terms else ((plain,) if plain else ())
+
+
+def _requirements(term: Object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for part in ("matchExpressions", "matchFields"):
+        for each in term.get(part) or ():
+            yield str(each.get("key")), str(each.get("operator")), tuple(map(str, each.get("values") or ()))
+
+
+def _holds(requirement: tuple[str, str, tuple[str, ...]], labels: Mapping[str, str]) -> bool:
+    key, operator, values = requirement
+    compare = _OPERATORS.get(operator)
+    return compare is not None and compare(labels.get(key), values)
+
+
+def _compared(sign: int) -> Callable[[str | None, tuple[str, ...]], bool]:
+    def compare(label: str | None, values: tuple[str, ...]) -> bool:
+        try:
+            return label is not None and (int(label) - int(values[0])) * sign > 0
+        except (ValueError, IndexError):
+            return False
+
+    return compare
+
+
+_OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda label, values: label in values,
+    "NotIn": lambda label, values: label not in values,
+    "Exists": lambda label, values: label is not None,
+    "DoesNotExist": lambda label, values: label is None,
+    "Gt": _compared(1),
+    "Lt": _compared(-1),
+}
+_READERS: Mapping[str, Callable[[Object], NodeSeen | PodSeen]] = {"Node": _node, "Pod": _pod}

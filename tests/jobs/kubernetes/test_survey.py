@@ -1,0 +1,91 @@
+"""Looking at all nodes and pods, with API servers that fail in their own ways."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from jobs.kubernetes.api import Refusal
+from jobs.kubernetes.resources import ALL_PODS, NODES
+from jobs.kubernetes.survey import Survey
+from tests.jobs.kubernetes.api_servers import FaithfulServer, LivingServer, RefusingServer
+from tests.jobs.kubernetes.cluster import wait_until
+
+Server = TypeVar("Server", bound=FaithfulServer)
+
+
+def with_node(server: Server) -> Server:
+    status = {"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    FaithfulServer.call(server, "POST", NODES.path(), {"metadata": {"name": "n1"}, "spec": {}, "status": status})
+    return server
+
+
+def make_pod(server: FaithfulServer, name: str, cpu: str = "1") -> None:
+    spec = {"containers": [{"resources": {"requests": {"cpu": cpu}}}], "nodeName": "n1"}
+    server.call("POST", ALL_PODS.path("shop"), {"metadata": {"name": name}, "spec": spec})
+
+
+def seen(survey: Survey) -> dict[str, int]:
+    sighting = survey.follow()
+    return {} if sighting is None else {pod.name: pod.needs.cpu for pod in sighting.pods}
+
+
+def test_it_looks_once() -> None:
+    server = with_node(FaithfulServer())
+    make_pod(server, "web")
+    sighting = Survey(server).look()
+    assert sighting is not None
+    assert [node.allocatable.cpu for node in sighting.nodes] == [2000]
+    assert [(pod.name, pod.node, pod.needs.cpu) for pod in sighting.pods] == [("web", "n1", 1000)]
+
+
+def test_it_hears_what_happens() -> None:
+    server = with_node(LivingServer())
+    make_pod(server, "first")
+    survey = Survey(server)
+    wait_until(lambda: seen(survey) == {"first": 1000}, "it knows what is there", 10)
+    make_pod(server, "second", "500m")
+    wait_until(lambda: seen(survey) == {"first": 1000, "second": 500}, "it has heard of a new pod", 10)
+    server.drop("Pod", "shop", "first")
+    wait_until(lambda: seen(survey) == {"second": 500}, "it has heard of one that went", 10)
+
+
+def refusing(status: int) -> Survey:
+    server = RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod"))
+    return Survey(with_node(server))
+
+
+def test_who_may_not_look_knows_that_it_may_not() -> None:
+    survey = refusing(403)
+    assert survey.look() is None
+    assert survey.forbidden
+    followed = refusing(403)
+    followed.follow()
+    wait_until(lambda: followed.forbidden, "it was told", 10)
+    assert followed.follow() is None
+
+
+def test_while_the_server_does_not_answer_nothing_is_known_and_nothing_is_forbidden() -> None:
+    survey = refusing(0)
+    assert survey.look() is None
+    assert not survey.forbidden
+
+
+def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long() -> None:
+    server = with_node(BreakingServer())
+    survey = Survey(server)
+    wait_until(lambda: survey.follow() is not None, "it knows what is there", 10)
+    server.broken = True
+    wait_until(lambda: survey.follow() is None, "it knows that it knows nothing", 20)
+    server.broken = False
+    wait_until(lambda: survey.follow() is not None, "it knows again", 30)
+
+
+class BreakingServer(FaithfulServer):
+    """Its watches break when it is told to."""
+
+    broken = False
+
+    def watch(self, *arguments: Any) -> Any:
+        if self.broken:
+            raise Refusal(0, "BrokenWatch", "the connection was reset")
+        return super().watch(*arguments)
