@@ -5,6 +5,8 @@ SHELL := /bin/bash
 .PHONY: help run test test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
+# A job starts many processes of the same modules: they are compiled once, whatever the caller's shell prefers.
+export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
