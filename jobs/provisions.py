@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jobs import effects, snapshots
 from jobs.models import Attempt, Replica
@@ -36,25 +36,31 @@ def code(attempt: Attempt) -> bytes:
 
 def data_files(attempt: Attempt) -> list[dict[str, Any]]:
     """The files of the job's data set as ``path`` below the data path and ``size``. None where the job has none."""
-    return [
-        {"path": path.relative_to(root).as_posix(), "size": path.stat().st_size} for root, path in _files_of(attempt)
-    ]
+    found = _folder_of(attempt)
+    if found is None:
+        return []
+    files = (path for path in sorted(found.folder.rglob("*")) if path.is_file())
+    return [{"path": path.relative_to(found.root).as_posix(), "size": path.stat().st_size} for path in files]
 
 
 def data_file(attempt: Attempt, wanted: str) -> Path:
-    """One of ``data_files``. Raises NotFound."""
-    for root, path in _files_of(attempt):
-        if path.relative_to(root).as_posix() == wanted:
+    """One of ``data_files``, without a look at the others: they may be many, and each is asked for. Raises NotFound."""
+    found = _folder_of(attempt)
+    if found is not None:
+        path = found.root / wanted
+        if ".." not in path.parts and path.is_relative_to(found.folder) and path.is_file():
             return path
     raise NotFound("The job's data set has no such file.")
 
 
-def _files_of(attempt: Attempt) -> Iterator[tuple[Path, Path]]:
-    """Root and file. Of the roots that have the data set by its name the first counts, as for those who read it."""
+class _Place(NamedTuple):
+    root: Path
+    folder: Path
+
+
+def _folder_of(attempt: Attempt) -> _Place | None:
+    """Where the job's data set is, if it has one. Of the roots that have it by its name the first counts, as for those
+    who read it."""
     plain = str(attempt.job.spec.get("dataset") or "").partition("@")[0]
     roots = effects.data_roots(attempt.job) if plain else ()
-    for root in roots:
-        folder = root / plain
-        if folder.is_dir():
-            yield from ((root, path) for path in sorted(folder.rglob("*")) if path.is_file())
-            return
+    return next((_Place(root, root / plain) for root in roots if (root / plain).is_dir()), None)

@@ -290,7 +290,17 @@ def test_the_data_set_is_given_file_by_file(attempt: Attempt) -> None:
     assert len(body) == files["public/digits/dataset.json"]
 
 
-@pytest.mark.parametrize("path", ["public/diabetes/dataset.json", "../settings.py", "public/digits/none"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "public/diabetes/dataset.json",
+        "public/digits/../diabetes/dataset.json",
+        "../settings.py",
+        "/etc/passwd",
+        "public/digits",
+        "public/digits/none",
+    ],
+)
 def test_no_other_file_is_given(attempt: Attempt, path: str) -> None:
     attempt.job.spec = {"dataset": "public/digits"}
     attempt.job.save()
