@@ -12,10 +12,12 @@ from typing import Protocol
 from django.conf import settings
 
 from jobs import bundles
+from jobs.backends import registry
+from jobs.backends.base import FollowedBackend
 from jobs.frameworks.packages import lacking
 from jobs.frameworks.table import TABLE
 from jobs.images import making
-from jobs.images.plan import Plan
+from jobs.images.plan import Plan, is_of_others
 from jobs.models import Job
 from jobs.planner import Build, BuildView
 from jobs.snapshots import files_of
@@ -106,9 +108,45 @@ class _BaseImage:
         """There is nothing."""
 
 
+class _AsItIs:
+    """Makes nothing: the job names an image of its own."""
+
+    def begin(self, job: Job, spec: JobSpec) -> BuildView:
+        problem = image_problem(job.namespace.name, spec)
+        return BuildView(problem=problem) if problem else BuildView(self.made(job, spec))
+
+    def made(self, job: Job, spec: JobSpec) -> Build:
+        return Build(Path(), Path(), spec.image)
+
+    def python(self) -> Path:
+        return current().python()
+
+    def give_up(self, job: Job, spec: JobSpec) -> None:
+        """There is nothing."""
+
+    def end_all(self) -> None:
+        """There is nothing."""
+
+
+def image_problem(namespace: str, spec: JobSpec) -> str:
+    """Why the image that the job names cannot be used here; empty where it can, and where it names none."""
+    if not spec.image:
+        return ""
+    if not isinstance(registry.current(), FollowedBackend):
+        return "This installation runs jobs as processes of its own machine, without images. Leave image out."
+    if is_of_others(spec.image, settings.IMAGE_REGISTRY, namespace):
+        return "This image was made by the platform for jobs, and is not to be used by others. Name another one."
+    return ""
+
+
 def _plan_of(job: Job, spec: JobSpec) -> Plan:
     alone = TABLE[spec.framework].together
     return making.plan_of(job.namespace.name, job.snapshot_id, spec.requirements, alone=alone)
+
+
+def of(spec: JobSpec) -> Builder:
+    """The builder of the job."""
+    return _AsItIs() if spec.image else current()
 
 
 def current() -> Builder:

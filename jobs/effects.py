@@ -145,7 +145,7 @@ def waiting(why: str) -> str:
 def _build(job: Job) -> Event | None:
     spec = JobSpec.from_json(job.spec)
     try:
-        view = builder.current().begin(job, spec)
+        view = builder.of(spec).begin(job, spec)
     except (OSError, StorageError, NotFound) as error:
         return lifecycle.BuildFailed(job.attempt, f"The code could not be prepared: {error}")
     _ship_build_log(job, view.log)
@@ -206,7 +206,7 @@ def _launch(job: Job) -> Event | None:
     # Trainers that were wished for since have no row yet; staffing sees to it once the job runs.
     rows = attempt.replicas.filter(role=contract.TRAINER).count()
     spec = planner.scaled(present_spec(job), trainers=rows)
-    made = builder.current().made(job, spec)
+    made = builder.of(spec).made(job, spec)
     ref = ref_of(job, attempt)
     try:
         if not tenants.ready(job.namespace):
@@ -222,7 +222,8 @@ def _launch(job: Job) -> Event | None:
 
 def _stop(job: Job) -> None:
     _stop_within(job, _grace_of(job.reason))
-    builder.current().give_up(job, JobSpec.from_json(job.spec))
+    spec = JobSpec.from_json(job.spec)
+    builder.of(spec).give_up(job, spec)
 
 
 def _grace_of(reason: str) -> timedelta:

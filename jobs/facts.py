@@ -43,7 +43,8 @@ MASTERS_LAST_WORD = timedelta(seconds=2)
 @dataclass(frozen=True)
 class ReplicaFact:
     """One replica in its present life. ``registered``: it has registered at some time, ``since`` when; ``flushed``: its
-    agent told of the end itself, which it does after the last of its output; ``dismissed``: it was asked to leave."""
+    agent told of the end itself, which it does after the last of its output; ``unread``: it has no agent, has ended,
+    and what it printed is not all read; ``dismissed``: it was asked to leave."""
 
     name: str
     role: str
@@ -55,6 +56,7 @@ class ReplicaFact:
     registered: bool = False
     since: datetime | None = None
     flushed: bool = False
+    unread: bool = False
     life: int = 1
     dismissed: bool = False
     restarts: int = 0
@@ -115,10 +117,12 @@ class Facts:
 @dataclass(frozen=True)
 class Policy:
     """``registration``: how long replicas may take to register. ``drain``: how long the end of an attempt waits for
-    the last words of agents whose processes have ended."""
+    the last words of agents whose processes have ended; ``reading``: and until all is read that processes without an
+    agent have printed, which goes with them."""
 
     registration: timedelta = timedelta(seconds=60)
     drain: timedelta = timedelta(seconds=10)
+    reading: timedelta = timedelta(minutes=2)
 
 
 # --- Facts to events -------------------------------------------------------------------------------------------------
@@ -148,6 +152,8 @@ def _events_of_training(
 ) -> Iterator[Event]:
     if job.state is JobState.REGISTERING and _all_registered(replicas):
         yield AllRegistered(job.attempt, _strength(replicas, ()))
+    if any(replica.unread for replica in replicas):
+        return  # the end of an attempt takes the pods away, and with them what they printed
     decided = verdict(job, replicas)
     if decided:
         yield decided
@@ -169,6 +175,8 @@ def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[Re
 
 
 def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> ReplicaFact:
+    if seen is not None and not seen.agent and seen.phase is Phase.EXITED and not fact.flushed:
+        fact = replace(fact, unread=True)
     if fact.ended:
         return fact
     if gone:
@@ -177,6 +185,8 @@ def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> Repli
         return replace(fact, state=ReplicaState.LOST, why="it was dismissed before it was started")
     if seen is None or seen.life < fact.life:
         return fact
+    if seen.phase is Phase.RUNNING and not seen.agent:
+        return replace(fact, state=ReplicaState.REGISTERED, registered=True, why="")
     if seen.phase not in _ENDINGS:
         return fact if fact.registered else replace(fact, why=seen.why)
     return replace(
@@ -382,7 +392,8 @@ def _drained(
     if alive:
         return False
     silent = [replica for replica in replicas if replica.state is ReplicaState.EXITED and not replica.flushed]
-    return not silent or now >= job.changed + policy.drain
+    patience = policy.reading if any(replica.unread for replica in silent) else policy.drain
+    return not silent or now >= job.changed + patience
 
 
 # --- Words -----------------------------------------------------------------------------------------------------------

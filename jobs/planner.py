@@ -105,6 +105,7 @@ def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site
         framework=spec.framework,
         ingest_token=token,
         image=build.image,
+        agents=not spec.image,
     )
 
 
@@ -127,6 +128,8 @@ def _replica(
 def _command(role: str, spec: JobSpec, build: Build, site: Site) -> tuple[str, ...]:
     if not _runs_user_code(role, spec):
         return str(site.python), "-m", f"runtime.{role}"
+    if spec.image:
+        return tuple(shlex.split(spec.entrypoint))
     words = tuple(shlex.split(spec.entrypoint)) if spec.framework == COMMAND else (str(build.python), spec.entrypoint)
     if not is_coordinated(spec.framework, spec.pserver.replicas):
         return str(build.python), "-m", "runtime.launch", "--", *words

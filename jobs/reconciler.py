@@ -320,7 +320,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
 
 
 def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
-    """Write down the ends that the backend saw and no agent has reported, for those who look at the replicas."""
+    """Write down what the backend saw and no agent has reported, for those who look at the replicas."""
     if facts.view is None:
         return
     never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
@@ -329,13 +329,15 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
             Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
         if fact.state == row.state or row.state == never_started:
             continue
+        began = {"started": row.started or now, "registered": row.registered or now} if not fact.ended else {}
         Replica.objects.filter(pk=row.pk, state=row.state).update(
             state=fact.state,
+            **began,
             code=fact.code,
             signal=fact.signal,
             out_of_memory=fact.out_of_memory,
             why=fact.why,
-            finished=now,
+            finished=now if fact.ended else None,
         )
 
 

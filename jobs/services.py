@@ -19,7 +19,7 @@ from datasets import selectors as datasets
 from datasets.selectors import Resolved
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
-from jobs import effects, facts, keeping, planner, reconciler, snapshots
+from jobs import builder, effects, facts, keeping, planner, reconciler, snapshots
 from jobs.backends import registry
 from jobs.lifecycle import TERMINAL, RetryRequested
 from jobs.models import Artifact, CodeSnapshot, Job, Transition
@@ -63,13 +63,14 @@ def submit_job(
 ) -> Submitted:
     """Take a job in: QUEUED, with its code kept.
 
-    Raises NotFound or Forbidden for the namespace, ValidationFailed for a data set that it may not use, QuotaExceeded
-    (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for something
-    else.
+    Raises NotFound or Forbidden for the namespace, ValidationFailed for a data set or image that it may not use,
+    QuotaExceeded (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for
+    something else.
     """
     room = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
     bounds = bounds_of(room)
+    _refuse_image(room, spec)
     effects.refuse_what_never_fits(bounds, spec)
     code = snapshots.pack(spec.files)
     earlier = _earlier(actor, room, key, spec, code.digest)
@@ -179,8 +180,10 @@ class Preview:
 
 
 def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
-    """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden."""
+    """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden,
+    ValidationFailed."""
     room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    _refuse_image(room, spec)
     decided = effects.quota_verdict(room, spec)
     verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
     return Preview(
@@ -193,6 +196,11 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
             for role, index, each in planner.replicas(spec)
         ],
     )
+
+
+def _refuse_image(room: Namespace, spec: JobSpec) -> None:
+    if problem := builder.image_problem(room.name, spec):
+        raise ValidationFailed({"image": [problem]})
 
 
 @transaction.atomic

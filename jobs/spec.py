@@ -53,6 +53,13 @@ WHOLE = "spec"  # the "field" of a problem of the document itself
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED = "REGATTA_"
+IMAGE_LENGTH = 300
+# [host[:port]/]path[:tag][@digest]
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -73,7 +80,8 @@ class RoleSpec:
 class JobSpec:
     """A resolved specification: every field has its value. Of ``masters``, each with ``master_cpu`` cores, one serves,
     and the other stands by.
-    ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``."""
+    ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``. ``image``: a
+    container image that is used as it is, with nothing of the platform in it; empty: one is made of the files."""
 
     name: str
     entrypoint: str
@@ -83,6 +91,7 @@ class JobSpec:
     master_cpu: float = MASTER_CPU
     files: Mapping[str, str] = field(default_factory=dict, repr=False)
     framework: str = "native"
+    image: str = ""
     requirements: tuple[str, ...] = ()
     dataset: str = ""
     passes: int = 1
@@ -98,6 +107,7 @@ class JobSpec:
         return {
             "name": self.name,
             "framework": self.framework,
+            "image": self.image,
             "entrypoint": self.entrypoint,
             "requirements": list(self.requirements),
             "dataset": self.dataset,
@@ -146,6 +156,8 @@ class JobSpec:
             priority=body["priority"],
             timeout=quantities.span(body["timeout"]),
             retries=body["retries"],
+            # Stored before people could bring images of their own.
+            image=body.get("image", ""),
             # Stored before there were elastic jobs: the platform leaves it alone.
             elastic=body.get("elastic", False),
         )
@@ -222,6 +234,7 @@ class _Reader:
     FIELDS: tuple[str, ...] = (
         "name",
         "framework",
+        "image",
         "entrypoint",
         "files",
         "requirements",
@@ -247,21 +260,24 @@ class _Reader:
         self.errors: dict[str, list[str]] = {}
         self.positions: dict[str, dict[str, int]] = {}
         self.row = frameworks.TABLE[frameworks.NATIVE]
+        self.image = ""
         self.together = False
 
     def read(self) -> JobSpec:
         self.known_keys("", self.body, self.FIELDS)
+        self.image = self.image_of_its_own()
         files = self.files()
         self.row = frameworks.TABLE[self.framework()]
         roles = self.mapping("roles", self.body, "roles")
         self.known_keys("roles.", roles, tuple(self.ROLES))
-        pserver = self.role(roles, contract.PSERVER, self.row.least_servers, self.row.usual_servers)
+        pserver = self.role(roles, contract.PSERVER, self.row.least_servers, self.servers())
         self.together = frameworks.meets_once(self.row.name, pserver.replicas)
         trainer = self.role(roles, contract.TRAINER, 1, 1)
         masters, master_cpu = self.masters(roles)
         return JobSpec(
             name=self.name(),
             framework=self.row.name,
+            image=self.image,
             entrypoint=self.entrypoint(files),
             files=files,
             requirements=self.requirements(),
@@ -340,12 +356,35 @@ class _Reader:
         return value
 
     def framework(self) -> str:
-        value = self.text("framework", "native")
+        value = self.text("framework", frameworks.COMMAND if self.image else frameworks.NATIVE)
         if value in frameworks.TABLE:
             return value
         names = _or(frameworks.NAMES)
         self.fail("framework", f"{quantities.shown(value)} is no framework. This installation runs {names}.")
         return frameworks.NATIVE
+
+    def image_of_its_own(self) -> str:
+        """Nothing of the platform is in it: what the platform would bring is refused here, under its own name."""
+        value = self.text("image", "").strip()
+        if not value:
+            return ""
+        if len(value) > IMAGE_LENGTH or not _IMAGE.fullmatch(value):
+            given = quantities.shown(value)
+            self.fail(
+                "image",
+                f"{given} names no image: write a name and perhaps a registry and a tag, such as "
+                "registry.example.com/team/train:1.",
+            )
+        if self.body.get("framework", frameworks.COMMAND) != frameworks.COMMAND:
+            self.fail("framework", "An image is run as it is, which is the framework command: write that here.")
+        for brought in ("files", "requirements"):
+            if self.body.get(brought):
+                self.fail(brought, "Nothing is put into an image that is given. Leave this out, or leave image out.")
+        return value
+
+    def servers(self) -> int:
+        """How many there are where nothing is said."""
+        return 0 if self.image else self.row.usual_servers
 
     def mode(self) -> str:
         value = self.text("mode", "sync").replace(" ", "")
@@ -431,6 +470,8 @@ class _Reader:
         replicas = self.whole(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
         if role == contract.PSERVER and replicas and not self.row.may_have_servers:
             self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
+        elif role == contract.PSERVER and replicas and self.image:
+            self.fail(f"{path}.replicas", "A job with an image of its own has no parameter servers. Leave them out.")
         least, most = self.bounds(path, body, replicas) if role == contract.TRAINER else (1, replicas)
         return RoleSpec(
             replicas=replicas,
@@ -493,6 +534,8 @@ class _Reader:
     # --- Files ---
     def files(self) -> dict[str, str]:
         given = self.mapping("files", self.body, "files")
+        if self.image:
+            return {}
         if not given:
             self.fail("files", "Add at least the entrypoint, such as train.py.")
             return {}
@@ -526,6 +569,8 @@ class _Reader:
     def command(self) -> str:
         """A program and its arguments, as a list or as one line without a shell's special signs; kept as a line."""
         value = self.body.get("entrypoint")
+        if self.image and not value:
+            return ""  # the image says what it starts
         try:
             words = shlex.split(value) if isinstance(value, str) else value
         except ValueError:

@@ -280,6 +280,8 @@ KUBECONFIG = env.text("REGATTA_KUBECONFIG", "")
 KUBERNETES_IMAGE = env.text("REGATTA_KUBERNETES_IMAGE", "")
 # Before the names of namespaces, so that those of the portal are told from others of the cluster.
 KUBERNETES_PREFIX = env.text("REGATTA_KUBERNETES_PREFIX", "regatta-")
+# Fields of a pod that say on which nodes jobs run: nodeSelector, affinity, tolerations.
+KUBERNETES_PLACEMENT = env.json_object("REGATTA_KUBERNETES_PLACEMENT")
 KUBERNETES_GPU = env.text("REGATTA_KUBERNETES_GPU", "nvidia.com/gpu")
 # Cores that a replica which asked for less may use while its node has them to spare; 0: never more than it asked for.
 KUBERNETES_CPU_BURST = env.number("REGATTA_KUBERNETES_CPU_BURST", 1.0)

@@ -6,7 +6,7 @@ No call may be made inside a database transaction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -69,6 +69,9 @@ class LaunchPlan:
     # fetch the code. Processes of a machine have no image.
     image: str = ""
     framework: str = NATIVE
+    # Whether agents run beside the processes. Without them the image is a person's own and used as it is: the backend
+    # tells how processes end, and what they print is followed (``FollowedBackend``).
+    agents: bool = True
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,8 @@ class Phase(StrEnum):
 class ReplicaView:
     """What is seen of one replica in its present life (``runtime.contract.LIFE``).
 
-    ``code`` is the exit code; ``signal`` the number of the signal that ended it.
+    ``code`` is the exit code; ``signal`` the number of the signal that ended it. ``agent``: it has one, which reports;
+    who has none counts as registered while it runs.
     """
 
     name: str
@@ -112,6 +116,7 @@ class ReplicaView:
     out_of_memory: bool = False
     why: str = ""
     life: int = 1
+    agent: bool = True
 
 
 @dataclass(frozen=True)
@@ -167,6 +172,28 @@ class ClusterBackend(Protocol):
 
     def forget(self, job_id: str) -> None:
         """Remove what is kept for a next attempt of a job that runs no more."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """What runs as a replica without an agent. ``pod``: names what it runs in, empty where there is nothing; ``begun``:
+    it has printed, or could have; ``ended``: it prints no more."""
+
+    pod: str = ""
+    begun: bool = False
+    ended: bool = False
+
+
+@runtime_checkable
+class FollowedBackend(Protocol):
+    """A backend of processes without agents: it can tell what they print. Both may raise BackendUnavailable."""
+
+    def container(self, ref: AttemptRef, name: str) -> Container:
+        """What runs as the replica now."""
+
+    def printed(self, ref: AttemptRef, name: str, since: int) -> Iterator[bytes]:
+        """Its log from a second (unix time; 0: all) on, in pieces as they come, each line with its time in front; to
+        the end where it has ended, and otherwise until nothing has come for a while."""
 
 
 class BackendUnavailable(OSError):

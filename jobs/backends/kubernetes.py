@@ -12,14 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from jobs.backends import kubernetes_manifests as manifests
 from jobs.backends import kubernetes_views as views
-from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, LaunchPlan, Phase
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    BackendUnavailable,
+    Container,
+    LaunchFailed,
+    LaunchPlan,
+    Phase,
+)
+from jobs.backends.gathering import gathered
 from jobs.kubernetes import names
-from jobs.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, KubeApi, Refusal
+from jobs.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Refusal, StreamingApi
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.namespaces import name_of
 from jobs.kubernetes.resources import JOBS, PODS, Resource
@@ -29,6 +38,8 @@ SECRETS = Resource("Secret", "/api/v1", "secrets")
 _TOO_MANY, _BROKEN = 429, 500
 # A change that compares what it read is tried again so often.
 _TRIES = 5
+# A log in which nothing comes is asked for anew after so long: a connection may be dead, and look as if it were quiet.
+_SILENCE = 60.0
 
 
 class KubernetesBackend:
@@ -37,7 +48,7 @@ class KubernetesBackend:
     rehearses = True
     outlives_the_portal = True
 
-    def __init__(self, api: KubeApi, cluster: manifests.Cluster) -> None:
+    def __init__(self, api: StreamingApi, cluster: manifests.Cluster) -> None:
         self._api, self._cluster = api, cluster
 
     # --- Launching ---------------------------------------------------------------------------------------------------
@@ -97,6 +108,27 @@ class KubernetesBackend:
         selector = f"{names.JOB_LABEL}={manifests.job_name(ref.attempt_id)}"
         answer = self._api.call("GET", PODS.path(self._namespace(ref)), query={"labelSelector": selector})
         return list(answer["items"])
+
+    # --- What processes without agents print --------------------------------------------------------------------------
+    def container(self, ref: AttemptRef, name: str) -> Container:
+        with _reachable():
+            try:
+                return views.container(self._api.call("GET", self._pod_path(ref, name)))
+            except Refusal as refusal:
+                if refusal.status != MISSING:
+                    raise
+                return Container()
+
+    def printed(self, ref: AttemptRef, name: str, since: int) -> Iterator[bytes]:
+        query = {"container": manifests.CONTAINER, "follow": "true", "timestamps": "true"}
+        if since:
+            query["sinceTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with _reachable():
+            # A program that prints line by line sends a piece for each.
+            yield from gathered(self._api.stream(f"{self._pod_path(ref, name)}/log", query, _SILENCE))
+
+    def _pod_path(self, ref: AttemptRef, name: str) -> str:
+        return PODS.path(self._namespace(ref), manifests.pod_name(ref.attempt_id, name))
 
     # --- Wishing -----------------------------------------------------------------------------------------------------
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
@@ -187,6 +219,12 @@ def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
         raise LaunchFailed(
             "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
             "REGATTA_COORDINATION."
+        )
+    if not plan.agents and any(manifests.is_unmounted(one, cluster) for one in plan.replicas):
+        raise LaunchFailed(
+            "Nothing brings a data set into a job with an image of its own, and this one is mounted in no pod. Leave "
+            "dataset out and have the program fetch its data, or ask an admin to mount data sets "
+            "(REGATTA_KUBERNETES_DATA)."
         )
 
 

@@ -7,6 +7,7 @@ from the Secret, as variables: a file would be there for the user's code to read
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +52,15 @@ LAST_WORDS = 8
 _SILENCE = 30
 # Variables that go into the Secret. That of the user may hold what nobody else should read.
 SECRET = (contract.INGEST_TOKEN, contract.COORDINATION, contract.USER_ENVIRONMENT)
+# The name of a pod's one container.
+CONTAINER = "replica"
+# Label of a PaddleJob whose pods have no agent. They are told what says who they are and what to work on.
+BARE_LABEL = "regatta/bare"
+TOLD_TO_BARE = (contract.TRAINERS, contract.PASSES, contract.DATASET)
+
+
+# What an installation may say of the nodes that jobs run on.
+PLACEMENT = ("nodeSelector", "affinity", "tolerations")
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,8 @@ class Cluster:
     """What the installation says of its cluster. ``image``: for jobs that have none of their own; ``prefix``: before
     the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where data sets are mounted, else they
     are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere; ``burst``:
-    cores that a small replica may use while its node has them to spare.
+    cores that a small replica may use while its node has them to spare; ``placement``: fields of a pod that say on
+    which nodes it runs.
     """
 
     image: str
@@ -77,6 +88,7 @@ class Cluster:
     data: Sequence[Mount] = ()
     checkpoints: Mapping[str, Any] | None = None
     pull_secret: str = ""
+    placement: Mapping[str, Any] = field(default_factory=dict)
     shared_memory: int = 64 * 2**20
     local_storage: int = 2 * 2**30
     burst: float = 1.0
@@ -118,8 +130,12 @@ def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 
 
 def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
-    told = {**replica.environment, contract.INGEST_TOKEN: plan.ingest_token}
-    yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
+    if plan.agents:
+        told = {**replica.environment, contract.INGEST_TOKEN: plan.ingest_token}
+        yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
+    else:
+        # The person's own variables: no agent is there to take them from one.
+        yield from json.loads(replica.environment.get(contract.USER_ENVIRONMENT, "{}")).items()
 
 
 # --- The PaddleJob ---------------------------------------------------------------------------------------------------
@@ -152,7 +168,8 @@ def _metadata(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 
 def _labels(plan: LaunchPlan) -> dict[str, str]:
     ref = plan.ref
-    return {JOB_LABEL: ref.job_id, ATTEMPT_LABEL: ref.attempt_id, NUMBER_LABEL: str(ref.number)}
+    bare = {} if plan.agents else {BARE_LABEL: "true"}
+    return {JOB_LABEL: ref.job_id, ATTEMPT_LABEL: ref.attempt_id, NUMBER_LABEL: str(ref.number), **bare}
 
 
 def _by_role(replicas: Sequence[ReplicaPlan]) -> Iterator[tuple[str, list[ReplicaPlan]]]:
@@ -186,6 +203,8 @@ def template(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Manife
         "containers": [_container(plan, replica, cluster, volumes)],
         "volumes": [{"name": name, **volume} for name, (_, volume, _) in volumes.items()],
     }
+    tolerations = [*spec["tolerations"], *cluster.placement.get("tolerations", ())]
+    spec |= {**cluster.placement, "tolerations": tolerations}
     if cluster.pull_secret:
         spec["imagePullSecrets"] = [{"name": cluster.pull_secret}]
     return {"metadata": {"labels": _labels(plan)}, "spec": spec}
@@ -206,11 +225,9 @@ def _container(
     # A fifth of a core starts Python in ten seconds. What the node has idle may be used: it is shared out by requests.
     limits = {**held, "cpu": _cores(max(replica.cpu, cluster.burst))}
     return {
-        "name": "replica",
+        "name": CONTAINER,
         "image": plan.image or cluster.image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod", "--", *map(_literal, replica.command)],
-        "workingDir": str(ROOM),
+        **_started(plan, replica),
         "env": list(_environment(plan, replica, cluster)),
         "resources": {"requests": held, "limits": limits},
         "securityContext": {
@@ -228,6 +245,16 @@ def _container(
 
 def _cores(cpu: float) -> str:
     return f"{math.ceil(cpu * 1000)}m"
+
+
+def _started(plan: LaunchPlan, replica: ReplicaPlan) -> Manifest:
+    """What is run, and where. An image of a person's own knows both where the job does not say, and may be another by
+    now under the same tag."""
+    command = [_literal(word) for word in replica.command]
+    if not plan.agents:
+        return {"imagePullPolicy": "Always", **({"command": command} if command else {})}
+    agent = [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod", "--"]
+    return {"imagePullPolicy": "IfNotPresent", "command": [*agent, *command], "workingDir": str(ROOM)}
 
 
 def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:
@@ -254,14 +281,15 @@ def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> It
     for name, _ in _secrets(plan, replica):
         reference = {"name": job_name(plan.ref.attempt_id), "key": f"{replica.role}.{name}"}
         yield {"name": name, "valueFrom": {"secretKeyRef": reference}}
-    for name, value in sorted(_plain(plan, replica, cluster).items()):
+    plain = _plain(plan, replica, cluster) if plan.agents else _plain_of_bare(plan, replica, cluster)
+    for name, value in sorted(plain.items()):
         yield {"name": name, "value": _literal(value)}
 
 
 def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
     own = (contract.INDEX, contract.LIFE, contract.ADDRESS, contract.REPLICA, *SECRET)
     said = {name: value for name, value in replica.environment.items() if name not in own}
-    mounted = [path for path in _paths(said.get(contract.DATA_PATH, "")) if _is_mounted(path, cluster.data)]
+    mounted = _mounted(replica, cluster)
     decided = {
         contract.JOB_ID: plan.ref.job_id,
         contract.ATTEMPT_ID: plan.ref.attempt_id,
@@ -287,6 +315,33 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
     if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
     return {**cluster.extra_environment, **said, **decided}
+
+
+def _plain_of_bare(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
+    """Nothing by which one could speak to the platform. The person's own variables, in the Secret, come before."""
+    told = {
+        contract.JOB_ID: plan.ref.job_id,
+        contract.ATTEMPT: str(plan.ref.number),
+        contract.ROLE: replica.role,
+        # An image's own user may have a home in which this one cannot write.
+        "HOME": str(ROOM),
+        **{name: replica.environment[name] for name in TOLD_TO_BARE if replica.environment.get(name)},
+    }
+    if mounted := _mounted(replica, cluster):
+        told[contract.DATA_PATH] = ":".join(map(str, mounted))
+    own = {name for name, _ in _secrets(plan, replica)}
+    return {name: value for name, value in told.items() if name not in own}
+
+
+def is_unmounted(replica: ReplicaPlan, cluster: Cluster) -> bool:
+    """Whether it is to work on a data set that its pod does not see."""
+    return bool(replica.environment.get(contract.DATASET)) and not _mounted(replica, cluster)
+
+
+def _mounted(replica: ReplicaPlan, cluster: Cluster) -> list[PurePosixPath]:
+    """Where the pod sees data."""
+    paths = _paths(replica.environment.get(contract.DATA_PATH, ""))
+    return [path for path in paths if _is_mounted(path, cluster.data)]
 
 
 def said_of_store(replica: ReplicaPlan) -> str:

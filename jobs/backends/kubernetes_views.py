@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.backends.kubernetes_manifests import ROLES, replica_of
+from jobs.backends.base import AttemptView, Container, Phase, ReplicaView
+from jobs.backends.kubernetes_manifests import BARE_LABEL, ROLES, replica_of
 from jobs.kubernetes import names
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import life_of, phase_of
@@ -27,6 +28,10 @@ _TROUBLE: Mapping[str, str] = {
     "CreateContainerConfigError": "its container cannot be made",
     "RunContainerError": "its container cannot be started",
 }
+# Reasons of a container's end before its program began.
+_NEVER_RAN = ("StartError", "ContainerCannotRun")
+# Phases of a pod that has ended.
+_OVER = ("Succeeded", "Failed")
 # Reasons of a pod's end that are the node's doing.
 _NODES = "the node ended it"
 
@@ -34,7 +39,21 @@ _NODES = "the node ended it"
 def view(job: Object, pods: Iterable[Object]) -> AttemptView:
     """What is seen of the attempt of ``job``; ``pods`` are those of the PaddleJob."""
     by_place = {names.place(*names.role_and_index(names.name_of(pod))): pod for pod in pods}
-    return AttemptView(gone=False, replicas=tuple(_replica(job, place, by_place.get(place)) for place in _places(job)))
+    seen = (_replica(job, place, by_place.get(place)) for place in _places(job))
+    agent = not _is_bare(job)
+    return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in seen))
+
+
+def container(pod: Object) -> Container:
+    """What runs as a replica without an agent."""
+    status = pod.get("status") or {}
+    states: list[Mapping[str, Any]] = [entry.get("state") or {} for entry in status.get("containerStatuses") or ()]
+    ended = phase_of(pod) in _OVER or any("terminated" in state for state in states)
+    return Container(names.uid_of(pod), begun=ended or any("running" in state for state in states), ended=ended)
+
+
+def _is_bare(job: Object) -> bool:
+    return BARE_LABEL in (job["metadata"].get("labels") or {})
 
 
 def lives(job: Object) -> Mapping[str, int]:
@@ -69,10 +88,10 @@ def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
     if pod is None:
         return _absent(job, name, place, made, allowed)
     life = life_of(pod) or 1
-    if phase_of(pod) in ("Succeeded", "Failed"):
+    if phase_of(pod) in _OVER:
         if _begins(job, place, allowed, life):
             return ReplicaView(name, Phase.STARTING, life=allowed)
-        return _ended(name, pod, life)
+        return _ended(job, name, pod, life)
     if phase_of(pod) == "Running":
         return ReplicaView(name, Phase.RUNNING, life=life)
     return ReplicaView(name, Phase.STARTING, why=_trouble(pod), life=life)
@@ -125,18 +144,29 @@ def _trouble(pod: Object) -> str:
     return ""
 
 
-def _ended(name: str, pod: Object, life: int) -> ReplicaView:
+def _ended(job: Object, name: str, pod: Object, life: int) -> ReplicaView:
     status = pod.get("status") or {}
     terminated = next(_terminations(status), {})
-    word = _word(str(terminated.get("message") or ""))
+    word = None if _is_bare(job) else _word(str(terminated.get("message") or ""))
     if word is not None:
-        facts = {key: word.get(key) for key in ("code", "signal")}
         memory, why = bool(word.get("out_of_memory")), str(word.get("why") or "")
-        return ReplicaView(name, Phase.EXITED, **facts, out_of_memory=memory, why=why, life=life)
+        code, number = word.get("code"), word.get("signal")
+        return ReplicaView(name, Phase.EXITED, code, number, out_of_memory=memory, why=why, life=life)
     if status.get("reason"):
         said = _short(str(status.get("message") or status["reason"]))
         return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {said}", life=life)
-    return _ended_without_word(name, terminated, life)
+    ended = _ended_without_word(name, terminated, life)
+    return _ended_by_itself(ended, terminated) if _is_bare(job) else ended
+
+
+def _ended_by_itself(ended: ReplicaView, terminated: Mapping[str, Any]) -> ReplicaView:
+    """Of a program without an agent the container's end is its own; the exit code says all, unless it never ran."""
+    if ended.phase is not Phase.EXITED or ended.out_of_memory:
+        return ended
+    if terminated.get("reason") in _NEVER_RAN:
+        said = _short(str(terminated.get("message") or terminated["reason"]))
+        return replace(ended, why=f"could not be started: {said}")
+    return replace(ended, why="")
 
 
 def _ended_without_word(name: str, terminated: Mapping[str, Any], life: int) -> ReplicaView:

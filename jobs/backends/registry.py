@@ -11,11 +11,11 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
-from jobs.backends.kubernetes_manifests import Cluster, Mount
+from jobs.backends.kubernetes_manifests import PLACEMENT, Cluster, Mount
 from jobs.backends.local import LocalBackend
 
 if TYPE_CHECKING:
-    from jobs.kubernetes.api import KubeApi
+    from jobs.kubernetes.api import StreamingApi
 
 
 def _local() -> ClusterBackend:
@@ -29,13 +29,17 @@ def _kubernetes() -> ClusterBackend:
     return KubernetesBackend(api_server(), kubernetes_cluster())
 
 
-def api_server() -> KubeApi:
+def api_server() -> StreamingApi:
     """That of the cluster of the settings."""
     return _api_server(settings.KUBECONFIG)
 
 
 def kubernetes_cluster() -> Cluster:
-    """What the settings say of the cluster."""
+    """What the settings say of the cluster. Raises ImproperlyConfigured."""
+    if strange := settings.KUBERNETES_PLACEMENT.keys() - PLACEMENT:
+        raise ImproperlyConfigured(
+            f"REGATTA_KUBERNETES_PLACEMENT takes {', '.join(PLACEMENT)}, and not {', '.join(sorted(strange))}."
+        )
     return Cluster(
         image=settings.KUBERNETES_IMAGE,
         prefix=settings.KUBERNETES_PREFIX,
@@ -43,12 +47,13 @@ def kubernetes_cluster() -> Cluster:
         data=tuple(Mount(PurePosixPath(path), volume) for path, volume in settings.KUBERNETES_DATA.items()),
         checkpoints=settings.KUBERNETES_CHECKPOINTS or None,
         pull_secret=settings.KUBERNETES_PULL_SECRET,
+        placement=settings.KUBERNETES_PLACEMENT,
         burst=settings.KUBERNETES_CPU_BURST,
     )
 
 
 @lru_cache(maxsize=1)
-def _api_server(kubeconfig: str) -> KubeApi:
+def _api_server(kubeconfig: str) -> StreamingApi:
     """One for all threads of the process: its connections are kept open."""
     from jobs.kubernetes.api import NoCluster, connect
 

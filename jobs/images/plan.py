@@ -137,5 +137,23 @@ def parts(reference: str) -> tuple[str, str, str]:
     return host, repository, tag or "latest"
 
 
+def is_of_others(reference: str, registry: str, namespace: str) -> bool:
+    """Whether it is one of those that are made here, and not of that namespace's jobs. The platform's credentials pull
+    them, and they hold what other people wrote."""
+    if not registry:
+        return False
+    host, repository, _ = parts(normal(reference))
+    own_host, _, prefix = registry.partition("/")
+    if _host(host) != _host(own_host) or not repository.startswith(f"{prefix}/" if prefix else ""):
+        return False
+    room, _, owner = repository.removeprefix(f"{prefix}/" if prefix else "").partition("/")
+    return room == "jobs" and owner != namespace
+
+
+def _host(name: str) -> str:
+    """Without what goes without saying."""
+    return name.lower().removesuffix(":443").removesuffix(":80")
+
+
 def _hash(*recipe: str) -> str:
     return hashlib.sha256(json.dumps([_RECIPE, *recipe]).encode()).hexdigest()[:_DIGITS]

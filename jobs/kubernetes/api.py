@@ -57,6 +57,14 @@ class KubeApi(Protocol):
         """Events (``type``, ``object``) until the server ends the watch, after ``seconds`` at the latest."""
 
 
+class StreamingApi(KubeApi, Protocol):
+    """What the portal asks of one besides."""
+
+    def stream(self, path: str, query: Mapping[str, str], silence: float) -> Iterator[bytes]:
+        """What is no JSON and comes piece by piece, as a pod's log: to its end, or until nothing has come for
+        ``silence`` seconds."""
+
+
 class ApiServer:
     """A real API server."""
 
@@ -96,6 +104,19 @@ class ApiServer:
                 yield json.loads(line)
         except (ValueError, urllib3.exceptions.HTTPError) as broken:
             raise Refusal(0, "BrokenWatch", str(broken)) from broken
+        finally:
+            response.close()
+
+    def stream(self, path: str, query: Mapping[str, str], silence: float) -> Iterator[bytes]:
+        response = self._open("GET", path, None, query, (_CONNECT_SECONDS, silence))
+        try:
+            if response.status >= 400:
+                raise _refusal(response, _json(response.data))
+            yield from response.stream(amt=None, decode_content=False)
+        except urllib3.exceptions.ReadTimeoutError:
+            return
+        except urllib3.exceptions.HTTPError as broken:
+            raise Refusal(0, "BrokenStream", str(broken)) from broken
         finally:
             response.close()
 

@@ -42,6 +42,20 @@ class Source(models.Model):
         constraints = [models.UniqueConstraint(fields=["attempt", "replica", "kind"], name="one_source_per_replica")]
 
 
+class FollowedLog(models.Model):
+    """How far the portal has followed what a replica without an agent prints: ``jobs.following.store.Taken``."""
+
+    attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="+")
+    replica = models.CharField(max_length=63)
+    # Raised with every piece that is taken; who has read an older one is refused.
+    revision = models.PositiveBigIntegerField(default=0)
+    taken = models.JSONField(default=dict)
+
+    class Meta:
+        app_label = "jobs"
+        constraints = [models.UniqueConstraint(fields=["attempt", "replica"], name="one_followed_log_per_replica")]
+
+
 class Block(models.Model):
     """Consecutive entries of a stream, packed. ``lo`` and ``hi`` are the first and last sequence number in it.
 

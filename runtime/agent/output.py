@@ -6,6 +6,7 @@ import json
 from json.encoder import encode_basestring
 
 from runtime import contract
+from runtime.lines import last_state, shown
 
 STDOUT, STDERR, SYSTEM = "stdout", "stderr", "system"
 
@@ -52,7 +53,7 @@ class LineSplitter:
             self._began = now
         if b"\r" in piece:
             # Only the last state of a line that redraws itself will be shown.
-            self._partial, self._cut = _keep_last_state(self._partial + piece), 0
+            self._partial, self._cut = last_state(self._partial + piece), 0
         else:
             room = max(0, contract.LINE_LIMIT - len(self._partial))
             self._cut += len(piece[room:])
@@ -64,72 +65,11 @@ class LineSplitter:
     def _finish(self) -> str:
         line, cut = self._partial, self._cut
         self._partial, self._cut = b"", 0
-        return _text(line, cut)
+        return shown(line, cut)
 
 
 def _whole_lines(lines: list[bytes]) -> list[str]:
-    return [_text(line, 0) for line in lines]
-
-
-def _keep_last_state(line: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns, with one of them kept as a mark of progress."""
-    *states, last = line.split(b"\r")
-    if last:
-        return b"\r" + last
-    return next((state for state in reversed(states) if state), b"") + b"\r"
-
-
-def _text(line: bytes, cut: int) -> str:
-    """What is shown of a line of which ``cut`` bytes have been left out already."""
-    if b"\r" in line:
-        line = _keep_last_state(line).strip(b"\r")
-    length = len(line) + cut
-    text = line[: contract.LINE_LIMIT].decode("utf-8", "backslashreplace")
-    if length > contract.LINE_LIMIT or len(text) > contract.LINE_LIMIT:
-        # A byte that is no UTF-8 is shown by four characters: the text may be longer than its bytes.
-        return f"{text[: contract.LINE_LIMIT]} … [cut: this line had {length:,} bytes]"
-    return text
-
-
-class Cap:
-    """Counts what is kept of a replica's output, and what is not once the cap is reached."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.kept = 0
-        self.dropped = 0  # lines
-
-    def admit(self, lines: list[str]) -> tuple[list[str], list[str]]:
-        """The lines that are kept, and what the platform has to say about the others: once, at the first."""
-        if self.dropped:
-            self.dropped += len(lines)
-            return [], []
-        size = sum(len(line.encode()) + 1 for line in lines)
-        if self.kept + size <= self.limit:
-            self.kept += size
-            return lines, []
-        return self._split(lines)
-
-    def closing_words(self) -> list[str]:
-        """How much was not kept, if the cap was reached."""
-        if not self.dropped:
-            return []
-        return [f"{self.dropped:,} lines beyond the log cap of {_mebibytes(self.limit)} were not kept"]
-
-    def _split(self, lines: list[str]) -> tuple[list[str], list[str]]:
-        kept = 0
-        for line in lines:
-            size = len(line.encode()) + 1
-            if self.kept + size > self.limit:
-                break
-            self.kept += size
-            kept += 1
-        self.dropped = len(lines) - kept
-        return lines[:kept], [f"log cap of {_mebibytes(self.limit)} reached; the rest is not kept"]
-
-
-def _mebibytes(size: int) -> str:
-    return f"{size / 2**20:.4g} MiB"
+    return [shown(line) for line in lines]
 
 
 def line_entries(at: float, stream: str, lines: list[str]) -> list[str]:

@@ -16,12 +16,13 @@ from typing import Any
 
 from runtime import contract
 from runtime.agent import child, kernel, output, processes, sandbox, shortcut
-from runtime.agent.cost_lines import CostReader
 from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
 from runtime.agent.link import Link
 from runtime.agent.settings import Settings
 from runtime.agent.spool import EVENTS, LOGS, METRICS
 from runtime.contract import Member, ReplicaState
+from runtime.cost_lines import CostReader
+from runtime.lines import Cap
 
 WATCH_SECONDS = 0.1
 # What is still on its way in pipes and socket when the last process is gone comes within this.
@@ -48,7 +49,7 @@ class Supervisor:
         self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), life=settings.life)
         self._link = Link()
         self._error = TracebackReader(str(settings.work))
-        self._cap = output.Cap(settings.log_cap)
+        self._cap = Cap(settings.log_cap)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Lock()
         self._forced: Forced | None = None
@@ -237,7 +238,7 @@ class Supervisor:
         self._keep(LOGS, entries)
         costs = self._costs
         if costs and stream == output.STDOUT:
-            points = [point for line in kept for point in costs.points(at, line)]
+            points = [point for line in kept for point in costs.entries(at, line)]
             self._keep(METRICS, self._within(METRICS, points))
 
     def _keep(self, kind: str, entries: list[str]) -> None:

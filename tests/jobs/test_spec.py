@@ -312,6 +312,65 @@ def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
     assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
 
 
+# --- Images that are used as they are --------------------------------------------------------------------------------
+def with_image(image: object = "registry.example.com/team/train:1", **fields: object) -> dict[str, Any]:
+    return {"name": "bare", "image": image, **fields}
+
+
+def test_a_job_with_an_image_needs_nothing_else() -> None:
+    spec = parse(with_image())
+    assert (spec.framework, spec.image, spec.entrypoint) == ("command", "registry.example.com/team/train:1", "")
+    assert (spec.pserver.replicas, dict(spec.files)) == (0, {})
+    assert JobSpec.from_json(spec.to_json()) == spec == parse(spec.to_json())
+
+
+def test_a_job_that_was_kept_before_there_were_images_has_none() -> None:
+    kept = read().to_json()
+    del kept["image"]
+    assert JobSpec.from_json(kept).image == ""
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("python", "python:3.11-slim", "team/train", "localhost/x", "10.77.0.2:5000/base/python:3.11"),
+        f"registry.example.com/a/b__c/d-e.f:v1.0_x@sha256:{'0' * 64}",
+    ],
+)
+def test_images_are_named_as_everywhere(image: str) -> None:
+    assert parse(with_image(image)).image == image
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("Python", "a b", "-x", "a/../b", "a//b", "a:b:c", "https://registry/a", "a@sha256:12", "x" * 301, "a;rm"),
+        *("a\nb", "$(x)", 7, ["a"]),
+    ],
+)
+def test_what_names_no_image_is_refused(image: object) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(with_image(image))
+    assert "image" in refused.value.errors
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("files", {"files": {"train.py": ""}}),
+        ("requirements", {"requirements": ["pandas"]}),
+        ("framework", {"framework": "native"}),
+        ("framework", {"framework": "paddle"}),
+        ("roles.pserver.replicas", {"roles": {"pserver": {"replicas": 1}}}),
+        ("roles.trainer.max", {"roles": {"trainer": {"replicas": 1, "max": 2}}}),
+    ],
+)
+def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(with_image(**fields))
+    assert path in refused.value.errors
+
+
 # --- Frameworks ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("framework", "servers"), [("native", 1), ("command", 1), ("paddle", 0), ("torch", 0)])
 def test_how_many_parameter_servers_a_framework_has_where_nothing_is_said(framework: str, servers: int) -> None:

@@ -73,4 +73,16 @@ SENTENCES: tuple[str, ...] = (
         "The cluster has a namespace {name} that this portal did not make. An admin gives it the label {label} and "
         "{other}, or sets another REGATTA_KUBERNETES_PREFIX."
     ),
+    # Images that are used as they are, and what is read of them
+    _(
+        "Nothing brings a data set into a job with an image of its own, and this one is mounted in no pod. "
+        "Leave dataset out and have the program fetch its data, or ask an admin to mount data sets "
+        "(REGATTA_KUBERNETES_DATA)."
+    ),
+    _("This installation runs jobs as processes of its own machine, without images. Leave image out."),
+    _("This image was made by the platform for jobs, and is not to be used by others. Name another one."),
+    _("{name} could not be started: {why}"),
+    _("What it printed last could not be read: {why}"),
+    _("Its pod is gone; what it printed last may be missing."),
+    _("The node has begun another file for the log; lines before this one may be missing."),
 )

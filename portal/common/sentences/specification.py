@@ -68,4 +68,13 @@ SENTENCES: tuple[str, ...] = (
     _("variables"),
     _("Together they are longer than {size} KiB. Put data into a file."),
     _("Write the program and its arguments, such as [sh, train.sh]."),
+    # Images that are used as they are
+    _(
+        "{value} names no image: write a name and perhaps a registry and a tag, such as "
+        "registry.example.com/team/train:1."
+    ),
+    _("An image is run as it is, which is the framework command: write that here."),
+    _("Nothing is put into an image that is given."),
+    _("Leave this out, or leave image out."),
+    _("A job with an image of its own has no parameter servers. Leave them out."),
 )

@@ -26,6 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from datasets.housekeeping import Stewardship
         from jobs.elastic.controller import Controller
+        from jobs.following.rounds import Following
         from jobs.keeping import Accounting
         from jobs.meeting import Housekeeping
         from jobs.pruning import Pruning
@@ -36,7 +37,7 @@ class Command(BaseCommand):
 
         stop = threading.Event()
         elastic = Controller()
-        rounds = (Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use), Tenancy())
+        rounds = (Following(), Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use), Tenancy())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 

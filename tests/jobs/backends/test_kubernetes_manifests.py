@@ -226,6 +226,65 @@ def test_checkpoints_are_of_the_job_and_not_for_trainers() -> None:
     assert [one for one in container("worker", cluster=cluster)["volumeMounts"] if "check" in one["name"]] == []
 
 
+def test_where_an_installation_says_on_which_nodes_jobs_run_pods_say_so() -> None:
+    ours = {"key": "training", "operator": "Exists", "effect": "NoSchedule"}
+    cluster = replace(CLUSTER, placement={"nodeSelector": {"training": "yes"}, "tolerations": [ours]})
+    found = pod(cluster=cluster)
+    assert found["nodeSelector"] == {"training": "yes"}
+    assert found["tolerations"] == [*pod()["tolerations"], ours]
+
+
+# --- Images that are used as they are --------------------------------------------------------------------------------
+def bare(*command: str, **variables: str) -> LaunchPlan:
+    own = {contract.USER_ENVIRONMENT: json.dumps({"WORD": "open $(sesame)", "HOME": "/home/me"})}
+    told = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
+    replicas = tuple(
+        ReplicaPlan(f"trainer-{index}", "trainer", index, command, told, 0.25, 512 * 2**20) for index in range(2)
+    )
+    return replace(plan(), image="registry/mine:1", agents=False, framework="command", replicas=replicas)
+
+
+def test_an_image_that_is_used_as_it_is_starts_what_it_starts() -> None:
+    found = container(made=bare())
+    assert (found["image"], found["imagePullPolicy"]) == ("registry/mine:1", "Always")
+    assert not {"command", "args", "workingDir"} & set(found)
+
+
+def test_what_the_job_says_is_started_in_its_place() -> None:
+    assert container(made=bare("sh", "-c", "echo $(date)"))["command"] == ["sh", "-c", "echo $$(date)"]
+
+
+def test_it_may_do_no_more_than_others() -> None:
+    ours, theirs = container(), container(made=bare())
+    assert theirs["securityContext"] == ours["securityContext"]
+    assert theirs["resources"] == ours["resources"]
+    assert pod(made=bare())["securityContext"] == pod()["securityContext"]
+    assert pod(made=bare())["automountServiceAccountToken"] is False
+
+
+def test_it_is_told_who_it_is_and_nothing_by_which_it_could_speak_to_the_platform() -> None:
+    told = environment(made=bare())
+    assert {contract.REPLICA, contract.INDEX, contract.TRAINERS} <= set(told)
+    assert not {contract.INGEST_TOKEN, contract.INGEST_URL, contract.COORDINATION} & set(told)
+    assert set(manifests.secret(bare(), CLUSTER)["data"]) == {"trainer.WORD", "trainer.HOME"}
+
+
+def test_a_person_s_own_variables_are_in_the_secret_and_come_before_the_platform_s() -> None:
+    told = environment(made=bare())
+    name = manifests.job_name(ATTEMPT)
+    assert told["WORD"] == {"secretKeyRef": {"name": name, "key": "trainer.WORD"}}
+    assert told["HOME"] == {"secretKeyRef": {"name": name, "key": "trainer.HOME"}}
+    assert len({one["name"] for one in container(made=bare())["env"]}) == len(container(made=bare())["env"])
+
+
+def test_a_data_set_that_is_mounted_is_seen_and_one_that_is_not_is_refused() -> None:
+    volume = {"persistentVolumeClaim": {"claimName": "shelf", "readOnly": True}}
+    cluster, made = replace(CLUSTER, data=(Mount(PurePosixPath("/srv/shelf"), volume),)), bare(REGATTA_DATASET="team/a")
+    assert environment(made=made, cluster=cluster)[contract.DATA_PATH] == "/srv/shelf/version-3"
+    with pytest.raises(LaunchFailed, match="REGATTA_KUBERNETES_DATA"):
+        KubernetesBackend(Nobody(), CLUSTER).launch(made)  # type: ignore[arg-type]
+
+
 # --- Namespaces ------------------------------------------------------------------------------------------------------
 def test_a_namespace_keeps_its_name_where_that_can_be_one() -> None:
     assert name_of("team", "regatta-") == "regatta-team"

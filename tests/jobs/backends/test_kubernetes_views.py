@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.backends.base import Phase, ReplicaView
-from jobs.backends.kubernetes_views import view
+from jobs.backends.kubernetes_views import container, view
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -163,3 +163,44 @@ def test_what_keeps_a_pod_from_starting_is_told(status: dict[str, Any], why: str
 def test_what_the_api_server_refuses_is_told(reason: str) -> None:
     refused = job(lives={}, status={"reason": reason, "message": "exceeded quota: cpu"})
     assert seen(refused).why == "the cluster refuses it: exceeded quota: cpu"
+
+
+# --- Without an agent ------------------------------------------------------------------------------------------------
+def bare(**fields: Any) -> dict[str, Any]:
+    made = job(**fields)
+    return {**made, "metadata": {**made["metadata"], "labels": {"regatta/bare": "true"}}}
+
+
+def test_who_has_no_agent_is_seen_as_such() -> None:
+    assert not seen(bare(), pod()).agent
+    assert seen(job(), pod()).agent
+
+
+def test_without_an_agent_the_exit_code_says_all() -> None:
+    found = seen(bare(), pod(**ended(3, word(code=0, why="forged"))))
+    assert (found.phase, found.code, found.why) == (Phase.EXITED, 3, "")
+
+
+def test_without_an_agent_a_program_that_could_not_be_started_is_told() -> None:
+    found = seen(bare(), pod(**ended(128, 'exec: "no-such": executable file not found in $PATH', reason="StartError")))
+    assert found.why == 'could not be started: exec: "no-such": executable file not found in $PATH'
+
+
+def test_memory_that_the_node_enforced_is_told_without_an_agent_too() -> None:
+    found = seen(bare(), pod(**ended(137, reason="OOMKilled")))
+    assert (found.out_of_memory, found.signal) == (True, 9)
+
+
+@pytest.mark.parametrize(
+    ("status", "begun", "over"),
+    [
+        ({"phase": "Pending"}, False, False),
+        ({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {}}}]}, False, False),
+        ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, True, False),
+        ({"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}]}, True, True),
+        ({"phase": "Failed", "reason": "Evicted"}, True, True),
+    ],
+)
+def test_what_there_is_to_read_of_a_container(status: dict[str, Any], begun: bool, over: bool) -> None:
+    found = container({"metadata": {"name": "pod", "uid": "uid-1"}, "status": status})
+    assert (found.pod, found.begun, found.ended) == ("uid-1", begun, over)

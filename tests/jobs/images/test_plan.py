@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.images import plan
-from jobs.images.plan import Kind, Platform
+from jobs.images.plan import Kind, Platform, is_of_others
 
 PLATFORM = Platform("registry.example.org:5000/regatta", "python:3.11-slim", "a" * 64, ("numpy==2.4.6",))
 CODE = "c" * 64
@@ -106,3 +106,21 @@ def test_a_name_has_a_host_a_repository_and_a_tag_or_digest(reference: str, part
 def test_user_code_runs_with_the_interpreter_that_has_its_requirements() -> None:
     assert plan.plan(PLATFORM, "team", CODE, ("pandas",)).python == "/opt/job/environment/bin/python"
     assert plan.plan(PLATFORM, "team", CODE, ()).python == "/opt/regatta/bin/python"
+
+
+@pytest.mark.parametrize(
+    ("image", "registry", "others"),
+    [
+        ("registry.example.com/jobs/other:j-1", "registry.example.com", True),
+        ("Registry.Example.com:443/jobs/other:j-1", "registry.example.com", True),
+        ("registry.example.com/jobs/other@sha256:1", "registry.example.com:443", True),
+        ("registry.example.com/regatta/jobs/other:j-1", "registry.example.com/regatta", True),
+        ("registry.example.com/jobs/team:j-1", "registry.example.com", False),
+        ("registry.example.com/jobs/team-2:j-1", "registry.example.com", True),
+        ("registry.example.com/base/python:3.11", "registry.example.com", False),
+        ("jobs/other", "registry.example.com", False),
+        ("registry.example.com/jobs/other:j-1", "", False),
+    ],
+)
+def test_images_that_were_made_for_others_are_known_by_their_name(image: str, registry: str, others: bool) -> None:
+    assert is_of_others(image, registry, "team") is others

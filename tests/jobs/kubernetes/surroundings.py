@@ -7,6 +7,8 @@ import hashlib
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -16,7 +18,11 @@ import yaml
 
 from jobs.images import layers
 from jobs.images.registry import Registry
+from jobs.kubernetes.api import Refusal
+from jobs.kubernetes.namespaces import name_of
 from runtime import contract
+from tests.end_to_end.house import House
+from tests.jobs.kubernetes.cluster import Cluster
 
 _BASE = "base/python-numpy:3.11"
 # What the client of etcd needs, beside the standard library.
@@ -29,6 +35,31 @@ def own_address(kubeconfig: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.connect((urlsplit(server).hostname, 9))
         return str(line.getsockname()[0])
+
+
+@contextmanager
+def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[House]:
+    """A portal on this machine whose jobs run on the cluster. Its admin's jobs are in ``cluster.namespace``, which the
+    portal makes, and which goes at the end."""
+    cluster.define()
+    cluster.namespace = name_of("admin", prefix)
+    house = House(
+        directory,
+        host=own_address(cluster.kubeconfig),
+        REGATTA_BACKEND="kubernetes",
+        REGATTA_KUBECONFIG=cluster.kubeconfig,
+        REGATTA_KUBERNETES_PREFIX=prefix,
+        REGATTA_SIGN_IN_RATE="1000/min",
+        **settings,
+    )
+    try:
+        house.start()
+        yield house
+        house.remove()
+    finally:
+        house.kill_all()
+        with suppress(Refusal):  # it was never made, or is gone
+            cluster.api.call("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
 
 
 def runtime_image(registry: str) -> str:

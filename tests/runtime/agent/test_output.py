@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import contract
-from runtime.agent.output import Cap, LineSplitter, line_entries
+from runtime.agent.output import LineSplitter, line_entries
+from runtime.lines import Cap
 
 pieces = st.lists(st.binary(max_size=40).map(lambda piece: piece.replace(b"\r", b"")), max_size=20)
 

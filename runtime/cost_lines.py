@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 # A number that is no length of time and no share: "cost: 12.3 ms" tells of the machine, not of the model.
 _NO_UNIT = r"(?!\s*(?:[mun]?s|secs?|seconds?|minutes?)\b|\s*%)"
@@ -56,15 +57,27 @@ _ASIDE_FROM, _ASIDE_TO = "Eval begin", "Eval samples"
 
 class CostReader:
     """Reads the lines of one process. Steps only grow: where a count begins anew, with every epoch, it goes on from
-    the last; where a line has none, the lines are counted."""
+    the last; where a line has none, the lines are counted.
 
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        self._base: dict[str, int] = {}
-        self._evaluating = False
+    ``memory``: what another reader of the same program had read, so that this one goes on from there."""
 
-    def points(self, at: float, line: str) -> list[str]:
+    def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
+        memory = memory or {}
+        self._last: dict[str, int] = dict(memory.get("last", {}))
+        self._base: dict[str, int] = dict(memory.get("base", {}))
+        self._evaluating = bool(memory.get("evaluating"))
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"last": dict(self._last), "base": dict(self._base), "evaluating": self._evaluating}
+
+    def entries(self, at: float, line: str) -> list[str]:
         """The points in a line as entries of the spool: ``[unix time, step, name, value]`` in JSON."""
+        return [json.dumps(point) for point in self.points(at, line)]
+
+    def points(self, at: float, line: str) -> list[tuple[float, int, str, float | str]]:
+        """The points in a line: unix time, step, name, value. A value that is no number is its name in JavaScript."""
         line = line[:LONGEST]
         if line.startswith((_ASIDE_FROM, _ASIDE_TO)):
             self._evaluating = line.startswith(_ASIDE_FROM)
@@ -72,10 +85,7 @@ class CostReader:
         if not found:
             return []
         aside, named = "test_" if self._evaluating or _ASIDE.search(line) else "", _step(line)
-        return [self._point(at, aside + name, named, value) for name, value in found.items()]
-
-    def _point(self, at: float, name: str, named: int | None, value: float | str) -> str:
-        return json.dumps([at, self._step_of(name, named), name, value])
+        return [(at, self._step_of(aside + name, named), aside + name, value) for name, value in found.items()]
 
     def _step_of(self, name: str, named: int | None) -> int:
         last, base = self._last.get(name), self._base.get(name, 0)

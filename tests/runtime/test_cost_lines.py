@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from runtime.agent.cost_lines import FORMS, CostReader
+from runtime.cost_lines import FORMS, CostReader
 
 
 def read(*lines: str) -> list[tuple[int, str, object]]:
     reader = CostReader()
-    points = [json.loads(point) for line in lines for point in reader.points(1.0, line)]
+    points = [json.loads(point) for line in lines for point in reader.entries(1.0, line)]
     return [(step, name, value) for _, step, name, value in points]
 
 
@@ -85,3 +85,20 @@ def test_what_paddle_s_model_measures_while_it_evaluates_is_a_curve_of_its_own()
 
 def test_only_the_beginning_of_a_long_line_is_looked_at() -> None:
     assert read("x" * 3000 + " cost 1") == []
+
+
+def test_whoever_reads_on_for_another_goes_on_with_its_steps() -> None:
+    lines = [
+        "loss 3",
+        "loss 2",
+        "Eval begin...",
+        "step 1 - loss: 1",
+        "Eval samples: 5",
+        "epoch 1 loss 1",
+        "epoch 1 loss 0",
+    ]
+    reader, taken_over = CostReader(), CostReader()
+    whole = [reader.points(1.0, line) for line in lines]
+    for number, line in enumerate(lines):
+        taken_over = CostReader(json.loads(json.dumps(taken_over.memory)))
+        assert taken_over.points(1.0, line) == whole[number]
