@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
+
+from runtime.data.checksums import crc32
 
 TEXT_LIMIT = 64  # characters of the longest
 
@@ -28,7 +29,7 @@ class Crc32:
         self._value = 0
 
     def update(self, piece: bytes | memoryview, /) -> None:
-        self._value = zlib.crc32(piece, self._value)
+        self._value = crc32(piece, self._value)
 
     def hexdigest(self) -> str:
         return f"{self._value:08x}"

@@ -1,8 +1,10 @@
 """Where the parts of a file gather on this machine until it is whole: one file, each part at its own place.
 
-A part first goes to a temporary file without a name, which a kill leaves nothing of, is measured against its checksum
-while it streams, and only then is copied to its place; so whatever is cut off, or sent twice at once, never spoils what
-was there. A part is on the disk before anybody is told that it is there.
+A part is measured against its checksum while it streams. Where there is none of it yet it streams straight to its
+place, which is locked meanwhile: what lies there counts for nothing before it is noted. Where there is one, or somebody
+else brings one, or the sender is slow, it goes to a temporary file without a name, which a kill leaves nothing of, and
+only then is copied to its place; so whatever is cut off, or sent twice at once, never spoils what was there. A part is
+on the disk before anybody is told that it is there.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import fcntl
 import os
 import struct
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,8 @@ from datasets.errors import ChecksumMismatch, CutOff, WrongLength
 from datasets.storage.base import StorageError, StorageFull
 
 _PIECE = 1 << 20
+# Nobody else who brings the same part waits longer than so for one that comes slowly.
+IN_PLACE_SECONDS = 10.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Copying inside the kernel is not possible between these files; then they are copied by hand.
 _NO_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
@@ -39,12 +44,15 @@ class Body(Protocol):
 
 @dataclass(frozen=True)
 class Placing:
-    """What surrounds the writing of a part's place; both are called when nobody else can write or freeze it.
+    """What surrounds the writing of a part's place; all are called when nobody else can write or freeze it, ``vacant``
+    also before.
 
-    ``allow`` raises where it may not be written any more, and is False where it need not be: the bytes are there.
+    ``vacant``: nothing of the part is known to be there, and it may come. ``allow`` raises where it may not be written
+    any more, and is False where it need not be: the bytes are there.
     ``note`` writes down that they are there, when they are on the disk.
     """
 
+    vacant: Callable[[], bool]
     allow: Callable[[], bool]
     note: Callable[[], None]
 
@@ -55,25 +63,24 @@ def take_part(folder: Path, name: UUID, body: Body, *, span: tuple[int, int], ch
 
     Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; nothing has changed then.
     """
-    offset, length = span
-    with _in_words(), tempfile.TemporaryFile(dir=folder, buffering=0) as part:
-        found = _receive(body, part, length, checksum)
+    with _in_words(), _Landing(folder, name, span, by) as landing:
+        found = _receive(body, landing.write, span[1], checksum)
         if found != checksum.text:
             raise ChecksumMismatch(
                 "The part has another checksum than was announced: it was damaged on its way. Send it again.",
                 checksum=found,
             )
-        _place(part.fileno(), folder, name, offset, length, by)
+        landing.settle()
 
 
-def _receive(body: Body, part: BinaryIO, length: int, checksum: Checksum) -> str:
+def _receive(body: Body, write: Callable[[bytes], None], length: int, checksum: Checksum) -> str:
     digest = checksum.kind.begin()
     left = length
     while left:
         piece = _read_piece(body, min(_PIECE, left))
         if not piece:
             raise CutOff(f"The part ended {left} bytes early. Send it again.")
-        part.write(piece)
+        write(piece)
         digest.update(piece)
         left -= len(piece)
     if _read_piece(body, 1):
@@ -88,20 +95,91 @@ def _read_piece(body: Body, size: int) -> bytes:
         raise CutOff(f"The part did not come whole: {error}. Send it again.") from error
 
 
-def _place(part: int, folder: Path, name: UUID, offset: int, length: int, by: Placing) -> None:
+class _Landing:
+    """Where a part is received: at its place while that is vacant and locked, else aside."""
+
+    def __init__(self, folder: Path, name: UUID, span: tuple[int, int], by: Placing) -> None:
+        self._folder = folder
+        self._name = name
+        self._offset, self._length = span
+        self._by = by
+        self._done = 0
+        self._begun = time.monotonic()
+        self._place: int | None = None  # the file in which it has its place, while that is locked
+        self._aside: BinaryIO | None = None
+
+    def __enter__(self) -> _Landing:
+        try:
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def _begin(self) -> None:
+        if self._by.vacant():
+            self._place = _open(self._folder, self._name)
+            if _lock_at_once(self._place, self._offset, self._length) and self._by.vacant():
+                return
+        self._step_aside()
+
+    def write(self, piece: bytes) -> None:
+        if self._place is not None and time.monotonic() > self._begun + IN_PLACE_SECONDS:
+            self._step_aside()
+        if self._aside is not None:
+            self._aside.write(piece)
+        elif self._place is not None:
+            _write(self._place, piece, self._offset + self._done)
+        self._done += len(piece)
+
+    def _step_aside(self) -> None:
+        """Go on in a file of its own, with what has come so far, and let others have the place."""
+        self._aside = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  closed with the landing
+        if self._place is not None:
+            _copy(self._place, self._offset, self._aside.fileno(), 0, self._done)
+            self._aside.seek(self._done)
+            os.close(self._place)
+            self._place = None
+
+    def settle(self) -> None:
+        """All of it has come, and is what was announced: have it at its place, on the disk, and noted."""
+        is_there = self._place is not None
+        if self._place is None:
+            self._place = _open(self._folder, self._name)
+            _lock(self._place, fcntl.F_WRLCK, self._offset, self._length)
+        if self._by.allow():
+            if not is_there and self._aside is not None:
+                _copy(self._aside.fileno(), 0, self._place, self._offset, self._length)
+            os.fdatasync(self._place)
+            self._by.note()
+
+    def _close(self) -> None:
+        if self._place is not None:
+            os.close(self._place)
+        if self._aside is not None:
+            self._aside.close()
+
+
+def _open(folder: Path, name: UUID) -> int:
+    """The file in which parts gather; it is there after a power cut too."""
     path = path_of(folder, name)
     is_new = not path.exists()
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if is_new:
+        _sync_directory(folder)
+    return target
+
+
+def _lock_at_once(descriptor: int, offset: int, length: int) -> bool:
+    """Lock a place for writing, unless another request writes it."""
     try:
-        _lock(target, fcntl.F_WRLCK, offset, length)
-        if by.allow():
-            _copy(part, target, offset, length)
-            os.fdatasync(target)
-            if is_new:
-                _sync_directory(folder)
-            by.note()
-    finally:
-        os.close(target)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, length, 0))
+    except (BlockingIOError, PermissionError):  # EAGAIN, or EACCES where a file system says that
+        return False
+    return True
 
 
 def _lock(descriptor: int, kind: int, offset: int, length: int) -> None:
@@ -109,16 +187,25 @@ def _lock(descriptor: int, kind: int, offset: int, length: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _LOCK.pack(kind, os.SEEK_SET, offset, length, 0))
 
 
-def _copy(source: int, target: int, offset: int, length: int) -> None:
+def _write(target: int, piece: bytes, offset: int) -> None:
+    left = memoryview(piece)
+    while left:
+        count = os.pwrite(target, left, offset)
+        left, offset = left[count:], offset + count
+
+
+def _copy(source: int, start: int, target: int, offset: int, length: int) -> None:
     done = 0
     try:
         while done < length:
-            done += os.copy_file_range(source, target, length - done, done, offset + done)
+            done += os.copy_file_range(source, target, length - done, start + done, offset + done)
     except OSError as error:
         if error.errno not in _NO_COPY:
             raise
     while done < length:
-        done += os.pwrite(target, os.pread(source, min(_PIECE, length - done), done), offset + done)
+        piece = os.pread(source, min(_PIECE, length - done), start + done)
+        _write(target, piece, offset + done)
+        done += len(piece)
 
 
 def settle(folder: Path, name: UUID) -> None:

@@ -176,6 +176,7 @@ def receive_part(
         return numbers_of(file)
     if not _is_there(file, number, checksum):
         placing = staging.Placing(
+            vacant=lambda: _is_vacant(file, number),
             allow=lambda: _may_be_placed(file, number, checksum),
             note=lambda: _note_part(version, file, number, checksum),
         )
@@ -202,6 +203,12 @@ def _refuse_length(number: int, length: int | None, wanted: int) -> None:
         raise TooLarge(f"Part {number} has {wanted} bytes; {length} were announced.")
     if length is not None and length < wanted:
         raise WrongLength(f"Part {number} has {wanted} bytes; {length} were announced.")
+
+
+def _is_vacant(file: File, number: int) -> bool:
+    """Whether the part may come, and no bytes of it count."""
+    gathers = File.objects.filter(pk=file.pk, staging=file.staging, frozen=False)
+    return gathers.exclude(parts__number=number).exists()
 
 
 def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:

@@ -4,7 +4,7 @@ Django's handler for ASGI reads a whole body into a temporary file before it cal
 is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
 memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
 woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
-piece.
+piece. Where the server can lend the rest of a body (``portal.straight``), whoever reads takes it from the socket.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from django.core.handlers.asgi import ASGIHandler
 
@@ -23,6 +23,8 @@ STREAMED = (("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files
 WAITING_LIMIT = 1 << 20  # bytes that wait to be read
 # A sender that is silent for so long has gone, even where the network has not noticed.
 SILENCE_SECONDS = 60.0
+# The extension of a scope that lends the rest of a body: a call that gives one, or None.
+STRAIGHT = "regatta.straight"
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -33,14 +35,34 @@ class Interrupted(OSError):
     """The sender has gone before the end of the body."""
 
 
+class Lent(Protocol):
+    """The rest of a body as a server lends it: ``left`` bytes."""
+
+    left: int
+
+    def read(self, size: int) -> bytes: ...
+
+    def give_back(self) -> None: ...
+
+
+def _nothing() -> None:
+    return None
+
+
 class Body:
     """A request's body while it comes in: a file for the view, and what is left of ``receive`` for Django.
+
+    ``lend`` is asked for the rest of it, when there is more to come.
 
     ``read`` is called by one thread, everything else by the event loop.
     """
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
         self._receive = receive
+        self._lend = lend
+        self._lent: Lent | None = None  # as the loop knows it
+        self._straight: Lent | None = None  # as the reader does, while something of it is left
+        self._given_back = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
@@ -69,6 +91,20 @@ class Body:
             more = bool(message.get("more_body", False))
             if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
                 await self._room.wait()
+            if more and self._lent is None and (lent := self._lend()) is not None:
+                self._borrow(lent)
+                await self._given_back.wait()
+
+    def _borrow(self, lent: Lent) -> None:
+        self._lent = lent
+        with self._changed:
+            self._straight = lent
+            self._changed.notify()
+
+    def _give_back(self) -> None:
+        if self._lent is not None:
+            self._lent.give_back()
+            self._given_back.set()
 
     def _put(self, piece: bytes, *, ended: bool = False, gone: bool = False) -> int:
         with self._changed:
@@ -86,23 +122,36 @@ class Body:
             return self._waiting
 
     def read(self, size: int = -1) -> bytes:
-        """``size`` bytes, or WAITING_LIMIT where that is less; fewer only at the end, and none after it.
+        """``size`` bytes, or WAITING_LIMIT where that is less; fewer at the end or of what is lent, none after the end.
 
         Raises Interrupted.
         """
         with self._changed:
             self._wanted = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
             self._wait_for_enough()
-            if self._gone and not self._pieces and not self._ended:
-                raise Interrupted("The sender has gone.")
-            taken = self._take(self._wanted)
-            if self._held_back and self._waiting <= WAITING_LIMIT:
-                self._held_back = False
-                self._loop.call_soon_threadsafe(self._room.set)
-            return taken
+            lent = None if self._pieces or not self._wanted else self._straight
+            if lent is None:
+                return self._read_waiting()
+        return self._read_lent(lent)
+
+    def _read_waiting(self) -> bytes:
+        if self._gone and not self._pieces and not self._ended:
+            raise Interrupted("The sender has gone.")
+        taken = self._take(self._wanted)
+        if self._held_back and self._waiting <= WAITING_LIMIT:
+            self._held_back = False
+            self._loop.call_soon_threadsafe(self._room.set)
+        return taken
+
+    def _read_lent(self, lent: Lent) -> bytes:
+        piece = lent.read(self._wanted)
+        if not lent.left:
+            self._straight = None
+            self._loop.call_soon_threadsafe(self._give_back)
+        return piece
 
     def _is_enough(self) -> bool:
-        return self._waiting >= self._wanted or self._ended or self._gone
+        return self._waiting >= self._wanted or self._ended or self._gone or self._straight is not None
 
     def _wait_for_enough(self) -> None:
         """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
@@ -127,14 +176,20 @@ class Body:
 
     def close(self) -> None:
         """The request is over; what still comes is nobody's."""
-        self._loop.call_soon_threadsafe(self._pump.cancel)
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._pump.cancel()
+        self._give_back()
 
 
 class StreamingHandler(ASGIHandler):
     """Django's handler, but for the bodies of STREAMED."""
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        await super().handle(scope, Body(receive) if is_streamed(scope) else receive, send)
+        if is_streamed(scope):
+            receive = Body(receive, (scope.get("extensions") or {}).get(STRAIGHT, _nothing))
+        await super().handle(scope, receive, send)
 
     async def read_body(self, receive: Receive) -> Any:
         return receive if isinstance(receive, Body) else await super().read_body(receive)

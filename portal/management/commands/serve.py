@@ -9,8 +9,8 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.bounded_http import BoundedHttpProtocol
 from portal.preflight import CannotStart, listen
+from portal.straight import StraightHttpProtocol
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
-            http=BoundedHttpProtocol,
+            http=StraightHttpProtocol,
             ws="websockets-sansio",
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,
