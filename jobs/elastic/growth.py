@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-import heapq
 import math
+from collections.abc import Iterator
+
+import numpy as np
 
 from jobs.elastic.making_room import Claim, Level, RoomMaker
 from jobs.elastic.standing import Standing
 
+# How many trainers of each job are put in order at once.
+_AHEAD = 16
+
 
 def grow(standing: Standing) -> None:
     """One trainer at a time, always for the job with the smallest share; of equal ones for the eldest."""
-    room, jobs, cost = standing.room, standing.jobs, standing.cost
+    room, jobs, limited = standing.room, standing.jobs, bool(standing.left)
     room.exact = False
-    growing = [index for index in range(len(jobs)) if standing.may_grow(index)]
-    growing.sort(key=lambda index: jobs[index].submitted)
-    # By their place in this order, so that what the heap compares is short.
-    heap = [(standing.share(index), place) for place, index in enumerate(growing)]
-    heapq.heapify(heap)
-    limited = bool(standing.left)
-    while heap:
-        index = growing[heap[0][1]]
+    out: set[int] = set()
+    for index in _turns(standing, out):
         job = jobs[index]
         allowed = not limited or standing.allowed(job.namespace, job.trainer)
         number = room.place(standing.shape[index]) if allowed else -1
         if number < 0:
-            heapq.heappop(heap)
+            out.add(index)
             continue
         if limited:
             standing.count(job.namespace, job.trainer, -1)
         standing.give(index, number)
-        height = standing.height[index]
-        if height < standing.most[index]:
-            heapq.heapreplace(heap, (height * cost[index], heap[0][1]))
-        else:
-            heapq.heappop(heap)
+
+
+def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
+    """Whose turn it is, until all have their most or are ``out``.
+
+    Shares that jobs will have after each of their next trainers are put in order for many trainers at once: every job
+    has at most ``_AHEAD`` of them looked at, and the order is right as far as all shares are below the last of those.
+    """
+    growing = [index for index in range(len(standing.jobs)) if standing.may_grow(index)]
+    growing.sort(key=lambda index: standing.jobs[index].submitted)
+    numbers, cost = np.array(growing, dtype=int), np.array([standing.cost[index] for index in growing])
+    height = np.array([standing.height[index] for index in growing])
+    most = np.array([standing.most[index] for index in growing])
+    while len(numbers):
+        end = np.min((height + _AHEAD) * cost)
+        near = np.flatnonzero(height * cost < end)
+        heights = height[near, None] + np.arange(_AHEAD)
+        shares = heights * cost[near, None]
+        taken = (shares < end) & (heights < most[near, None])
+        order = np.argsort(shares[taken], kind="stable")
+        for index in np.repeat(numbers[near], taken.sum(axis=1))[order].tolist():
+            if index not in out:
+                yield index
+        height[near] += taken.sum(axis=1)
+        stay = (height < most) & ~np.isin(numbers, list(out))
+        numbers, cost, height, most = numbers[stay], cost[stay], height[stay], most[stay]
 
 
 def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) -> None:

@@ -134,7 +134,7 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
         jobs[index].key: Launch(
             tuple(names[number] for number in gang.masters),
             tuple(names[number] for number in gang.servers),
-            tuple(names[number] for number in (*gang.trainers, *Counter(standing.grants.get(index, {})).elements())),
+            (*(names[number] for number in gang.trainers), *Counter(standing.grants.get(index, {})).elements()),
         )
         for index, gang in newcomers.gangs.items()
         if gang.begins
@@ -142,11 +142,7 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
     return Decision(
         targets={job.key: height for job, height in zip(jobs, standing.height, strict=True)},
         launches=launches,
-        grants={
-            jobs[index].key: {names[number]: count for number, count in by_node.items()}
-            for index, by_node in standing.grants.items()
-            if index not in newcomers.gangs
-        },
+        grants={jobs[index].key: by_node for index, by_node in standing.grants.items() if index not in newcomers.gangs},
         victims={
             jobs[index].key: {names[number]: count for number, count in sorted(by_node.items())}
             for index, by_node in sorted(standing.victims.items())

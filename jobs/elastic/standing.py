@@ -22,9 +22,9 @@ class Standing:
     ``stay``: trainers that stay, by node; ``size``: how many these are, those without a node included; ``height``:
     trainers that it has, is given or is promised. ``most``: of how many it has a use; ``fair``: its fair share.
     ``on_node``: by node, the jobs that have trainers there. ``victims``: trainers that stop, by node; ``given``: for
-    whom, how many. ``grants``: new trainers of now, by node; ``planned``: how many come as soon as there is room.
-    ``preempted``: for whom a job stops whole. ``placed``: newcomers for whose replicas there is a place, and whether
-    they begin now. ``left``: by namespace with a limit, what it may still take.
+    whom, how many. ``grants``: new trainers of now, by the name of the node; ``planned``: how many come as soon as
+    there is room. ``preempted``: for whom a job stops whole. ``placed``: newcomers for whose replicas there is a place,
+    and whether they begin now. ``left``: by namespace with a limit, what it may still take.
     """
 
     def __init__(self, cluster: Cluster, now: float, rules: Rules) -> None:
@@ -49,7 +49,7 @@ class Standing:
                 self.on_node[number].add(index)
         self.victims: dict[int, Counter[int]] = {}
         self.given: dict[int, Counter[str]] = {}
-        self.grants: dict[int, dict[int, int]] = {}
+        self.grants: dict[int, dict[str, int]] = {}
         self.planned: Counter[int] = Counter()
         self.placed: dict[int, bool] = {}
         self.preempted: dict[int, str] = {}
@@ -118,8 +118,8 @@ class Standing:
         """One more trainer: now where there is room now and the job runs, else as soon as there is."""
         self.height[index] += 1
         if self.placed.get(index, True) and self.room.begin_one(number, self.jobs[index].trainer):
-            grants = self.grants.setdefault(index, {})
-            grants[number] = grants.get(number, 0) + 1
+            grants, name = self.grants.setdefault(index, {}), self.room.names[number]
+            grants[name] = grants.get(name, 0) + 1
         else:
             self.planned[index] += 1
 

@@ -49,6 +49,11 @@ def test_a_higher_priority_has_twice_the_share() -> None:
     assert decide(Cluster(nodes(3), jobs), NOW).targets == {"a": 8, "b": 4}
 
 
+def test_shares_stay_in_proportion_however_far_jobs_grow_at_once() -> None:
+    jobs = [runs("a", {"n0": 1}, most=500, priority=1), runs("b", {"n0": 1}, most=500), runs("c", {"n0": 1}, most=20)]
+    assert decide(Cluster(nodes(1, cores=320), jobs), NOW).targets == {"a": 200, "b": 100, "c": 20}
+
+
 def test_a_namespace_has_no_larger_share_for_having_more_jobs() -> None:
     jobs = [runs("a", {"n0": 1}, namespace="x")] + [runs(key, {"n1": 1}, namespace="y") for key in "bc"]
     assert decide(Cluster(nodes(2), jobs), NOW).targets == {"a": 4, "b": 2, "c": 2}
