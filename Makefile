@@ -35,7 +35,7 @@ test: environment-dev
 test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
-	@scripts/system_packages.sh buildah
+	@scripts/system_packages.sh buildah etcd-server etcd-client openssl
 	$(BIN)/python -m pytest -m kube $(ARGS) tests
 
 test-glusterfs: environment-dev

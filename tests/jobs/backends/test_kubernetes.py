@@ -125,7 +125,7 @@ def plan(
         portal.given["code"] = tar("train.py", code)
         environment = {contract.INGEST_URL: portal.url, contract.COORDINATION: "sqlite:////regatta/store.sqlite3"}
         made = make_plan(Path(), environment, uuid.uuid4().hex)
-        small = (replace(one, command=("python3", "train.py"), cpu=0.25, memory=192 * 2**20) for one in made.replicas)
+        small = (replace(one, command=("python3", "train.py"), cpu=0.05, memory=192 * 2**20) for one in made.replicas)
         ref = replace(made.ref, namespace=cluster.namespace)
         launched.append(replace(made, ref=ref, namespace=cluster.namespace, replicas=tuple(small)))
         return launched[-1]

@@ -20,10 +20,16 @@ import yaml
 from jobs.kubernetes import names
 from jobs.kubernetes.api import Refusal, connect
 from jobs.kubernetes.resources import JOBS, RESOURCES
+from tests.jobs.kubernetes import leftovers
 
 _ROOT = Path(__file__).parents[3]
 SYSTEM = "regatta-system"  # where the controller belongs
 _SECONDS = 180.0  # a cluster on two cores that others use as well
+
+
+def own_prefix(kind: str) -> str:
+    """Of names of namespaces, as no other run of tests has it."""
+    return f"{kind}-{leftovers.MARK}-"
 
 
 class Controller:
@@ -36,7 +42,10 @@ class Controller:
     def start(self) -> None:
         command = [sys.executable, "-m", "jobs.kubernetes", "run", "--kubeconfig", self._kubeconfig]
         options = ["--listen", "127.0.0.1:0", "--lease-namespace", SYSTEM]
-        self._process = subprocess.Popen([*command, *options], cwd=_ROOT, stderr=subprocess.PIPE, text=True)
+        environment = {**os.environ, leftovers.RUN: leftovers.MARK}
+        self._process = subprocess.Popen(
+            [*command, *options], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        )
         assert self._process.stderr is not None
         told: list[str] = []
         for line in self._process.stderr:
@@ -65,7 +74,7 @@ class Cluster:
     def __init__(self) -> None:
         self.kubeconfig, self.registry = _from_environment("KUBECONFIG"), _from_environment("REGISTRY")
         self.api = connect(self.kubeconfig, 4)
-        self.namespace = f"paddlejob-{uuid.uuid4().hex[:8]}"
+        self.namespace = f"{own_prefix('paddlejob')}{uuid.uuid4().hex[:6]}"
 
     @property
     def image(self) -> str:
@@ -83,7 +92,9 @@ class Cluster:
             self.api.call("DELETE", f"{path}/{self.namespace}")
 
     def define(self) -> None:
-        """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them."""
+        """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them.
+        What runs that were killed have left goes."""
+        leftovers.remove(self.api)
         for name in ("crd", "namespace", "rights", "portal-rights"):
             self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
         wait_until(lambda: self.is_there(JOBS.path()), "PaddleJobs are served")

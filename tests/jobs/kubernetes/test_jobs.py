@@ -6,7 +6,6 @@ The portal is a whole one on this machine, its jobs meet in an etcd that asks fo
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -24,13 +23,14 @@ from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House
 from tests.etcd_server import EtcdServer
-from tests.jobs.kubernetes.cluster import Cluster, wait_until
+from tests.jobs.kubernetes import leftovers
+from tests.jobs.kubernetes.cluster import Cluster, own_prefix, wait_until
 from tests.jobs.kubernetes.surroundings import own_address, runtime_image
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 
 SECONDS = 150.0
-PREFIX = f"test-{uuid.uuid4().hex[:6]}-"
+PREFIX = own_prefix("test")
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,7 @@ def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPath
         REGATTA_KUBECONFIG=cluster.kubeconfig,
         REGATTA_KUBERNETES_IMAGE=runtime_image(cluster.registry),
         REGATTA_KUBERNETES_PREFIX=PREFIX,
+        **{leftovers.RUN: leftovers.MARK},
         REGATTA_COORDINATION=EtcdAddress((store.server,), "/site", "root", store.password).url,
         REGATTA_SIGN_IN_RATE="1000/min",
     )
@@ -81,7 +82,7 @@ def run(portal: Client) -> Iterator[Callable[..., Job]]:
 
     def submit(spec: dict[str, Any], **roles: int) -> Job:
         wanted = {"trainer": {"replicas": 2, "max": 8}, "pserver": {"replicas": 2}}
-        small = {"cpu": 0.2, "memory": "256Mi"}
+        small = {"cpu": 0.05, "memory": "256Mi"}
         spec = {**spec, "roles": {name: {**role, **small} for name, role in wanted.items()}}
         for name, replicas in roles.items():
             spec["roles"][name]["replicas"] = replicas

@@ -25,15 +25,16 @@ from jobs.kubernetes.resources import EVENTS, JOBS, NODES, PODS
 from jobs.kubernetes.survey import Survey
 from jobs.kubernetes.tenancy import Reach, Surroundings, Tenant
 from jobs.kubernetes.tenants import Tenants
-from tests.jobs.kubernetes.cluster import SYSTEM, Cluster, wait_until
+from tests.jobs.kubernetes.cluster import SYSTEM, Cluster, own_prefix, wait_until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
 GIB = 1024**3
 LISTEN = "import socket; server = socket.create_server(('', 8080))\nwhile True: server.accept()[0].close()"
-# Says for each name which of the addresses answered. An address is tried until it answers or ten seconds are over.
+# Says for each name whether its address answered. All are tried at once, each until it answers or ten seconds are over.
 PROBE = """
 import json, os, socket, sys, time
+from concurrent.futures import ThreadPoolExecutor
 def reaches(target):
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
@@ -47,7 +48,9 @@ def reaches(target):
         except OSError:
             time.sleep(0.3)
     return False
-found = {name: reaches(target) for name, target in json.loads(sys.argv[1]).items()}
+targets = json.loads(sys.argv[1])
+with ThreadPoolExecutor(len(targets)) as at_once:
+    found = dict(zip(targets, at_once.map(reaches, targets.values())))
 found["token"] = os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token")
 print("FOUND " + json.dumps(found), flush=True)
 time.sleep(3600)
@@ -60,7 +63,7 @@ def pod(cluster: Cluster, name: str, *command: str, cpu: str = "50m", **metadata
         "name": "main",
         "image": cluster.image,
         "command": list(command),
-        "resources": {"requests": {"cpu": cpu, "memory": "32Mi"}, "limits": {"cpu": cpu, "memory": "32Mi"}},
+        "resources": {"requests": {"cpu": cpu, "memory": "32Mi"}, "limits": {"cpu": "4", "memory": "32Mi"}},
         "securityContext": {**security, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
     }
     spec = {"containers": [container], "restartPolicy": "Never", "terminationGracePeriodSeconds": 0}
@@ -73,14 +76,14 @@ class Portal:
     def __init__(self, cluster: Cluster, folder: Path, ingest: tuple[str, int]) -> None:
         self.cluster, self.api = cluster, connect(cluster.kubeconfig_of("portal", folder), 4)
         self.server = api_server(cluster)
-        mark = uuid.uuid4().hex[:6]
+        prefix = own_prefix("tests")
         registry, _, port = cluster.registry.rpartition(":")
         # The network of the API server is named with its own port: what is in there but itself could be reached.
         around = ".".join(self.server[0].split(".")[:2]) + ".0.0/16"
         wide = Reach(({"ipBlock": {"cidr": around}},), (self.server[1],))
         self.around = Surroundings(
-            portal=f"tests-{mark}",
-            prefix=f"tests-{mark}-",
+            portal=prefix.rstrip("-"),
+            prefix=prefix,
             account=f"{SYSTEM}/portal",
             reach=(Reach.address(*ingest), Reach.address(registry, int(port)), wide),
             api=(self.server,),
