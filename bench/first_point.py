@@ -1,8 +1,9 @@
 """K1: from the submission of a job to its first cost point on a real cluster, beside what the cluster itself takes.
 
 The peer is ``kubectl apply`` of as many bare pods of the same image and size, until all of them run. Rounds alternate;
-the image is on the node before. Needs KUBECONFIG, REGISTRY and KUBECTL as ``make test-kube`` does; what is around the
-portal (an image with the runtime, an etcd) is that of the tests. Makes a namespace of its own.
+the image, which the platform makes of the job's code, is in the registry and on the node before, and the pods of one
+round are gone before the next. Needs KUBECONFIG, REGISTRY and KUBECTL as ``make test-kube`` does. Makes a namespace of
+its own.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from bench.portal import Running, running_here, seconds_to_first_point
 from bench.report import Row
 from jobs.kubernetes.api import ApiServer, connect
 from jobs.kubernetes.namespaces import name_of
-from jobs.kubernetes.resources import PODS
+from jobs.kubernetes.resources import JOBS, PODS
 from tests.etcd_server import EtcdServer
-from tests.jobs.kubernetes.surroundings import own_address, runtime_image
+from tests.jobs.kubernetes.surroundings import BASE, own_address
 
 ROUNDS, GOAL = 5, 1.5
 _PREFIX = f"bench-{os.getpid()}-"
@@ -41,17 +42,16 @@ def measure() -> list[Row]:
     if not kubeconfig or not registry:
         print("K1 is left out: it needs the cluster of KUBECONFIG and the registry of REGISTRY.")
         return []
-    image, api = runtime_image(registry), connect(kubeconfig, 4)
+    api = connect(kubeconfig, 4)
     with (
         tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch,
         _namespace(api) as namespace,
-        _portal(Path(scratch), kubeconfig, image) as portal,
+        _portal(Path(scratch), kubeconfig, registry) as portal,
     ):
-        bare_pods(api, kubeconfig, namespace, image)  # the image comes to the node
-        rounds = [
-            (bare_pods(api, kubeconfig, namespace, image), seconds_to_first_point(portal, roles=_ROLES))
-            for _ in range(ROUNDS)
-        ]
+        job(api, namespace, portal)  # its image is made and comes to the node
+        image = _image_of_the_job(api, namespace)
+        bare_pods(api, kubeconfig, namespace, image)
+        rounds = [(bare_pods(api, kubeconfig, namespace, image), job(api, namespace, portal)) for _ in range(ROUNDS)]
     peer, ours = median(one for one, _ in rounds), median(one for _, one in rounds)
     case = f"POST to first cost point, {_PODS} pods, median of {ROUNDS}, seconds"
     ratio = ours / peer
@@ -69,14 +69,16 @@ def _namespace(api: ApiServer) -> Iterator[str]:
 
 
 @contextmanager
-def _portal(scratch: Path, kubeconfig: str, image: str) -> Iterator[Running]:
+def _portal(scratch: Path, kubeconfig: str, registry: str) -> Iterator[Running]:
     host = own_address(kubeconfig)
     store = EtcdServer(scratch, host=host)
     store.start()
     settings = {
         "REGATTA_BACKEND": "kubernetes",
         "REGATTA_KUBECONFIG": kubeconfig,
-        "REGATTA_KUBERNETES_IMAGE": image,
+        "REGATTA_REGISTRY": f"{registry}/bench",
+        "REGATTA_REGISTRY_INSECURE": "1",
+        "REGATTA_BASE_IMAGE": f"{registry}/{BASE}",
         "REGATTA_KUBERNETES_PREFIX": _PREFIX,
         "REGATTA_KUBERNETES_NAMESPACES": "0",  # it is made here
         "REGATTA_COORDINATION": store.url,
@@ -86,6 +88,18 @@ def _portal(scratch: Path, kubeconfig: str, image: str) -> Iterator[Running]:
             yield portal
     finally:
         store.kill()
+
+
+def job(api: ApiServer, namespace: str, portal: Running) -> float:
+    """Seconds from the submission to the first cost point; the job's pods are gone when it returns."""
+    seconds = seconds_to_first_point(portal, roles=_ROLES)
+    _wait(lambda: not api.call("GET", PODS.path(namespace))["items"])
+    return seconds
+
+
+def _image_of_the_job(api: ApiServer, namespace: str) -> str:
+    made = api.call("GET", JOBS.path(namespace))["items"][0]
+    return str(made["spec"]["worker"]["template"]["spec"]["containers"][0]["image"])
 
 
 def bare_pods(api: ApiServer, kubeconfig: str, namespace: str, image: str) -> float:

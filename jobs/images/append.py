@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 
 def main(folder: Path) -> int:
     # The modules of the project that lie in the same folder: the image has none of them.
     sys.path.insert(0, str(folder / "tool"))
-    from jobs.images import inside, layers, plan
-    from jobs.images.registry import Credentials, Registry, RegistryError
+    from jobs.images import inside
 
     step, push = (
         json.loads((folder / "step" / f"{name}.json").read_text(encoding="utf-8")) for name in ("step", "push")
     )
-    if inside.made(step, folder / "tool") != 0:
-        return 1
+    with tempfile.TemporaryDirectory() as elsewhere:
+        failed = inside.made(step, folder / "tool", Path(elsewhere))
+        return failed or _push(folder, push, Path(elsewhere))
+
+
+def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
+    """The image of the step's folder, and of what is ``elsewhere`` in it."""
+    from jobs.images import inside, layers, plan
+    from jobs.images.registry import Credentials, Registry, RegistryError
 
     def registry(host: str) -> Registry:
         file = folder / "credentials" / "config.json"
@@ -31,7 +39,7 @@ def main(folder: Path) -> int:
     source = registry(plan.parts(push["parent"])[0])
     target = registry(push["registry"])
     try:
-        files = {push["folder"]: Path(push["folder"])}
+        files = {push["folder"]: Path(push["folder"]), **{f"/{child.name}": child for child in elsewhere.iterdir()}}
         layers.append(source, push["parent"], target, push["reference"], files, by="regatta", settings=settings)
     except (RegistryError, OSError, ValueError) as error:
         print(f"{inside.MARK}The image could not be pushed: {error}", flush=True)  # noqa: T201  the build's log

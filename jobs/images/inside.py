@@ -8,20 +8,27 @@ The folder is mounted and does not become part of the image. It holds ``step.jso
 and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. Only built packages
 are taken: nothing of a package runs here. What pip says goes to standard output as it says it. Where it fails, the last
 line begins with ``MARK`` and goes on with a sentence for people.
+
+The runtime's image also gets the compiled code of what each process starts with. In pods the root is read-only, and
+``python:3.11-slim`` comes without that of the standard library: every process would compile it anew, for half a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import venv
 from collections import deque
 from collections.abc import Iterator
+from importlib.util import cache_from_source
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +36,11 @@ MARK = "regatta-build: "
 LAST_LINES = 5
 OLDEST = (3, 11)
 _LOOK_SECONDS = 0.5
+# Of the standard library, what no job is in a hurry to load.
+_IDLE = frozenset(
+    {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
+    | {"tkinter", "turtledemo"}
+)
 _TELLS = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
 
 
@@ -40,13 +52,14 @@ def main(folder: Path) -> int:
     return made(json.loads((folder / "step.json").read_text(encoding="utf-8")), folder / "tool")
 
 
-def made(step: dict[str, Any], tool: Path) -> int:
-    """Do the step; 0 where it was done, else the last line says why not."""
+def made(step: dict[str, Any], tool: Path, root: Path = Path("/")) -> int:
+    """Do the step; 0 where it was done, else the last line says why not. ``root``: where that is put which belongs
+    elsewhere in the image than into the step's target."""
     try:
         if sys.version_info < OLDEST:
             have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
             raise Problem(f"The base image has Python {have}; jobs need {need} or newer. Set another base image.")
-        _make(step, tool)
+        _make(step, tool, root)
     except Problem as problem:
         print(f"{MARK}{problem}", flush=True)  # noqa: T201  the build's log
         return 1
@@ -56,7 +69,7 @@ def made(step: dict[str, Any], tool: Path) -> int:
     return 0
 
 
-def _make(step: dict[str, Any], tool: Path) -> None:
+def _make(step: dict[str, Any], tool: Path, root: Path) -> None:
     target = Path(step["target"])
     venv.create(target, symlinks=True, with_pip=False)
     if step["kind"] == "environment":
@@ -70,7 +83,25 @@ def _make(step: dict[str, Any], tool: Path) -> None:
         _install(step, tool, target)
     if step["kind"] == "runtime":
         shutil.copytree(tool / "runtime", _packages(target) / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+        _compile(_packages(target) / "runtime", Path("/"))
+        _compile(Path(os.path.realpath(sysconfig.get_path("stdlib"))), root)
         _check(target)
+
+
+def _compile(library: Path, root: Path) -> None:
+    """Compile what has no compiled code yet; that goes where Python looks for it, below ``root``."""
+    for where, folders, files in os.walk(library):
+        folders[:] = sorted(set(folders) - _IDLE)
+        for source in (Path(where, name) for name in sorted(files) if name.endswith(".py")):
+            place = Path(cache_from_source(str(source)))
+            if place.exists():
+                continue
+            # Nobody changes an image: what was compiled need not be compared with its source, whose time layers forget.
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            compiled = root / place.relative_to("/")
+            compiled.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(py_compile.PyCompileError):  # as of templates, which are no modules
+                py_compile.compile(str(source), str(compiled), doraise=True, invalidation_mode=mode)
 
 
 def _packages(target: Path) -> Path:

@@ -30,7 +30,7 @@ from jobs.models import CodeSnapshot
 from jobs.planner import Build, BuildView
 from runtime import contract
 
-# What the runtime needs of others, in the versions that the portal itself has.
+# In the versions that the portal itself has.
 PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
 PYTHON = plan.PLATFORM / "bin" / "python"
 _LOOK_SECONDS = 5.0
@@ -45,13 +45,17 @@ def room() -> Path:
 
 
 def plan_of(namespace: str, digest: str, requirements: tuple[str, ...], *, alone: bool = False) -> plan.Plan:
-    packages = tuple(f"{name}=={version(name)}" for name in PACKAGES)
-    platform = plan.Platform(settings.IMAGE_REGISTRY, settings.BASE_IMAGE, _runtime_digest(), packages)
+    platform = plan.Platform(settings.IMAGE_REGISTRY, settings.BASE_IMAGE, runtime_digest(), packages())
     return plan.plan(platform, namespace, digest, requirements, alone=alone)
 
 
+def packages() -> tuple[str, ...]:
+    """What the runtime needs of others, as requirements."""
+    return tuple(f"{name}=={version(name)}" for name in PACKAGES)
+
+
 @functools.cache
-def _runtime_digest() -> str:
+def runtime_digest() -> str:
     """Of all that images have of the runtime, and of the program that puts it there."""
     runtime = Path(contract.__file__).parent
     files = [path for path in sorted(runtime.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]

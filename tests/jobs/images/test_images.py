@@ -116,6 +116,23 @@ def test_the_image_of_a_job_has_the_runtime_the_requirements_and_the_code(
     assert run_in(view.done.image, storage, str(making.PYTHON), "-c", platform) == "1\n"
 
 
+def compiled_at_the_start(reference: str, storage: Path, python: str, modules: str) -> list[str]:
+    """Source files that Python compiles when it loads these in the image."""
+    said = run_in(reference, storage, "sh", "-c", f"{python} -v -c 'import {modules}' 2>&1")
+    assert f"import '{modules.split(', ')[0]}'" in said
+    return [line for line in said.splitlines() if line.startswith("# code object from ") and line.endswith(".py")]
+
+
+def test_what_each_process_starts_with_is_compiled_in_the_image(
+    code: Callable[..., CodeSnapshot], storage: Path
+) -> None:
+    view = built(code(), "tiny")
+    assert view.done is not None, (view.problem, view.log)
+    platform = "json, numpy, runtime.agent.supervision, runtime.coordination.etcd, runtime.master, runtime.pserver"
+    assert compiled_at_the_start(view.done.image, storage, str(making.PYTHON), platform) == []
+    assert compiled_at_the_start(view.done.image, storage, str(view.done.python), "tiny, runtime.dist") == []
+
+
 def test_an_unchanged_job_builds_nothing(code: Callable[..., CodeSnapshot]) -> None:
     assert built(code(), "tiny").done is not None
     snapshot = code()

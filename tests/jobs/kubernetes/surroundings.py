@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import compileall
-import hashlib
-import shutil
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
-from py_compile import PycInvalidationMode
 from urllib.parse import urlsplit
 
 import yaml
 
-from jobs.images import layers
-from jobs.images.registry import Registry
 from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.namespaces import name_of
-from runtime import contract
 from tests.end_to_end.house import House
+from tests.jobs.kubernetes import leftovers
 from tests.jobs.kubernetes.cluster import Cluster
 
-_BASE = "base/python-numpy:3.11"
-# What the client of etcd needs, beside the standard library.
-_PACKAGES = ("pyetcd", "grpc", "google.protobuf", "typing_extensions")
+BASE = "base/python-numpy:3.11"
+_SECONDS, _BYTES = 600.0, 8 * 2**30
 
 
 def own_address(kubeconfig: str) -> str:
@@ -50,6 +43,7 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
         REGATTA_KUBECONFIG=cluster.kubeconfig,
         REGATTA_KUBERNETES_PREFIX=prefix,
         REGATTA_SIGN_IN_RATE="1000/min",
+        **{leftovers.RUN: leftovers.MARK},
         **settings,
     )
     try:
@@ -63,47 +57,26 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
 
 
 def runtime_image(registry: str) -> str:
-    """An image with the runtime in /opt/regatta; made if the registry has none of this content."""
-    with tempfile.TemporaryDirectory() as room:
-        sources = _lay_out(Path(room))
-        reference = f"{registry}/tests/runtime:{_digest(Path(room))}"
-        place = Registry(registry, insecure=True)
-        if not place.has_manifest("tests/runtime", reference.rpartition(":")[2]):
-            path = {"Env": ["PATH=/usr/local/bin:/usr/bin:/bin", "PYTHONPATH=/opt/regatta/lib"]}
-            layers.append(place, f"{registry}/{_BASE}", place, reference, sources, by="tests", settings=path)
-        return reference
+    """The image on which the platform puts the code of jobs; made if the registry has none of this content."""
+    # Only here: these need Django, which a bench has in the portal that it starts and not in itself.
+    from jobs import bundles
+    from jobs.images import making, orders
+    from jobs.images.plan import Platform, plan
+    from jobs.images.work import Work
 
-
-def _lay_out(room: Path) -> dict[str, Path]:
-    library, programs = room / "lib", room / "bin"
-    shutil.copytree(Path(contract.__file__).parent, library / "runtime", ignore=_CACHES)
-    for package in _PACKAGES:
-        found = find_spec(package)
-        assert found is not None and found.origin is not None, package
-        source, target = Path(found.origin), library.joinpath(*package.split("."))
-        if found.submodule_search_locations:
-            shutil.copytree(source.parent, target, ignore=_CACHES)
-        else:
-            shutil.copy(source, target.with_suffix(".py"))
-    # Where it runs the root is read-only: nothing that is compiled there is kept for the next start.
-    compiled = compileall.compile_dir(
-        library, ddir="/opt/regatta/lib", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH
-    )
-    assert compiled, "all of it can be compiled"
-    programs.mkdir()
-    (programs / "python").symlink_to("/usr/bin/python3")
-    return {"/opt/regatta/lib": library, "/opt/regatta/bin": programs}
-
-
-_CACHES = shutil.ignore_patterns("__pycache__")
-
-
-def _digest(room: Path) -> str:
-    content = hashlib.sha256()
-    for path in sorted(room.rglob("*")):
-        content.update(str(path.relative_to(room)).encode())
-        if path.is_symlink():
-            content.update(str(path.readlink()).encode())
-        elif path.is_file():
-            content.update(path.read_bytes())
-    return content.hexdigest()[:32]
+    platform = Platform(f"{registry}/tests", f"{registry}/{BASE}", making.runtime_digest(), making.packages())
+    image = plan(platform, "tests", "", ()).images[0]
+    with tempfile.TemporaryDirectory() as room, (Path(room) / orders.LOG).open("w+", encoding="utf-8") as log:
+        order = orders.Order(
+            images=(image,),
+            registry=registry,
+            insecure=True,
+            credentials="",
+            seconds=_SECONDS,
+            bytes=_BYTES,
+            builder=orders.BUILDAH,
+            storage=f"{room}/storage",
+            pip={name: os.environ[name] for name in bundles.pip_variables()},
+        )
+        Work(order, Path(room), log).make_all()
+    return image.reference
