@@ -36,7 +36,8 @@ test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
 	@scripts/system_packages.sh buildah etcd-server etcd-client openssl
-	$(BIN)/python -m pytest -m kube $(ARGS) tests
+	@# At once: they wait for pods more than they work.
+	$(BIN)/python -m pytest -m kube --numprocesses 3 --dist loadfile $(ARGS) tests
 
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client

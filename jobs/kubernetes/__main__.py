@@ -37,6 +37,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--namespace", default="", help="look at this namespace alone; empty: at all")
     run.add_argument(
+        "--namespace-prefix",
+        default="",
+        help="leave alone jobs in namespaces whose names begin otherwise: they have another controller; empty: none",
+    )
+    run.add_argument(
         "--lease-namespace", default="", help="of several controllers one acts: keep the Lease here; empty: no election"
     )
     run.add_argument("--scheduling", choices=("", names.VOLCANO), default="", help="let Volcano place pods")
@@ -81,7 +86,7 @@ def _run(said: argparse.Namespace) -> int:
 
     logging.basicConfig(level=said.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
     settings = Settings(PodOptions(said.init_image, bool(said.scheduling)), said.gang_seconds, said.lost_seconds)
-    options = Options(said.namespace, said.workers, said.requests, settings)
+    options = Options(said.namespace, said.workers, said.requests, settings, said.namespace_prefix)
     host, port = said.listen
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

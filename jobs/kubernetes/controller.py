@@ -60,12 +60,13 @@ class Memory:
 @dataclass(frozen=True)
 class Options:
     """``namespace``: the only one that is looked at; empty: all. ``workers``: passes at a time. ``requests``: requests
-    to the API server at a time."""
+    to the API server at a time. ``prefix``: jobs in namespaces whose names begin otherwise are left alone."""
 
     namespace: str = ""
     workers: int = 4
     requests: int = 16
     settings: Settings = field(default_factory=Settings)
+    prefix: str = ""
 
 
 class Controller:
@@ -197,8 +198,9 @@ class Controller:
     # --- What comes in -----------------------------------------------------------------------------------------------
     def _changed(self, kind: str, item: Object) -> None:
         name = names.name_of(item) if kind == names.KIND else owner_name(item)
-        if name:
-            self.queue.add(f"{item['metadata'].get('namespace', '')}/{name}")
+        namespace = str(item["metadata"].get("namespace", ""))
+        if name and namespace.startswith(self._options.prefix):
+            self.queue.add(f"{namespace}/{name}")
 
     # --- Threads -----------------------------------------------------------------------------------------------------
     @contextmanager

@@ -86,7 +86,9 @@ def _controller() -> dict[str, Child]:
     if settings.CLUSTER_BACKEND != "kubernetes" or not settings.KUBERNETES_CONTROLLER:
         return {}
     where = ("--kubeconfig", settings.KUBECONFIG) if settings.KUBECONFIG else ()
-    command = (sys.executable, "-m", "jobs.kubernetes", "run", *where, "--lost-seconds", "30")
+    # Other portals of the cluster have controllers of their own.
+    mine = ("--namespace-prefix", settings.KUBERNETES_PREFIX) if settings.KUBERNETES_PREFIX else ()
+    command = (sys.executable, "-m", "jobs.kubernetes", "run", *where, *mine, "--lost-seconds", "30")
     return {"pods": Child((*command, "--listen", "127.0.0.1:0", "--log-level", "warning"))}
 
 

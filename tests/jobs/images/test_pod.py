@@ -20,7 +20,7 @@ from pytest_django import Settings
 
 from jobs.images import making, plan
 from jobs.models import CodeSnapshot
-from tests.jobs.images.test_images import built, code, run_in, storage, wheel
+from tests.jobs.images.test_images import built, code, compiled_at_the_start, run_in, storage, wheel
 from tests.jobs.kubernetes.cluster import Cluster
 
 __all__ = ["code", "storage"]
@@ -117,6 +117,7 @@ def test_a_pod_without_rights_makes_the_image_of_a_job(code: Callable[..., CodeS
     said = run_in(view.done.image, storage, str(view.done.python), "-c", script)
     assert said.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
     assert "train.py" in said
+    assert compiled_at_the_start(view.done.image, storage, str(making.PYTHON), "json, numpy, runtime.agent") == []
     failed = built(code(), "tiny==2.0")
     assert "No matching distribution found for tiny==2.0" in failed.problem
     left = Cluster().kubectl("-n", "regatta-builds", "get", "pods,configmaps", "-o", "name", everywhere=True)

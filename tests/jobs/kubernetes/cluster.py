@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from jobs.kubernetes import names
-from jobs.kubernetes.api import Refusal, connect
+from jobs.kubernetes.api import CONFLICT, Refusal, connect
 from jobs.kubernetes.resources import JOBS, RESOURCES
 from tests.jobs.kubernetes import leftovers
 
@@ -33,15 +33,17 @@ def own_prefix(kind: str) -> str:
 
 
 class Controller:
-    """``python -m jobs.kubernetes run``, as a process."""
+    """``python -m jobs.kubernetes run``, as a process, for this run's namespaces. There is one lease: of files that are
+    tried at once, one has a controller that ``elects``."""
 
-    def __init__(self, kubeconfig: str) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, kubeconfig: str, *, elects: bool = False) -> None:
+        self._kubeconfig, self._elects = kubeconfig, elects
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "jobs.kubernetes", "run", "--kubeconfig", self._kubeconfig]
-        options = ["--listen", "127.0.0.1:0", "--lease-namespace", SYSTEM]
+        options = ["--listen", "127.0.0.1:0", "--namespace-prefix", own_prefix("paddlejob")]
+        options += ["--lease-namespace", SYSTEM] if self._elects else []
         environment = {**os.environ, leftovers.RUN: leftovers.MARK}
         self._process = subprocess.Popen(
             [*command, *options], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
@@ -110,8 +112,10 @@ class Cluster:
             "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
             "type": "kubernetes.io/service-account-token",
         }
-        if not self.is_there(f"{path}/{name}"):
+        try:
             self.api.call("POST", path, secret)
+        except Refusal as refusal:
+            assert refusal.status == CONFLICT, refusal  # it is there
         wait_until(lambda: self.api.call("GET", f"{path}/{name}").get("data"), "there is a token")
         token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
         own = yaml.safe_load(Path(self.kubeconfig).read_text())

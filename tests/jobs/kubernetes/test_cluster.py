@@ -53,7 +53,7 @@ SLEEP = "import time; time.sleep(3600)"
 def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Controller]:
     cluster = Cluster()
     cluster.define()
-    process = Controller(cluster.kubeconfig_of_the_controller(tmp_path_factory.mktemp("controller")))
+    process = Controller(cluster.kubeconfig_of_the_controller(tmp_path_factory.mktemp("controller")), elects=True)
     process.start()
     yield process
     assert process.stop() == 0

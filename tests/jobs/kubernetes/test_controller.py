@@ -97,6 +97,13 @@ def test_a_job_that_rests_is_not_written_to() -> None:
     assert {method for method, _ in bench.server.calls} <= {"WATCH", "GET"}
 
 
+@pytest.mark.parametrize(("prefix", "pods"), [("te", 2), ("other-", 0)])
+def test_a_controller_with_a_prefix_leaves_jobs_of_other_namespaces_alone(prefix: str, pods: int) -> None:
+    bench = Bench(FaithfulServer(), prefix=prefix)
+    bench.submit(worker=2)
+    assert len(bench.server.of("Pod")) == pods
+
+
 def test_events_tell_what_was_done_and_of_which_kind_with_the_job_they_are_about() -> None:
     bench = Bench(FaithfulServer())
     bench.submit(ps=2, worker=5)
