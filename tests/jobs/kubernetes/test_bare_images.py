@@ -5,7 +5,6 @@ reads from their pods.
 from __future__ import annotations
 
 import textwrap
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -17,7 +16,7 @@ from regatta.errors import PortalError
 from regatta.job import Job
 from tests.end_to_end import processes
 from tests.end_to_end.house import House
-from tests.jobs.kubernetes.cluster import Cluster, wait_until
+from tests.jobs.kubernetes.cluster import Cluster, own_prefix, wait_until
 from tests.jobs.kubernetes.surroundings import house_on
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -33,7 +32,7 @@ def cluster() -> Cluster:
 @pytest.fixture(scope="module")
 def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     directory = tmp_path_factory.mktemp("house") / "data"
-    with house_on(cluster, directory, f"bare-{uuid.uuid4().hex[:6]}-", REGATTA_LOG_CAP_BYTES=str(8 * 2**20)) as house:
+    with house_on(cluster, directory, own_prefix("bare"), REGATTA_LOG_CAP_BYTES=str(8 * 2**20)) as house:
         yield house
 
 
