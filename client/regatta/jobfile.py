@@ -57,7 +57,9 @@ def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[st
 
 
 def _files(spec: dict[str, Any], room: Path) -> Any:
-    named = spec.get("files", [spec["entrypoint"]] if isinstance(spec.get("entrypoint"), str) else [])
+    # An image of its own has what it runs; elsewhere the entrypoint is a file beside this one.
+    alone = isinstance(spec.get("entrypoint"), str) and not spec.get("image")
+    named = spec.get("files", [spec["entrypoint"]] if alone else [])
     if not isinstance(named, list):
         return named
     return {str(name): _text(room / str(name)) for name in named}

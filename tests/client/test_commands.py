@@ -81,6 +81,12 @@ def test_flags_stand_in_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     assert (wanted["requirements"], wanted["roles"]) == (["six", "attrs"], {"pserver": {"replicas": 2}})
 
 
+def test_the_program_of_an_image_is_no_file_here(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: a\nimage: team/train:1\nentrypoint: python3 /app/train.py\n")
+    wanted = submitted("job.yaml")
+    assert (wanted["image"], wanted["entrypoint"], wanted["files"]) == ("team/train:1", "python3 /app/train.py", {})
+
+
 def test_a_folder_of_code_is_sent_by_its_paths(tmp_path: Path) -> None:
     (tmp_path / "code" / "net").mkdir(parents=True)
     (tmp_path / "code" / "net" / "model.py").write_text("M = 1")
