@@ -2,7 +2,9 @@
 
 The script measures from asking for a batch until it has it, and the whole from the second task on; the digits example's
 model on digits, and a job on records of 1 KB that are uploaded before. Between two passes all trainers wait for the
-last one, which counts too and is also told apart.
+last one, which counts too and is told apart: all of the wait for the first batch of a pass, and of that the time from
+the end of a pass, as ``dist.EndPass`` tells it, to the beginning of the next (``dist.BeginPass``), in which there is
+nothing to be read: the other trainers push their last gradients, and the master commits that the pass is over.
 """
 
 from __future__ import annotations
@@ -29,9 +31,17 @@ from runtime import dist
 job = dist.init()
 p = job.params({"w": np.zeros((WIDTH, 10), "f4"), "b": np.zeros(10, "f4")}, opt=dist.SGD(0.01))
 DECODE
-waited, between, begun, count = 0.0, 0.0, None, 0
-passes = []
-job.on(dist.BeginPass, passes.append)
+waited, between, closed, begun, count = 0.0, 0.0, 0.0, None, 0
+passes, ended = [], [0.0]
+
+def open_pass(event):
+    global closed
+    passes.append(event)
+    if begun is not None:
+        closed += time.perf_counter() - ended[-1]
+
+job.on(dist.EndPass, lambda event: ended.append(time.perf_counter()))
+job.on(dist.BeginPass, open_pass)
 steps = iter(job.steps(job.reader(NAME, batch=128, decode=decode)))
 while True:
     before, asked = len(passes), time.perf_counter()
@@ -52,7 +62,7 @@ while True:
     s /= s.sum(1, keepdims=True)
     s[np.arange(len(y)), y] -= 1
     p.push_pull({"w": x.T @ (s / len(y)), "b": s.mean(0)}, n=len(y))
-print("share", 100 * waited / (asked - begun), 100 * between / (asked - begun), flush=True)
+print("share", *(100 * part / (asked - begun) for part in (waited, between, closed)), flush=True)
 """
 _OF_BYTES = """\
 def decode(record):
@@ -75,10 +85,11 @@ def measure() -> list[Row]:
     return [*_rows("digits", *digits), *_rows("records of 1 KB", *kilobytes)]
 
 
-def _rows(what: str, share: float, between: float) -> list[Row]:
+def _rows(what: str, share: float, between: float, closed: float) -> list[Row]:
     return [
         Row("D5", f"{what}: waiting for data, % of the time", round(share, 2), f"<= {GOAL:g}", share <= GOAL),
         Row("D5", f"{what}: of that between two passes", round(between, 2), "told", met=True),
+        Row("D5", f"{what}: of that while no pass is open", round(closed, 2), "told", met=True),
     ]
 
 
@@ -89,8 +100,8 @@ def _records(path: Path) -> Path:
     return path
 
 
-def _share(client: Client, name: str, width: int, decode: str, passes: int) -> tuple[float, float]:
-    """Of the trainer that waits more, and how much of it between two passes."""
+def _share(client: Client, name: str, width: int, decode: str, passes: int) -> tuple[float, float, float]:
+    """Of the trainer that waits more, how much of it between two passes, and how much while no pass is open."""
     script = _SCRIPT.replace("NAME", repr(name)).replace("WIDTH", str(width)).replace("DECODE", decode)
     spec: dict[str, Any] = {
         "name": "waiting",
@@ -101,8 +112,8 @@ def _share(client: Client, name: str, width: int, decode: str, passes: int) -> t
     }
     job = client.wait(client.submit(spec, namespace=client.own_namespace()).id, 300)
     lines = [line.text for line in client.logs(job.id)]
-    found = [re.fullmatch(r"share ([\d.]+) ([\d.]+)", text) for text in lines]
-    shares = [(float(match[1]), float(match[2])) for match in found if match]
+    found = [re.fullmatch(r"share ([\d.]+) ([\d.]+) ([\d.]+)", text) for text in lines]
+    shares = [(float(match[1]), float(match[2]), float(match[3])) for match in found if match]
     if job.state != "SUCCEEDED" or not shares:
         print("\n".join(lines[-20:]), file=sys.stderr)
         raise RuntimeError(f"The job ended as {job.state}: {job.why}")

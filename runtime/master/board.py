@@ -96,6 +96,11 @@ class Board:
             self.entries[task_id].contained,
         )
 
+    def foretold(self, task_id: int) -> Task:
+        """A task of the table as it is likely to be in the next pass."""
+        ranges = self.ranges(self.table.span(task_id)) if self.quarantine else None
+        return Task(self.pass_id + 1, task_id, 0, self.table.tasks[task_id], ranges)
+
     def count(self, status: Status) -> int:
         return sum(entry.status is status for entry in self.entries)
 

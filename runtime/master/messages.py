@@ -52,11 +52,13 @@ class Task(NamedTuple):
 
 class Ahead(NamedTuple):
     """What a trainer has been given and has not begun, in order. ``ended`` is the pass of which nothing else is due to
-    it, once it has done these; None where more may come.
+    it, once it has done these; None where more may come. ``then`` are the first tasks that it is dealt in the pass
+    after that, if all goes as usual: they may be read, and are not given. Their ``epoch`` is not known yet, and 0.
     """
 
     tasks: tuple[Task, ...] = ()
     ended: int | None = None
+    then: tuple[Task, ...] = ()
 
 
 class Wait(NamedTuple):
@@ -95,12 +97,14 @@ def answer_from_json(body: Mapping[str, Any]) -> Answer:
 
 
 def ahead_to_json(ahead: Ahead) -> dict[str, Any]:
-    return {"tasks": [answer_to_json(task) for task in ahead.tasks], "ended": ahead.ended}
+    tasks, then = ([answer_to_json(task) for task in some] for some in (ahead.tasks, ahead.then))
+    return {"tasks": tasks, "ended": ahead.ended, "then": then}
 
 
 def ahead_from_json(body: Mapping[str, Any]) -> Ahead:
     """Raises KeyError, TypeError or ValueError for a body that is none."""
-    return Ahead(tuple(map(_task_from_json, body["tasks"])), body["ended"])
+    tasks, then = (tuple(map(_task_from_json, body[name])) for name in ("tasks", "then"))
+    return Ahead(tasks, body["ended"], then)
 
 
 def _task_from_json(body: Mapping[str, Any]) -> Task:

@@ -18,6 +18,8 @@ from runtime.master.state import Key, Timer
 AHEAD_SECONDS = 0.2
 # ... but it is a task at least, and so many at most: short tasks cost more to list than to do.
 MOST_AHEAD = 16
+# So many tasks of the next pass are foretold: what is read of them waits in memory while a pass ends.
+MOST_FORETOLD = 4
 
 
 def how_many(usual: float | None) -> int:
@@ -57,7 +59,17 @@ class Prefetch:
         if not board.in_hand[trainer] and not board.held[trainer]:
             return Ahead()  # what comes next may be of another pass, and it has to ask for that
         nothing_left = self._fill(trainer, usual)
-        return Ahead(board.prefetched(trainer), board.pass_id if nothing_left and board.plan.sync else None)
+        if not (nothing_left and board.plan.sync):
+            return Ahead(board.prefetched(trainer))
+        return Ahead(board.prefetched(trainer), board.pass_id, self._foretold(trainer))
+
+    def _foretold(self, trainer: Trainer) -> tuple[Task, ...]:
+        """What the trainer is dealt first in the next pass, if nobody joins, leaves, fails or falls silent."""
+        board, live = self._board, self._dealing.live
+        if board.pass_id + 1 >= board.plan.passes:
+            return ()
+        hand = range(live.index(trainer), len(board.table.tasks), len(live))
+        return tuple(map(board.foretold, hand[:MOST_FORETOLD]))
 
     def _fill(self, trainer: Trainer, usual: float | None) -> bool:
         """Give tasks ahead; whether there is none for this trainer. In ``sync`` mode a hand is one's in any case."""

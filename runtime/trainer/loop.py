@@ -54,6 +54,11 @@ def _count(task: Task) -> int:
     return sum(end - first for first, end in task.ranges)
 
 
+def _read_of(task: Task) -> tuple[object, ...]:
+    """By what the batches of a task are the same."""
+    return task.pass_id, task.task_id, task.chunks, task.ranges
+
+
 _Reading = ReadAhead[tuple[Place, Any]]
 
 
@@ -218,7 +223,7 @@ class Loop:
         """What reads a task since before it was begun; whatever was to come before it does not come any more."""
         while self._coming:
             other, ahead = self._coming.popleft()
-            if other[:3] == task[:3]:
+            if _read_of(other) == _read_of(task):
                 return ahead
             ahead.stop()
         return None

@@ -54,6 +54,7 @@ class Prefetching:
         self._depth = 0  # how many the master gave last
         self._confirmed = 0.0  # when that was asked for
         self._ended: int | None = None  # the pass of which those are the last
+        self._then: tuple[Task, ...] = ()  # what is likely to be given after its end
         self._hand: Task | None = None  # begun, and not done
         self._finished: list[Task] = []  # done, and no answer has come since
         self._told = 0  # how many of them a word was sent of
@@ -75,7 +76,7 @@ class Prefetching:
         with self._calling:
             if self._asked is not None and self._asked.answer.done() and not self._asked.answer.exception():
                 self._hear(0.0)
-            return tuple(self._held)
+            return (*self._held, *self._then)
 
     def done(self, task: Task) -> bool:
         with self._calling:
@@ -171,7 +172,8 @@ class Prefetching:
 
     def _take(self, ahead: Ahead, asked_at: float) -> None:
         self._held = deque(task for task in ahead.tasks if _dispatch(task) not in self._begun)
-        self._depth, self._ended, self._confirmed = len(ahead.tasks), ahead.ended, asked_at
+        self._depth, self._ended, self._then = len(ahead.tasks), ahead.ended, ahead.then
+        self._confirmed = asked_at
 
     def _forget(self, told: int) -> None:
         """The master has heard of the first of the finished tasks."""
@@ -186,6 +188,7 @@ class Prefetching:
             self._source.done(self._finished[0])
             self._forget(1)
         self._asked = self._hand = self._ended = None
+        self._then = ()
         self._held.clear()
 
 

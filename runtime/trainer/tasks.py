@@ -62,7 +62,8 @@ class TaskSource(Protocol):
         ...
 
     def coming(self) -> Sequence[Task]:
-        """What ``next_task`` gives next, as far as that is known, in order. At once."""
+        """What ``next_task`` gives next, as far as that is known or likely, in order. At once. The ``epoch`` of what is
+        only likely is not that with which it is given."""
         ...
 
     def done(self, task: Task) -> bool: ...

@@ -13,7 +13,7 @@ from runtime.master.messages import (
     answer_from_json,
     answer_to_json,
 )
-from runtime.master.prefetch import MOST_AHEAD, how_many
+from runtime.master.prefetch import MOST_AHEAD, MOST_FORETOLD, how_many
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Status, Verdict
 from tests.runtime.master.test_queue import Asker, X, Y, queue_of
@@ -22,7 +22,7 @@ USUAL = 20.0
 
 
 def ahead(tasks: int = 6, *, sync: bool = False, **options: float) -> tuple[TaskQueue, Asker, Asker]:
-    queue = queue_of(tasks, X, Y, passes=1, sync=sync, prefetch=True, **options)
+    queue = queue_of(tasks, X, Y, **{"passes": 1, "sync": sync, "prefetch": True, **options})
     return queue, Asker(queue, X), Asker(queue, Y)
 
 
@@ -112,6 +112,28 @@ def test_in_sync_mode_a_trainer_knows_beforehand_which_task_is_its_last_of_the_p
     assert queue.ahead(Y, 0.0).ended == 0
 
 
+def test_what_is_foretold_of_the_next_pass_is_what_it_brings():
+    queue, x, y, task = quick(tasks=12, sync=True, passes=2)
+    in_hand = {x: task, y: y.get()}
+    foretold = {asker: queue.ahead(asker.trainer, 0.0).then for asker in in_hand}
+    for asker, first in in_hand.items():
+        for one in (first, *first.prefetched):
+            asker.done(one)
+    for asker, then in foretold.items():
+        first = next(answer for answer in iter(asker.get, None) if isinstance(answer, Task))
+        given = [first, *first.prefetched][:MOST_FORETOLD]
+        assert [_as_foretold(one) for one in given] == list(then)
+
+
+def _as_foretold(task: Task) -> Task:
+    return task._replace(epoch=0, prefetched=())
+
+
+def test_after_the_last_pass_nothing_is_foretold():
+    queue, *_ = quick(tasks=6, sync=True)
+    assert queue.ahead(X, 0.0).then == ()
+
+
 def test_in_async_mode_more_may_always_come():
     queue, _x, _y, _task = quick(tasks=3)
     assert queue.ahead(X, 0.0) == Ahead()
@@ -125,8 +147,9 @@ def test_whoever_has_nothing_in_hand_is_given_nothing_ahead_for_the_next_task_ma
 
 
 def test_what_is_next_comes_over_the_wire():
-    queue, *_ = quick(sync=True)
+    queue, *_ = quick(sync=True, passes=2)
     answer = queue.ahead(X, 0.0)
+    assert answer.tasks and answer.then
     assert ahead_from_json(ahead_to_json(answer)) == answer
 
 

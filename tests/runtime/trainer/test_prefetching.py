@@ -178,7 +178,10 @@ def test_the_end_of_a_synchronous_pass_is_known_beforehand(start, store):  # noq
     running = start(3, X, passes=2, prefetch=True, sync=True)
     source = Prefetching(running.client(X), PATIENCE)
     second = source.next_task(source.next_task())
-    until("the last one is given", lambda: len(source.coming()) == 1)
+    until(
+        "the last one is given, and the next pass foretold",
+        lambda: [t.pass_id for t in source.coming()] == [0, 1, 1, 1],
+    )
     third = source.next_task(second)
     store.away = True
     assert source.next_task(third) == PassEnd(0), "the master cannot have answered"

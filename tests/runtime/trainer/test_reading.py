@@ -13,9 +13,13 @@ import numpy as np
 import pytest
 
 from runtime import contract, dist
+from runtime.data.catalogue import read_placed
 from runtime.errors import UsageError
+from runtime.trainer import loop
 from runtime.trainer.reading import ReadAhead, Readers, size_of
+from runtime.trainer.tasks import LocalTasks, Task
 from tests.faults import datasets
+from tests.waiting import until
 
 LONG = 30.0
 MUCH = 1 << 20
@@ -233,6 +237,60 @@ def test_nothing_of_the_next_task_is_decoded_before_this_one_is_done(job):
     decode = Decode()
     for batch in job.steps(job.reader(datasets.NAME, 10, decode=decode), passes=1):
         assert max(decode.seen) < (batch[0] // RECORDS + 1) * RECORDS
+
+
+@pytest.fixture
+def foretelling(job: dist.Job, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
+    """Have the source foretell, in the last task of a pass, that the next one begins with task ``first``; gives, in
+    order, the passes and tasks of which records were read."""
+    read: list[tuple[int, int]] = []
+
+    def begin(first: int) -> list[tuple[int, int]]:
+        def coming(_source: LocalTasks) -> tuple[Task, ...]:
+            task = job._loop.task
+            if task.task_id < TASKS - 1:
+                return ()
+            return (task._replace(pass_id=task.pass_id + 1, task_id=first, epoch=0, chunks=chunks[first]),)
+
+        monkeypatch.setattr(LocalTasks, "coming", coming)
+        return read
+
+    chunks: dict[int, Any] = {}
+
+    def placed(task: Task) -> Iterator[tuple[int, Any]]:
+        chunks[task.task_id] = task.chunks
+        read.append((task.pass_id, task.task_id))
+        return read_placed(task)
+
+    monkeypatch.setattr(loop, "read_placed", placed)
+    return begin
+
+
+def test_what_is_foretold_of_the_next_pass_is_read_before_this_one_is_over_and_once(job, foretelling):
+    read, last = foretelling(0), RECORDS * TASKS - 1
+    for _x, y in job.steps(job.reader(datasets.NAME, RECORDS), passes=2):
+        if (0, 1) in read and last in y.tolist() and (1, 1) not in read:
+            until("the next pass is read", lambda: (1, 0) in read)
+    assert read[:4] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("first", range(TASKS))
+def test_whatever_is_foretold_the_batches_are_the_same(job, foretelling, first):
+    of = {}
+    for ahead in (0, 4):
+        foretelling(first)
+        of[ahead] = [y.tolist() for _x, y in job.steps(job.reader(datasets.NAME, 7, shuffle=50, ahead=ahead), passes=3)]
+    assert of[0] == of[4]
+
+
+def test_nothing_of_the_next_pass_is_decoded_before_this_one_is_over(job, foretelling):
+    read, decode = foretelling(0), Decode()
+    passes: list[int] = []
+    job.on(dist.EndPass, lambda event: passes.append(len(decode.seen)))
+    for _batch in job.steps(job.reader(datasets.NAME, 10, decode=decode), passes=2):
+        if len(decode.seen) == RECORDS * TASKS:
+            until("the next pass is read", lambda: (1, 0) in read)
+    assert passes == [RECORDS * TASKS, 2 * RECORDS * TASKS]
 
 
 def test_who_leaves_the_loop_leaves_no_reading_behind(job):
