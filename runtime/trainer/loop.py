@@ -5,6 +5,7 @@ A task is reported done when the next batch is asked for after its last one: wha
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import deque
@@ -116,6 +117,7 @@ class Loop:
                 elif isinstance(answer, PassEnd):
                     self._end(answer.pass_id)
                     if self._passes is not None and self._passes <= answer.pass_id + 1 < self._total:
+                        self._tell_of_early_end(self._passes)
                         return
                 else:
                     self._wait(answer)
@@ -128,6 +130,12 @@ class Loop:
             if not self._abandoned:
                 self._release_soon() if left else self.release()
                 self._leave()
+
+    def _tell_of_early_end(self, passes: int) -> None:
+        """Who gave the job more passes is told why not all of them come."""
+        if not self._stays:
+            why = f"The script asks job.steps for passes={passes}: no more of the job's {self._total} are done."
+            print(why, file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
 
     def abandon(self) -> None:
         """This process ends: hand the task back and ask nobody for anything any more."""

@@ -100,3 +100,13 @@ def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
     assert one.wait("trainer-1", 10) == (75 if number == signal.SIGTERM else -signal.SIGKILL)
     assert one.wait("trainer-0", 40) == 0, one.log("trainer-0")
     assert accuracy(one.log("trainer-0")) >= 0.95
+
+
+def test_a_script_that_wants_fewer_passes_than_the_job_has_says_so(attempt, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(DIGITS.read_text().replace("passes=80", "passes=1"))
+    one = attempt(passes=3, script=script, REGATTA_TRAINERS="1")
+    for role in ("master", "pserver", "trainer"):
+        one.start(role, 0)
+    assert one.wait("trainer-0", 30) == 0, one.log("trainer-0")
+    assert "The script asks job.steps for passes=1: no more of the job's 3 are done." in one.log("trainer-0")
