@@ -36,7 +36,7 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
     portal makes, and which goes at the end."""
     cluster.define()
     cluster.namespace = name_of("admin", prefix)
-    house = House(
+    made = House(
         directory,
         host=own_address(cluster.kubeconfig),
         REGATTA_BACKEND="kubernetes",
@@ -47,11 +47,9 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
         **settings,
     )
     try:
-        house.start()
-        yield house
-        house.remove()
+        with made.open() as house:
+            yield house
     finally:
-        house.kill_all()
         with suppress(Refusal):  # it was never made, or is gone
             cluster.api.call("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
 
