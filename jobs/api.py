@@ -74,6 +74,9 @@ class JobOutput(serializers.Serializer[Any]):
     elastic = serializers.BooleanField(
         help_text="The platform changes the number of trainers between their min and max."
     )
+    sizing = serializers.CharField(
+        required=False, help_text="Of one job: why an elastic one has the number of trainers that it has."
+    )
     rehearsal = serializers.DictField(
         allow_null=True,
         help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
@@ -255,7 +258,7 @@ def _preview_json(preview: services.Preview) -> dict[str, Any]:
 
 def _told_job(job: Job) -> dict[str, Any]:
     """A job in the reader's language."""
-    return told_job(selectors.job_json(job))
+    return told_job(selectors.job_detail(job))
 
 
 class _JobView(APIView):

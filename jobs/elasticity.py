@@ -38,6 +38,13 @@ def elastic_jobs() -> QuerySet[Job]:
     return Job.objects.filter(Q(elastic=True) | as_specified, state__in=ACTIVE)
 
 
+def sizing_of(job: Job) -> str:
+    """Why a running job has the number of trainers that it has, as was decided last; empty where nobody decides."""
+    if job.state != JobState.RUNNING or not is_elastic(job) or mode() is not ElasticMode.ON:
+        return ""
+    return str(Elastic.objects.values_list(f"told__{job.pk}__why", flat=True).first() or "")
+
+
 def at_least(spec: JobSpec) -> JobSpec:
     """The specification with the fewest trainers that it allows."""
     return planner.scaled(spec, trainers=spec.trainer.min)

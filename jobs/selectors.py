@@ -12,7 +12,7 @@ from django.db.models import F, Prefetch, QuerySet
 from datasets.storage import default_storage
 from jobs import rehearsal, snapshots
 from jobs.backends import registry
-from jobs.elasticity import is_elastic
+from jobs.elasticity import is_elastic, sizing_of
 from jobs.models import Artifact, Attempt, Job, JobEvent, Transition
 from jobs.states import ACTIVE, JobState, ReplicaState
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
@@ -115,6 +115,11 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
+def job_detail(job: Job) -> dict[str, Any]:
+    """``job_json`` with what is told of a job alone: why an elastic one has its number of trainers."""
+    return {**job_json(job), "sizing": sizing_of(job)}
+
+
 def submitted_json(job: Job) -> dict[str, Any]:
     """``job_json`` of a job that has just been submitted, and so has no attempt yet: without asking the database."""
     setattr(job, _PRESENT, [])
@@ -160,9 +165,9 @@ def job_state(job_id: JobId) -> str:
 
 
 def job_document(job_id: JobId) -> dict[str, Any] | None:
-    """``job_json`` of one job, for a reader who was authorised before. None where it is gone."""
+    """``job_detail`` of one job, for a reader who was authorised before. None where it is gone."""
     job = _whole(Job.objects.filter(pk=job_id)).first()
-    return job_json(job) if job else None
+    return job_detail(job) if job else None
 
 
 def namespace_documents(namespace: str, limit: int) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from datasets import selectors as datasets
 from datasets.selectors import Offer
 from datasets.storage.base import StorageError
 from jobs import examples, listing, selectors, services, snapshots
+from jobs.frameworks.table import TABLE as FRAMEWORKS
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState
 from portal.common.errors import NotFound
@@ -69,6 +70,10 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
     page_data = {
         "namespace": namespace.name,
         "examples": shown,
+        "frameworks": {
+            name: {"together": row.together, "servers": row.usual_servers, "may_have_servers": row.may_have_servers}
+            for name, row in FRAMEWORKS.items()
+        },
         "spec": wanted or (shown[0]["spec"] if shown else {}),
         "wanted": bool(wanted),
     }
@@ -147,7 +152,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
         "rehearsal": _offer(user_of(request), job),
-        "job_data": told_job(selectors.job_json(job)),
+        "job_data": told_job(selectors.job_detail(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }
     return render(request, "jobs/job.html", context)

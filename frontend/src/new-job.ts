@@ -1,5 +1,6 @@
 /** The page "New job": form, editor and YAML are three views of one specification; the draft is kept in this browser. */
 import { debounce, embedded, h } from "./core/dom";
+import { saysNothing, useless, withoutUseless, type Frameworks } from "./core/framework";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
 import { at, fieldOf, fieldValue, fileOf, listValue, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
@@ -14,6 +15,7 @@ interface Example {
 interface PageData {
   namespace: string;
   examples: Example[];
+  frameworks: Frameworks;
   /** What to begin with: a cloned job, or the example of the address. */
   spec: Spec;
   /** Whether the address asked for just that; a draft then gives way. */
@@ -82,6 +84,17 @@ class NewJob {
   private showFields(): void {
     this.mode.show(String(at(this.spec, "mode") ?? ""));
     for (const field of this.fields()) if (!this.mode.owns(field)) this.showField(field);
+    this.showUseful();
+  }
+
+  /** Fields that the framework has no use for are not there, unless they say something. */
+  private showUseful(): void {
+    const unused = useless(this.spec, this.data.frameworks);
+    for (const field of this.fields()) {
+      const path = field.dataset["path"] ?? "";
+      const place = field.closest<HTMLElement>(".field");
+      if (place) place.hidden = unused.includes(path) && saysNothing(this.spec, path);
+    }
   }
 
   private showField(field: Field): void {
@@ -104,10 +117,19 @@ class NewJob {
     if (!path) return;
     const value = this.valueOf(target);
     const changed = withValue(this.spec, path, value);
+    if (path === "framework") return this.frameworkChanged(changed);
     // Only a number of trainers moves the bounds: a bound that does not fit it is the server's to refuse.
     this.spec = path === "roles.trainer.replicas" ? withBounds(changed) : changed;
     if (this.spec !== changed) this.showField(this.form.querySelector('[data-path="roles.trainer.max"]') as Field);
     this.clearError(path);
+    this.showUseful();
+    void this.showYaml();
+    this.changed();
+  }
+
+  private frameworkChanged(spec: Spec): void {
+    this.spec = withoutUseless(spec, this.data.frameworks);
+    this.showFields();
     void this.showYaml();
     this.changed();
   }
@@ -115,6 +137,7 @@ class NewJob {
   private valueOf(target: HTMLElement): Value {
     if (this.mode.owns(target)) return this.mode.value;
     const text = (target as Field).value;
+    if (target.hasAttribute("data-switch")) return text === "" ? "" : text === "true";
     return target.hasAttribute("data-list") ? listValue(text) : fieldValue(text, target.hasAttribute("data-number"));
   }
 

@@ -26,6 +26,7 @@ from jobs.elastic.observing import Observer, Seen
 from jobs.elastic.terrain import Terrain
 from jobs.models import Elastic, ElasticMode
 from jobs.scaling import Growth
+from portal.common.doorbell import ring
 
 _log = logging.getLogger(__name__)
 # A growth that the quota refused is wished for again after so long.
@@ -121,6 +122,9 @@ def _note(
     }
     if told != before:
         lease.note(term, told, now)
+        for key, decided in told.items():
+            if decided["why"] != before.get(key, {}).get("why"):
+                ring(f"status:{key}")
 
 
 def _explain(wish: Wish, seen: Seen, before: Mapping[str, Mapping[str, object]]) -> bool:

@@ -44,6 +44,22 @@ def test_it_is_the_admins(personas: Personas, person: str, path: str) -> None:
     assert personas.client(person).get(path).status_code == expected
 
 
+def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainers(
+    personas: Personas, busy: tuple[Job, Job]
+) -> None:
+    job = busy[0]
+    Elastic.objects.create(told={str(job.pk): {"trainers": 2, "why": "Keeps 2 trainers: there is no room for more."}})
+    Job.objects.filter(pk=job.pk).update(elastic=True, state="RUNNING")
+    page, api = f"/n/team/jobs/{job.pk}", f"/api/v1/jobs/{job.pk}"
+    viewer = personas.client("viewer")
+    assert "Keeps 2 trainers: there is no room for more." in viewer.get(page).content.decode()
+    assert viewer.get(api).json()["sizing"] == "Keeps 2 trainers: there is no room for more."
+    assert "没有更多资源" in viewer.get(page, headers={"Accept-Language": "zh-hans"}).content.decode()
+    for told_nothing in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
+        Job.objects.filter(pk=job.pk).update(**told_nothing)
+        assert viewer.get(api).json()["sizing"] == ""
+
+
 @pytest.mark.parametrize("path", ["/admin/cluster/mode", "/admin/cluster/what-if"])
 @pytest.mark.parametrize("person", ["owner", "stranger", "nobody"])
 def test_nobody_else_asks_or_switches(personas: Personas, person: str, path: str) -> None:

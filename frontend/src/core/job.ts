@@ -38,6 +38,8 @@ export interface Job {
   pservers: number | null;
   /** The platform chooses the number of trainers. */
   elastic: boolean;
+  /** Of one job: why an elastic one has the number of trainers that it has; else empty. */
+  sizing?: string;
   rehearsal: Rehearsal | null;
   replicas: Replica[];
   spec: { roles: { trainer: { replicas: number; min: number; max: number }; pserver: { replicas: number } } };

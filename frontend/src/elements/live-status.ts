@@ -69,6 +69,11 @@ export class LiveStatus extends HTMLElement {
     if (chip) paintChip(chip, job.state);
     const why = document.querySelector<HTMLElement>("[data-why]");
     if (why) why.textContent = job.why;
+    const sizing = document.querySelector<HTMLElement>("[data-sizing]");
+    if (sizing) {
+      sizing.textContent = job.sizing ?? "";
+      sizing.hidden = !job.sizing;
+    }
     this.showDuration(job);
     for (const element of document.querySelectorAll<HTMLElement>("[data-when]")) {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);

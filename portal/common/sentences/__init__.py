@@ -45,9 +45,10 @@ def told_all(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
 
 
 def told_job(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's document (``why`` of the job and of its ``replicas``) for a reader."""
+    """A job's document (``why`` of the job and of its ``replicas``, ``sizing``) for a reader."""
     replicas = [{**replica, "why": told(replica["why"])} for replica in document["replicas"]]
-    return {**document, "why": told(document["why"]), "replicas": replicas}
+    sizing = {"sizing": told(document["sizing"])} if "sizing" in document else {}
+    return {**document, "why": told(document["why"]), "replicas": replicas, **sizing}
 
 
 @lru_cache(maxsize=4096)
