@@ -220,4 +220,5 @@ SENTENCES: tuple[str, ...] = (
     _("This kernel has no Landlock: the trainer can read what its user may read."),
     _("Landlock could not be set up ({error}): the trainer runs without it."),
     _("Another agent runs {replica} in {directory}."),
+    _("The script asks job.steps for passes={passes}: no more of the job's {total} are done."),
 )
