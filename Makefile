@@ -30,7 +30,7 @@ run: environment
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql docker-registry
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}

@@ -121,9 +121,9 @@ def job_detail(job: Job) -> dict[str, Any]:
 
 
 def submitted_json(job: Job) -> dict[str, Any]:
-    """``job_json`` of a job that has just been submitted, and so has no attempt yet: without asking the database."""
+    """``job_detail`` of a job that has just been submitted, and so has no attempt yet: without asking the database."""
     setattr(job, _PRESENT, [])
-    return job_json(job)
+    return {**job_json(job), "sizing": ""}
 
 
 def _present_replicas(job: Job) -> list[Any]:

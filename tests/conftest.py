@@ -79,7 +79,12 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
 }
 
 
+_LONGEST = ("tests/end_to_end/", "tests/faults/")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # The files that take longest come first: at the end there is something short for every worker.
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
     for group, why_not in _GROUPS.items():
         reason = why_not()
         for item in items:

@@ -73,14 +73,9 @@ class Observer:
         for one in holders:
             job, story = one.job, scalings.get(one.job.pk, [])
             changed, change = _last_change(job, one.spec, story)
-            yield _member(
-                one,
-                lie,
-                changed=changed.timestamp(),
-                change=change,
-                checkpoint_age=(now - checkpoints.get(job.pk, job.changed)).total_seconds(),
-                speeds=self._measured(job, one.spec, story, now) if one.free else {},
-            )
+            age = (now - checkpoints.get(job.pk, job.changed)).total_seconds()
+            speed = self._measured(job, one.spec, story, now) if one.free else {}
+            yield _member(one, lie, _Story(changed.timestamp(), change, age, speed))
 
     def _measured(self, job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dict[int, float]:
         key = job.pk, job.attempt
@@ -199,7 +194,18 @@ def _speeds(job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dic
 
 
 # --- As a policy sees them --------------------------------------------------------------------------------------------
-def _member(one: Holder, lie: Lie, **story: object) -> Member:
+@dataclass(frozen=True)
+class _Story:
+    """When the number of trainers changed last and by how many; the last checkpoint's age, in seconds; records a second
+    by number of trainers."""
+
+    changed: float
+    change: int
+    checkpoint_age: float
+    speeds: Mapping[int, float]
+
+
+def _member(one: Holder, lie: Lie, story: _Story) -> Member:
     job, spec, size = one.job, one.spec, one.spec.trainer.replicas
     stops, standing = job.state == JobState.STOPPING, lie.whereabouts[one.tenant.key]
     least = 0 if stops else spec.trainer.min if one.free else size
@@ -220,7 +226,10 @@ def _member(one: Holder, lie: Lie, **story: object) -> Member:
         held=standing.held,
         leaving=standing.leaving,
         tolerates=lie.tolerates,
-        **story,  # type: ignore[arg-type]
+        changed=story.changed,
+        change=story.change,
+        checkpoint_age=story.checkpoint_age,
+        speeds=story.speeds,
     )
 
 
