@@ -32,6 +32,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from jobs.backends import ports, sessions
 from jobs.backends.base import (
@@ -273,8 +274,7 @@ class LocalBackend:
         target = Path(contract.__file__).resolve().parent
         link = directory / "runtime"
         if not link.is_symlink() or link.readlink() != target:
-            fresh = directory / f".runtime-{os.getpid()}"
-            fresh.unlink(missing_ok=True)
+            fresh = _draft(link)
             fresh.symlink_to(target)
             fresh.replace(link)
         return directory
@@ -297,7 +297,7 @@ class LocalBackend:
         """Write down the wish to stop; when it was first asked for (unix time). The shortest grace holds."""
         path = directory / contract.STOP_FILE
         wish = {"grace": grace.total_seconds(), "asked": self._clock()}
-        fresh = directory / f"{contract.STOP_FILE}.{os.getpid()}"
+        fresh = _draft(path)
         fresh.write_text(json.dumps(wish), encoding="utf-8")
         try:
             # A link is refused where a file is: the first writer wins, and nobody sees half a file.
@@ -470,8 +470,13 @@ def _replicas_from_json(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Replica
 
 def _write_private(path: Path, text: str) -> None:
     """Replace a file that only its owner may read, atomically."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fresh = _draft(path)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     fresh.replace(path)
+
+
+def _draft(path: Path) -> Path:
+    """A name beside the file that nobody else writes to: several threads and processes may do the same at once."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")

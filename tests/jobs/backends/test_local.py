@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -207,6 +210,28 @@ def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     process = Path(f"/proc/{portal.texts('stdout')[0]}")
     until("its process is gone", lambda: not process.exists(), 5)
+
+
+def test_launches_of_one_attempt_by_several_threads_are_one(
+    attempts: Path, plan: Callable, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, attempt, together = LocalBackend(attempts), plan(BackendContract.SHORT), threading.Barrier(8)
+    exists = Path.exists
+
+    def at_once(path: Path) -> bool:
+        there = exists(path)
+        if path.name == "plan.json" and not together.broken:
+            with contextlib.suppress(threading.BrokenBarrierError):
+                together.wait(5)
+                together.abort()
+        return there
+
+    monkeypatch.setattr(Path, "exists", at_once)
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(backend.launch, attempt) for _ in range(8)]:
+            done.result()
+    wait_until(backend, attempt.ref, all_exited)
+    assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1"]
 
 
 def test_the_token_is_in_no_plan_and_readable_to_nobody_else(
