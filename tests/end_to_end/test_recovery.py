@@ -34,6 +34,15 @@ def story(portal: Client, job: Job) -> list[str]:
     return [event["text"] for event in portal.events(job.id)]
 
 
+def killed(portal: Client, job: Job) -> int:
+    """How often the rehearsal has killed so far."""
+    return sum(": admin rehearses failure (" in text for text in story(portal, job))
+
+
+def all_are_registered(http: httpx.Client, job: Job) -> bool:
+    return {one["state"] for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"]} == {"registered"}
+
+
 @pytest.mark.parametrize(
     "victims",
     [("trainer-1",), ("master-0", "pserver-0")],
@@ -116,6 +125,9 @@ def test_a_job_survives_its_rehearsal(house: House, portal: Client, http: httpx.
     again = "started again (as it was rehearsed)"
     until("two have been killed", lambda: sum(again in text for text in story(portal, job)) >= 2, END_SECONDS)
     assert http.delete(path).json()["rehearsal"] is None
+    # Not sooner: the others may end the job before one that was just killed is back, and it is told as theirs alone.
+    until("all are back", lambda: killed(portal, job) == sum(again in text for text in story(portal, job)), END_SECONDS)
+    until("all are there", lambda: all_are_registered(http, job), END_SECONDS)
     house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     told = story(portal, ended)
