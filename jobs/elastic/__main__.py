@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.elastic import report, scenarios, traces, what_if
-from jobs.elastic.simulator import Workload, simulate
+from jobs.elastic.simulator import Outcome, Workload, simulate
 
 _MOST_SECONDS, _MOST_BYTES = 20, 2 * 1024**3
 
@@ -32,20 +32,32 @@ def _what_if(_options: argparse.Namespace) -> int:
 def _simulate(options: argparse.Namespace) -> int:
     try:
         workload = _workload(options)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        sys.stderr.write(f"{error.filename} cannot be read: {error.strerror}.\n")
+        return 2
+    except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
     outcome = simulate(workload, scenarios.POLICIES[options.policy], scenarios.TIMINGS[options.policy], options.seed)
     for name, value in report.figures(outcome).items():
         told = f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
         sys.stdout.write(f"{name:<24}{told}\n")
-    if options.json is not None:
-        report.write_json(outcome, options.json)
-    if options.csv is not None:
-        report.write_csv(outcome, options.csv)
-    if options.html is not None:
-        report.write_page(outcome, options.html)
+    try:
+        _write(outcome, options)
+    except OSError as error:
+        sys.stderr.write(f"{error.filename} cannot be written: {error.strerror}.\n")
+        return 2
     return 0
+
+
+def _write(outcome: Outcome, options: argparse.Namespace) -> None:
+    for write, place in (
+        (report.write_json, options.json),
+        (report.write_csv, options.csv),
+        (report.write_page, options.html),
+    ):
+        if place is not None:
+            write(outcome, place)
 
 
 def _workload(options: argparse.Namespace) -> Workload:

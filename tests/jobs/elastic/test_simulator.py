@@ -209,6 +209,22 @@ def test_what_is_wrong_with_a_file_is_said(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_file_that_is_not_there_is_named(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.csv"
+    assert main(["simulate", "--trace", str(missing), "--cluster", str(files[2])]) == 2
+    assert capsys.readouterr().err == f"{missing} cannot be read: No such file or directory.\n"
+
+
+def test_a_place_that_cannot_be_written_is_named(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nowhere = tmp_path / "missing" / "out.json"
+    assert main(["simulate", "--trace", str(files[0]), "--cluster", str(files[2]), "--json", str(nowhere)]) == 2
+    assert capsys.readouterr().err == f"{nowhere} cannot be written: No such file or directory.\n"
+
+
 def test_jobs_without_an_end_are_simulated_for_as_long_as_is_said(files: tuple[Path, Path, Path]) -> None:
     files[0].write_text(JOBS.replace(",60,", ",,"))
     workload = traces.workload(files[0], None, files[2], 50.0)
