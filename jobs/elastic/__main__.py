@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs.elastic import report, scenarios, traces, what_if
-from jobs.elastic.simulator import Outcome, Workload, simulate
+from jobs.elastic.figures import Outcome
+from jobs.elastic.simulator import Workload, simulate
 
 _MOST_SECONDS, _MOST_BYTES = 20, 2 * 1024**3
 
