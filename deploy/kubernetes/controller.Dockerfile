@@ -12,5 +12,7 @@ COPY jobs/__init__.py jobs/
 # The contract of Paddle, which the controller shares with the portal.
 COPY jobs/frameworks/__init__.py jobs/frameworks/paddle.py jobs/frameworks/
 COPY jobs/kubernetes jobs/kubernetes
+# What objects say by themselves, which it shares with elastic jobs.
+COPY jobs/objects jobs/objects
 USER 10001
 ENTRYPOINT ["python3", "-m", "jobs.kubernetes"]

@@ -20,6 +20,7 @@ from jobs.frameworks.table import PADDLE
 from jobs.frameworks.told import WITH_GLOO
 from jobs.kubernetes import names
 from jobs.kubernetes.namespaces import name_of
+from jobs.objects import pod_names
 from runtime import contract
 
 Manifest = dict[str, Any]
@@ -102,13 +103,13 @@ def job_name(attempt_id: str) -> str:
 
 def pod_name(attempt_id: str, replica: str) -> str:
     role, _, index = replica.rpartition("-")
-    return names.pod_name(job_name(attempt_id), ROLES[role], int(index))
+    return pod_names.pod_name(job_name(attempt_id), ROLES[role], int(index))
 
 
 def place_of(replica: str) -> str:
     """What the replica is called in ``spec.lives``."""
     role, _, index = replica.rpartition("-")
-    return names.place(ROLES[role], int(index))
+    return pod_names.place(ROLES[role], int(index))
 
 
 def replica_of(place: str) -> str:

@@ -12,6 +12,7 @@ from jobs.backends.kubernetes_manifests import BARE_LABEL, ROLES, replica_of
 from jobs.kubernetes import names
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import life_of, phase_of
+from jobs.objects import pod_names
 from runtime import contract
 
 _SIGTERM, _SIGKILL = 15, 9
@@ -38,7 +39,7 @@ _NODES = "the node ended it"
 
 def view(job: Object, pods: Iterable[Object]) -> AttemptView:
     """What is seen of the attempt of ``job``; ``pods`` are those of the PaddleJob."""
-    by_place = {names.place(*names.role_and_index(names.name_of(pod))): pod for pod in pods}
+    by_place = {pod_names.place(*pod_names.role_and_index(names.name_of(pod))): pod for pod in pods}
     seen = (_replica(job, place, by_place.get(place)) for place in _places(job))
     agent = not _is_bare(job)
     return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in seen))
@@ -76,7 +77,7 @@ def _places(job: Object) -> Iterator[str]:
     for role, theirs in ROLES.items():
         indices = {*range(replicas_of(job, role))}
         indices |= {int(place.rpartition("-")[2]) for place in made if place.rpartition("-")[0] == theirs}
-        yield from (names.place(theirs, index) for index in sorted(indices))
+        yield from (pod_names.place(theirs, index) for index in sorted(indices))
 
 
 def _made(job: Object) -> Mapping[str, int]:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobs.elastic.cluster import NOTHING, Amounts, Node, Service, total
-from jobs.kubernetes.names import role_and_index
-from jobs.kubernetes.occupancy import Needs, NodeSeen, PodSeen, Selector, Taint, Toleration, matches
+from jobs.objects.occupancy import Needs, NodeSeen, PodSeen, Selector, Taint, Toleration, matches
+from jobs.objects.pod_names import role_and_index
 
 _MEGABYTE = 10**6
 # What looks after the number of its pods, and may want more of them.

@@ -9,6 +9,7 @@ from typing import Any
 from jobs.kubernetes import names
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import phase_of
+from jobs.objects import pod_names
 
 COUNTS = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 
@@ -62,7 +63,7 @@ def _reference(pod: Object) -> dict[str, str]:
 def role_of(pod: Object) -> str:
     """The role of a pod: the annotation's word, else its name's."""
     said = (pod["metadata"].get("annotations") or {}).get(names.RESOURCE_ANNOTATION)
-    return str(said or names.role_and_index(names.name_of(pod))[0])
+    return str(said or pod_names.role_and_index(names.name_of(pod))[0])
 
 
 def container_restarts(pods: Iterable[Object]) -> int:

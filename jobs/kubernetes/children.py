@@ -20,6 +20,7 @@ from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import Observed, Settings, attempt_of, is_finished
 from jobs.kubernetes.spec import Intranet, PaddleJob
 from jobs.kubernetes.status import Record, current_pods, is_superseded
+from jobs.objects import pod_names
 
 
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
@@ -130,7 +131,7 @@ def _missing_pods(job: PaddleJob, record: Record, observed: Observed, options: P
     for name, role, index in job.pod_names():
         if name in observed.pods_by_name or ("Pod", name) in observed.foreign:
             continue
-        before = record.lives.get(names.place(role.name, index), 0)
+        before = record.lives.get(pod_names.place(role.name, index), 0)
         if job.lives is None:
             yield Create(pod(job, role, index, record.attempt, options))
         elif before < job.lives_of(role.name, index):

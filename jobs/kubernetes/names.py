@@ -56,23 +56,7 @@ PORTS = paddle.PORTS  # in a row, for each pod
 VOLCANO = "volcano"
 LABEL_LIMIT = 63  # characters of a label's value and of a host's name
 
-_POD_NAME = re.compile(r"(?P<job>.+)-(?P<role>master|ps|worker|heter)-(?P<index>[0-9]+)")
 HOST_NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-
-
-def pod_name(job: str, role: str, index: int) -> str:
-    return f"{job}-{role}-{index}"
-
-
-def place(role: str, index: int) -> str:
-    """One of a job's places, which pods of one name fill one after the other."""
-    return f"{role}-{index}"
-
-
-def role_and_index(name: str) -> tuple[str, int]:
-    """Role and index in a pod's name; ``("", 0)`` where the name is not one of ours."""
-    found = _POD_NAME.fullmatch(name)
-    return (found["role"], int(found["index"])) if found else ("", 0)
 
 
 def name_of(item: Object) -> str:

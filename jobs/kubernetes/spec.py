@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from jobs.kubernetes import names
 from jobs.kubernetes.failures import Rule, rules_of
 from jobs.kubernetes.names import Object
+from jobs.objects import pod_names
 
 _Word = TypeVar("_Word", bound=StrEnum)
 
@@ -151,12 +152,12 @@ class PaddleJob:
 
     def lives_of(self, role: str, index: int) -> int:
         """How many pods a place may have had, where ``lives`` says it."""
-        return int((self.lives or {}).get(names.place(role, index), 1))
+        return int((self.lives or {}).get(pod_names.place(role, index), 1))
 
     def pod_names(self) -> Iterator[tuple[str, Role, int]]:
         for role in self.roles.values():
             for index in range(role.replicas):
-                yield names.pod_name(self.name, role.name, index), role, index
+                yield pod_names.pod_name(self.name, role.name, index), role, index
 
     @property
     def total(self) -> int:

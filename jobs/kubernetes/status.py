@@ -21,6 +21,7 @@ from jobs.kubernetes.membership import is_out_of_date
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import Observed, Settings, attempt_of, is_finished, life_of, phase_of
 from jobs.kubernetes.spec import PaddleJob, Role
+from jobs.objects import pod_names
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _is_called_back(job: PaddleJob, ended: Record) -> bool:
     if not job.success.every or cleans(job.clean, ended.phase):
         return False
     awaited = ((role.name, index) for _, role, index in job.pod_names() if role.name in job.success.roles)
-    return any(ended.lives.get(names.place(*place), 0) < job.lives_of(*place) for place in awaited)
+    return any(ended.lives.get(pod_names.place(*place), 0) < job.lives_of(*place) for place in awaited)
 
 
 def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
@@ -127,7 +128,7 @@ def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
     if job.lives is None:
         return record
     seen = {
-        names.place(*names.role_and_index(names.name_of(pod))): life
+        pod_names.place(*pod_names.role_and_index(names.name_of(pod))): life
         for pod in observed.pods
         if (life := life_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
     }
@@ -194,7 +195,7 @@ def is_superseded(job: PaddleJob, pod: Object) -> bool:
     """Whether another is to begin in the place of one that has ended."""
     if job.lives is None or not is_finished(pod):
         return False
-    return life_of(pod) < job.lives_of(*names.role_and_index(names.name_of(pod)))
+    return life_of(pod) < job.lives_of(*pod_names.role_and_index(names.name_of(pod)))
 
 
 def _failures(

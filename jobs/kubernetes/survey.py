@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from jobs.kubernetes.api import FORBIDDEN, KubeApi, Refusal
 from jobs.kubernetes.cache import Cache
 from jobs.kubernetes.metrics import Metrics
-from jobs.kubernetes.occupancy import NodeSeen, PodSeen, condensed
 from jobs.kubernetes.reflector import Reflector
 from jobs.kubernetes.resources import ALL_PODS, NODES
+from jobs.objects.occupancy import NodeSeen, PodSeen, condensed
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from jobs.frameworks.paddle import Endpoint
 from jobs.kubernetes import names
 from jobs.kubernetes.manifests.owner import owned
 from jobs.kubernetes.spec import Intranet, PaddleJob
+from jobs.objects import pod_names
 
 
 def config_map(
@@ -53,7 +54,7 @@ _LISTS: Mapping[str, str] = {names.MASTER: "PADDLE_MASTER_ENDPOINTS", names.HETE
 
 
 def _hosts(job: PaddleJob, role: str, addresses: Mapping[str, str]) -> list[str]:
-    wanted = [names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
+    wanted = [pod_names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
     return [name if job.intranet is Intranet.SERVICE else _host(addresses[name]) for name in wanted]
 
 

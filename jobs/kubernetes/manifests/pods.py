@@ -10,6 +10,7 @@ from jobs.frameworks import paddle
 from jobs.kubernetes import names
 from jobs.kubernetes.manifests.owner import owned
 from jobs.kubernetes.spec import Intranet, PaddleJob, Role
+from jobs.objects import pod_names
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ def pod(
     job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, life: int | None = None
 ) -> dict[str, Any]:
     """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is, if that counts."""
-    name = names.pod_name(job.name, role.name, index)
+    name = pod_names.pod_name(job.name, role.name, index)
     template = copy.deepcopy(dict(role.template))
     spec: dict[str, Any] = dict(template.get("spec") or {})
     spec |= {"hostname": name, "subdomain": name, "restartPolicy": restart_policy(job, role)}
@@ -57,7 +58,7 @@ def restart_policy(job: PaddleJob, role: Role) -> str:
 
 
 def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions) -> dict[str, Any]:
-    name = names.pod_name(job.name, role.name, index)
+    name = pod_names.pod_name(job.name, role.name, index)
     said = role.template.get("metadata") or {}
     labels = {
         **(said.get("labels") or {}),
@@ -111,7 +112,7 @@ def elastic_range(job: PaddleJob) -> str:
 
 
 def _coordination(job: PaddleJob, role: Role, image: str) -> dict[str, Any]:
-    hosts = " ".join(f'"{names.pod_name(job.name, role.name, index)}"' for index in range(role.replicas))
+    hosts = " ".join(f'"{pod_names.pod_name(job.name, role.name, index)}"' for index in range(role.replicas))
     script = (
         f"for h in {hosts}; do for i in $(seq 1000); do echo check $i; if nslookup $h; then break; fi; "
         "if [ $i -eq 1000 ]; then exit 1; fi; sleep 1; done; done; sleep 2"

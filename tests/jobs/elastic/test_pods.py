@@ -10,7 +10,7 @@ from jobs.elastic.cluster import NOTHING, UNLIMITED, Amounts, Cluster, Job, Node
 from jobs.elastic.pods import Ground, Wanted, ground, within
 from jobs.elastic.policy import Rules, decide, head_room
 from jobs.elastic.service_growth import REMEMBERED, Growths
-from jobs.kubernetes.occupancy import Needs, NodeSeen, PodSeen, Taint, Toleration
+from jobs.objects.occupancy import Needs, NodeSeen, PodSeen, Taint, Toleration
 
 MB = 10**6
 CORE = Needs(1000, 100 * MB)

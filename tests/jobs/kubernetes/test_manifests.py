@@ -12,6 +12,7 @@ from jobs.kubernetes.manifests.podgroup import amount_of, is_volcano_s, pod_grou
 from jobs.kubernetes.manifests.pods import PodOptions, pod
 from jobs.kubernetes.manifests.services import service
 from jobs.kubernetes.spec import read
+from jobs.objects import pod_names
 from tests.jobs.kubernetes.world import paddle_job, role, template
 
 
@@ -211,7 +212,7 @@ def test_pods_that_volcano_places_name_their_group() -> None:
     [("a-b-worker-12", ("worker", 12)), ("x-y", ("", 0)), ("job-master-0", ("master", 0)), ("ps-0", ("", 0))],
 )
 def test_c23_role_and_index_stand_in_a_pod_s_name(name: str, expected: tuple[str, int]) -> None:
-    assert names.role_and_index(name) == expected
+    assert pod_names.role_and_index(name) == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.kubernetes.occupancy import Needs, NodeSeen, PodSeen, Taint, condensed, matches, quantity
+from jobs.objects.occupancy import Needs, NodeSeen, PodSeen, Taint, condensed, matches, quantity
 
 MIB = 2**20
 

@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from jobs.kubernetes.names import Object
+# As the API server tells it.
+_Object: TypeAlias = Mapping[str, Any]
 
 # Taints that keep pods away; whoever is there already may stay or not, here that is the same.
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
@@ -92,7 +93,7 @@ class PodSeen:
     selector: Selector = ()
 
 
-def condensed(kind: str, item: Object) -> dict[str, Any]:
+def condensed(kind: str, item: _Object) -> dict[str, Any]:
     """An object as a cache keeps it: who it is, and under ``seen`` a ``NodeSeen`` or a ``PodSeen``."""
     metadata = {key: item["metadata"].get(key, "") for key in ("name", "namespace", "uid", "resourceVersion")}
     return {"kind": kind, "metadata": metadata, "seen": _READERS[kind](item)}
@@ -111,7 +112,7 @@ def matches(selector: Selector, node: NodeSeen) -> bool:
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
-def _node(item: Object) -> NodeSeen:
+def _node(item: _Object) -> NodeSeen:
     spec, status, name = item.get("spec") or {}, item.get("status") or {}, str(item["metadata"]["name"])
     taints = {
         Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
@@ -126,7 +127,7 @@ def _node(item: Object) -> NodeSeen:
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
-def _pod(item: Object) -> PodSeen:
+def _pod(item: _Object) -> PodSeen:
     spec, metadata = item.get("spec") or {}, item["metadata"]
     kind, owner = _owner(metadata)
     return PodSeen(
@@ -144,7 +145,7 @@ def _pod(item: Object) -> PodSeen:
     )
 
 
-def _owner(metadata: Object) -> tuple[str, str]:
+def _owner(metadata: _Object) -> tuple[str, str]:
     for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
             kind, name = str(owner.get("kind", "")), str(owner.get("name", ""))
@@ -155,12 +156,12 @@ def _owner(metadata: Object) -> tuple[str, str]:
     return "", ""
 
 
-def _toleration(said: Object) -> Toleration:
+def _toleration(said: _Object) -> Toleration:
     exists = said.get("operator") == "Exists"
     return Toleration(str(said.get("key") or ""), exists, str(said.get("value") or ""), str(said.get("effect") or ""))
 
 
-def _asked(spec: Object) -> Needs:
+def _asked(spec: _Object) -> Needs:
     """What the scheduler counts: all containers together, or more where those that run before them need more."""
     main = [_requests(each) for each in spec.get("containers") or ()]
     first: list[Mapping[str, Decimal]] = []
@@ -178,7 +179,7 @@ def _asked(spec: Object) -> Needs:
     return _needs(_sum([{**most, **whole}, overhead]), math.ceil)
 
 
-def _requests(container: Object) -> dict[str, Decimal]:
+def _requests(container: _Object) -> dict[str, Decimal]:
     said = (container.get("resources") or {}).get("requests") or {}
     return {name: quantity(amount) for name, amount in said.items()}
 
@@ -198,7 +199,7 @@ def _needs(amounts: Mapping[str, object], rounded: Callable[[Decimal], int]) -> 
 
 
 # --- Which nodes a pod may go to --------------------------------------------------------------------------------------
-def _selector(spec: Object) -> Selector:
+def _selector(spec: _Object) -> Selector:
     """Its ``nodeSelector`` and what its affinity requires, as terms."""
     plain = tuple(sorted((str(key), "In", (str(value),)) for key, value in (spec.get("nodeSelector") or {}).items()))
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
@@ -208,7 +209,7 @@ def _selector(spec: Object) -> Selector:
     return tuple(sorted(terms)) if terms else ((plain,) if plain else ())
 
 
-def _requirements(term: Object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _requirements(term: _Object) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for part in ("matchExpressions", "matchFields"):
         for each in term.get(part) or ():
             yield str(each.get("key")), str(each.get("operator")), tuple(map(str, each.get("values") or ()))
@@ -238,4 +239,4 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Gt": _compared(1),
     "Lt": _compared(-1),
 }
-_READERS: Mapping[str, Callable[[Object], NodeSeen | PodSeen]] = {"Node": _node, "Pod": _pod}
+_READERS: Mapping[str, Callable[[_Object], NodeSeen | PodSeen]] = {"Node": _node, "Pod": _pod}

@@ -1,0 +1,1 @@
+"""What the objects of a cluster say by themselves, for whoever has them before it. Pure; it asks no cluster."""
