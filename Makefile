@@ -13,7 +13,8 @@ help:
 	@echo "make test      run every test that can run here; the last lines name what could not"
 	@echo "make test-kube try Kubernetes on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
 	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
-	@echo "make test-frameworks try jobs of PaddlePaddle, which their builds install from PyPI (about 1.5 GB)"
+	@echo "make test-frameworks try jobs of PaddlePaddle, which their builds install from PyPI (about 1.5 GB); with KUBECONFIG"
+	@echo "               and REGISTRY those on the cluster as well (3 GB of images)"
 	@echo "make check     style, types, imports, migrations, frontend files"
 	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
@@ -37,14 +38,15 @@ test-kube: environment-dev
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
 	@scripts/system_packages.sh buildah etcd-server etcd-client openssl
 	@# At once: they wait for pods more than they work.
-	$(BIN)/python -m pytest -m kube --numprocesses 3 --dist loadfile $(ARGS) tests
+	$(BIN)/python -m pytest -m "kube and not frameworks" --numprocesses 3 --dist loadfile $(ARGS) tests
 
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client
 	$(BIN)/python -m pytest -m glusterfs $(ARGS) tests/datasets
 
 test-frameworks: environment-dev
-	$(BIN)/python -m pytest -m frameworks $(ARGS) tests/end_to_end
+	@scripts/system_packages.sh $(if $(KUBECONFIG),buildah libgomp1)
+	$(BIN)/python -m pytest -m "frameworks$(if $(KUBECONFIG),, and not kube)" $(ARGS) tests/end_to_end tests/jobs/kubernetes
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm

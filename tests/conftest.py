@@ -98,6 +98,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("APART group kube: make test-kube tries it on the cluster of KUBECONFIG.")
         terminalreporter.write_line("APART group glusterfs: make test-glusterfs tries it as root, with /dev/fuse.")
         terminalreporter.write_line("APART group frameworks: make test-frameworks tries it with packages from PyPI.")
+    if terminalreporter.config.option.markexpr == "frameworks and not kube":
+        terminalreporter.write_line("APART frameworks on a cluster: set KUBECONFIG and REGISTRY to try them there too.")
     counts: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2].removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "for no reason"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,6 +14,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from jobs.images import layers
+from jobs.images.registry import Registry
 from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.namespaces import name_of
 from tests.end_to_end.house import House
@@ -52,6 +56,25 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
     finally:
         with suppress(Refusal):  # it was never made, or is gone
             cluster.api.call("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
+
+
+def base_for_paddle(registry: str) -> str:
+    """The base image with what PaddlePaddle's wheels expect of the system: OpenMP's library, and a bash, by which data
+    sets are read. They are this machine's."""
+    found = [_library(name) for name in ("libgomp.so.1", "libtinfo.so.6")]
+    files = {str(path.with_name(name)): path for name, path in found} | {"/usr/bin/bash": Path("/usr/bin/bash")}
+    reference = f"{registry}/tests/python-for-paddle:3.11"
+    place = Registry(registry, insecure=True)
+    layers.append(place, f"{registry}/{BASE}", place, reference, files, by="tests", settings={})
+    return reference
+
+
+def _library(name: str) -> tuple[str, Path]:
+    """Where it is, not by way of ``/lib``, which is a link in the image as well."""
+    known = subprocess.check_output(["/sbin/ldconfig", "-p"], text=True)
+    found = re.search(rf"\s{re.escape(name)} .*=> (?P<path>/\S+)", known)
+    assert found, f"This machine has no {name} (Debian: apt-get install libgomp1 libtinfo6)."
+    return name, Path(found["path"]).resolve()
 
 
 def runtime_image(registry: str) -> str:
