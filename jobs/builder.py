@@ -128,11 +128,16 @@ class _AsItIs:
         """There is nothing."""
 
 
+def runs_images() -> bool:
+    """Whether jobs here may name images of their own."""
+    return isinstance(registry.current(), FollowedBackend)
+
+
 def image_problem(namespace: str, spec: JobSpec) -> str:
     """Why the image that the job names cannot be used here; empty where it can, and where it names none."""
     if not spec.image:
         return ""
-    if not isinstance(registry.current(), FollowedBackend):
+    if not runs_images():
         return "This installation runs jobs as processes of its own machine, without images. Leave image out."
     if is_of_others(spec.image, settings.IMAGE_REGISTRY, namespace):
         return "This image was made by the platform for jobs, and is not to be used by others. Name another one."

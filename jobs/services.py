@@ -119,7 +119,8 @@ def _is_same(job: Job, spec: JobSpec) -> bool:
     newest one, which may be another by now."""
     pinned: str = job.spec["dataset"]
     same_data = spec.dataset in (pinned, pinned.partition("@")[0])
-    return same_data and job.spec == replace(spec, dataset=pinned).to_json()
+    # As it is read now: it may have been stored before there were all of the fields.
+    return same_data and JobSpec.from_json(job.spec).to_json() == replace(spec, dataset=pinned).to_json()
 
 
 def _data_of(actor: User, namespace: Namespace, spec: JobSpec) -> Resolved | None:

@@ -17,7 +17,8 @@ from django.views.decorators.http import require_POST, require_safe
 from datasets import selectors as datasets
 from datasets.selectors import Offer
 from datasets.storage.base import StorageError
-from jobs import examples, listing, selectors, services, snapshots
+from jobs import builder, examples, listing, selectors, services, snapshots
+from jobs.frameworks.table import COMMAND
 from jobs.frameworks.table import TABLE as FRAMEWORKS
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState
@@ -71,7 +72,12 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
         "namespace": namespace.name,
         "examples": shown,
         "frameworks": {
-            name: {"together": row.together, "servers": row.usual_servers, "may_have_servers": row.may_have_servers}
+            name: {
+                "together": row.together,
+                "servers": row.usual_servers,
+                "may_have_servers": row.may_have_servers,
+                "may_have_image": name == COMMAND and builder.runs_images(),
+            }
             for name, row in FRAMEWORKS.items()
         },
         "spec": wanted or (shown[0]["spec"] if shown else {}),

@@ -1,6 +1,6 @@
 /** The page "New job": form, editor and YAML are three views of one specification; the draft is kept in this browser. */
 import { debounce, embedded, h } from "./core/dom";
-import { saysNothing, useless, withoutUseless, type Frameworks } from "./core/framework";
+import { asImage, frameworkOf, hasImage, saysNothing, useless, withoutUseless, type Frameworks } from "./core/framework";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
 import { at, fieldOf, fieldValue, fileOf, listValue, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
@@ -52,6 +52,7 @@ class NewJob {
   start(): void {
     this.use(this.draft() ?? this.data.spec);
     this.form.addEventListener("input", (event) => this.fieldChanged(event.target as HTMLElement));
+    this.form.querySelector("#image")?.addEventListener("change", () => this.imageNamed());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       void this.submit();
@@ -95,13 +96,17 @@ class NewJob {
       const place = field.closest<HTMLElement>(".field");
       if (place) place.hidden = unused.includes(path) && saysNothing(this.spec, path);
     }
+    // The code is kept: it is there again without the image.
+    for (const place of document.querySelectorAll<HTMLElement>("[data-code]")) place.hidden = hasImage(this.spec);
+    for (const place of document.querySelectorAll<HTMLElement>("[data-no-code]")) place.hidden = !hasImage(this.spec);
   }
 
   private showField(field: Field): void {
     const found = at(this.spec, field.dataset["path"] ?? "");
-    const value = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
+    const said = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
     // What is not said is what counts without it.
-    field.value = value || (field.id === "framework" ? "native" : "");
+    const value = field.id === "framework" ? frameworkOf(this.spec) : said;
+    field.value = value;
     this.growSelect(field, value);
   }
 
@@ -134,6 +139,17 @@ class NewJob {
     this.changed();
   }
 
+  /** Only when it is written to its end: until then nothing else goes. */
+  private imageNamed(): void {
+    const spec = asImage(this.spec, this.data.frameworks, Object.keys(this.editor.files));
+    if (spec === this.spec) return;
+    this.spec = spec;
+    this.clearErrors();
+    this.showFields();
+    void this.showYaml();
+    this.changed();
+  }
+
   private valueOf(target: HTMLElement): Value {
     if (this.mode.owns(target)) return this.mode.value;
     const text = (target as Field).value;
@@ -151,9 +167,16 @@ class NewJob {
     return { ...this.spec, files: this.editor.files as Value };
   }
 
+  /** What is sent: an image of its own takes no code. */
+  private submission(): Spec {
+    return hasImage(this.spec) ? withoutFiles(this.spec) : this.whole();
+  }
+
   private async showYaml(): Promise<void> {
-    if (document.activeElement === this.yaml || !this.yamlOpen()) return;
+    if (!this.yamlOpen()) return;
     const { stringify } = await import("yaml");
+    // Whoever began to write in it meanwhile is not written over.
+    if (document.activeElement === this.yaml) return;
     this.yaml.value = stringify(withoutFiles(this.spec), { lineWidth: 0 });
   }
 
@@ -222,7 +245,7 @@ class NewJob {
   private async askVerdict(): Promise<void> {
     const number = ++this.asked;
     try {
-      const answer = await postJson<DryRun>(this.url("?dry_run=true"), this.whole());
+      const answer = await postJson<DryRun>(this.url("?dry_run=true"), this.submission());
       if (number !== this.asked) return;
       this.clearErrors();
       this.showVerdict(answer);
@@ -243,7 +266,7 @@ class NewJob {
     this.saveDraft();
     this.clearErrors();
     try {
-      const job = await postJson<{ id: string }>(this.url(), this.whole(), this.key);
+      const job = await postJson<{ id: string }>(this.url(), this.submission(), this.key);
       localStorage.removeItem(this.draftKey);
       location.assign(`/n/${this.data.namespace}/jobs/${job.id}`);
     } catch (error) {

@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
+from jobs import builder, snapshots
+from jobs.models import Job
 from rbac.services import ensure_personal_namespace
 from tests.factories import make_user
 
@@ -28,6 +30,7 @@ def form(page: Page, live_server: LiveServer) -> Page:
     page.wait_for_selector("#framework")
     expect(page.locator("#name")).not_to_have_value("")
     page.click("#yaml-panel > summary")
+    expect(page.locator("#yaml")).not_to_have_value("")  # loaded when it is first opened
     return page
 
 
@@ -85,3 +88,80 @@ def test_whether_it_is_elastic_can_be_left_to_the_bounds(form: Page) -> None:
     expect(yaml).to_have_value(contains("elastic: false"))
     form.select_option("#elastic", "")
     expect(yaml).not_to_have_value(contains("elastic"))
+
+
+# --- Images of one's own ---------------------------------------------------------------------------------------------
+IMAGE = "registry.example.com/team/train:1"
+
+
+@pytest.fixture
+def runs_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The installation has a back end whose pods are run from images."""
+    monkeypatch.setattr(builder, "runs_images", lambda: True)
+
+
+@pytest.fixture
+def command(runs_images: None, form: Page) -> Page:
+    """The form of any program, which was written for the platform's own runtime before."""
+    form.fill("#requirements", "pandas")
+    form.select_option("#framework", "command")
+    return form
+
+
+def test_where_jobs_are_processes_of_one_machine_nobody_is_asked_for_an_image(form: Page) -> None:
+    for framework in ("native", "command", "paddle", "torch"):
+        form.select_option("#framework", framework)
+        assert shown(form, "#image") == [False]
+
+
+@pytest.mark.usefixtures("runs_images")
+def test_only_any_program_may_be_in_an_image_of_its_own(form: Page) -> None:
+    for framework, may in (("native", False), ("command", True), ("paddle", False), ("torch", False)):
+        form.select_option("#framework", framework)
+        assert shown(form, "#image") == [may]
+
+
+def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_comes_back_without_it(
+    command: Page,
+) -> None:
+    yaml = command.locator("#yaml")
+    command.fill("#image", IMAGE)
+    expect(yaml).to_have_value(contains("pandas"))  # until it is written to its end
+    command.press("#image", "Tab")
+    expect(yaml).to_have_value(contains(IMAGE))
+    for gone in ("pandas", "train.py"):
+        expect(yaml).not_to_have_value(contains(gone))
+    assert shown(command, "code-editor", "#requirements", *OF_MASTER, *OF_SERVERS) == [False] * 6
+    expect(command.locator("[data-no-code]").first).to_contain_text("no code goes with this job")
+    command.fill("#image", "")
+    expect(command.locator("code-editor .cm-content")).to_contain_text("import")
+
+
+def test_what_names_no_image_is_told_beside_it_and_nothing_is_lost(command: Page) -> None:
+    command.fill("#image", "no image at all")
+    command.press("#image", "Enter")
+    expect(command.locator("[data-error-for=image]")).to_contain_text("names no image")
+    expect(command.locator("#image")).to_be_focused()
+    command.reload()
+    expect(command.locator("#image")).to_have_value("no image at all")
+    command.fill("#image", "")
+    expect(command.locator("code-editor .cm-content")).to_contain_text("import")
+
+
+def test_a_job_with_an_image_is_submitted_without_code_and_cloned_as_it_was(command: Page) -> None:
+    command.fill("#name", "bare")
+    command.fill("#image", IMAGE)
+    command.press("#image", "Enter")
+    command.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
+    job = Job.objects.get()
+    assert (job.spec["framework"], job.spec["image"], job.spec["entrypoint"]) == ("command", IMAGE, "")
+    assert (job.spec["requirements"], snapshots.files_of(job.snapshot)) == ([], {})
+    command.goto(re.sub(r"/jobs/[^/]*$", f"/jobs/new?clone={job.pk}", command.url))
+    expect(command.locator("#image")).to_have_value(IMAGE)
+    expect(command.locator("[data-verdict]")).to_contain_text("Fits the quota")
+
+
+def test_an_image_that_this_installation_cannot_run_is_refused_beside_its_field(form: Page) -> None:
+    form.fill("#yaml", f"name: x\nimage: {IMAGE}")
+    expect(form.locator("[data-error-for=image]")).to_contain_text("Leave image out")
+    assert shown(form, "#image") == [True]

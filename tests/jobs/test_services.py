@@ -62,6 +62,14 @@ def test_the_same_key_for_another_job_is_a_conflict(personas: Personas) -> None:
         services.submit_job(spec=spec.parse({**SPEC, "passes": 9}), **wanted)
 
 
+def test_a_key_is_known_again_after_the_specification_has_got_new_fields(personas: Personas) -> None:
+    wanted = {"actor": personas.developer, "namespace": "team", "spec": spec.parse(SPEC), "idempotency_key": "k"}
+    job = services.submit_job(**wanted).job
+    del job.spec["image"]
+    job.save(update_fields=["spec"])
+    assert services.submit_job(**wanted).job == job
+
+
 def test_two_people_may_use_the_same_key(personas: Personas) -> None:
     wanted = {"namespace": "team", "spec": spec.parse(SPEC), "idempotency_key": "k"}
     services.submit_job(actor=personas.developer, **wanted)

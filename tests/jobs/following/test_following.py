@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from django.db import close_old_connections
 
-from jobs import reconciler
+from jobs import reconciler, services, spec
 from jobs.following.rounds import AFTER_ANOTHER, Following
 from jobs.models import Attempt, Job, Replica
 from jobs.states import JobState
 from jobs.streams import store
-from portal.common.errors import ValidationFailed
+from portal.common.errors import Conflict, ValidationFailed
 from portal.common.time import now
 from tests.jobs.conftest import Use
 from tests.jobs.following.logs import (
@@ -27,6 +27,7 @@ from tests.jobs.following.logs import (
     MeddlingLogs,
     RefusingLogs,
 )
+from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
@@ -394,3 +395,14 @@ def test_an_image_of_another_namespace_s_jobs_is_refused(use: Use, submit: Submi
     assert submit(**{**BARE, "image": "registry.example.com/regatta/jobs/team:j-1"}).pk
     assert submit(**{**BARE, "image": "registry.example.com/team/train:1"}).pk
     assert Attempt.objects.count() == 0
+
+
+def test_the_same_key_with_another_image_is_a_conflict(use: Use, personas: Personas) -> None:
+    use(FaithfulLogs())
+    wanted = {"actor": personas.developer, "namespace": "team", "idempotency_key": "k"}
+    body = {"name": "bare", "image": "registry.example.com/team/train:1"}
+    first = services.submit_job(spec=spec.parse(body), **wanted)
+    assert services.submit_job(spec=spec.parse(body), **wanted).job == first.job
+    with pytest.raises(Conflict, match="Use a fresh key"):
+        services.submit_job(spec=spec.parse({**body, "image": "registry.example.com/team/train:2"}), **wanted)
+    assert Job.objects.count() == 1
