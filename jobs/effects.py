@@ -276,6 +276,7 @@ def site(job: Job) -> planner.Site:
         log_cap=settings.LOG_CAP_BYTES,
         checkpoint_seconds=settings.CHECKPOINT_SECONDS,
         outage=settings.OUTAGE_SECONDS,
+        registration=settings.REGISTRATION_SECONDS,
     )
 
 

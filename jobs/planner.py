@@ -18,6 +18,8 @@ from runtime import contract
 MASTER = RoleSpec(replicas=1, cpu=MASTER_CPU, memory=512 * 1024**2)
 # CPU time of one process beyond what its cores could use in the job's whole time.
 CPU_SLACK = 60
+# Seconds that a trainer waits longer for the others than the platform does, which knows what keeps them from coming.
+LAST_TO_GIVE_UP = 30
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Site:
 
     Parameter servers write a checkpoint every ``checkpoint_seconds``.
     ``coordination`` is the address of the store in which the attempt's processes meet; empty: the backend makes one.
-    ``outage``: for how many seconds they go on while it does not answer.
+    ``outage``: for how many seconds they go on while it does not answer. ``registration``: how many they may take to
+    register.
     """
 
     ingest_url: str
@@ -37,6 +40,7 @@ class Site:
     coordination: str = ""
     checkpoint_seconds: float = 600.0
     outage: float = contract.OUTAGE_SECONDS
+    registration: float = contract.GATHER_SECONDS
 
 
 @dataclass(frozen=True)
@@ -162,6 +166,7 @@ def _environment(
         contract.DATA_PATH: ":".join(map(str, site.data_path)),
         contract.INGEST_URL: site.ingest_url,
         contract.OUTAGE: f"{site.outage:g}",
+        contract.GATHER: f"{site.registration + LAST_TO_GIVE_UP:g}",
         # A library that takes a thread for every core of the machine takes its neighbours' cores too.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

@@ -64,6 +64,8 @@ WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy
 LEASE = "REGATTA_LEASE_SECONDS"  # after which a replica that says nothing is gone; unset: LEASE_SECONDS of its role
 # How long a replica goes on while the coordination store does not answer; 0: it stops before its lease runs out.
 OUTAGE = "REGATTA_OUTAGE_SECONDS"
+# How long a trainer waits for the other processes of its job to come up: as long as the platform lets them take.
+GATHER = "REGATTA_GATHER_SECONDS"
 GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
 LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
 LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
@@ -124,6 +126,7 @@ BATCH_BYTES = 64 * 1024  # the agent sends a batch when it is this big ...
 BATCH_SECONDS = 0.2  # ... or this old
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
 OUTAGE_SECONDS = 120.0
+GATHER_SECONDS = 60.0
 HEARTBEAT_SECONDS = 2.0
 
 # --- Files in the replica's directory --------------------------------------------------------------------------------
@@ -338,6 +341,7 @@ class Environment:
     agent_fd: int | None
     coordination: str
     outage: float
+    gather: float
     checkpoint_dir: str
     checkpoint_seconds: float
 
@@ -372,6 +376,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         agent_fd=int(fd) if fd else None,
         coordination=environ.get(COORDINATION, ""),
         outage=float(environ.get(OUTAGE, OUTAGE_SECONDS)),
+        gather=float(environ.get(GATHER, GATHER_SECONDS)),
         checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
         checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
     )

@@ -23,8 +23,6 @@ from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
 from runtime.trainer.store import Store
 from runtime.trainer.tasks import LocalTasks, TaskClient, TaskSource
 
-# How long a trainer waits for the other processes of the job to come up.
-GATHER_SECONDS = 60.0
 # How servers refuse a process that has lost its place, as one that stood still for longer than its lease.
 REPLACED = ("fenced", "replaced")
 
@@ -81,7 +79,7 @@ class Attached:
         channel.on_fenced(self.leave)
         channel.hello()
         try:
-            members = channel.wait_for_members(self._complete, GATHER_SECONDS)
+            members = channel.wait_for_members(self._complete, environment.gather)
         except (TimeoutError, ConnectionError) as error:
             raise Lost(str(error)) from None
         self._peers = {member.name: member for member in members if member.role == PSERVER}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from jobs.backends.base import AttemptRef, LaunchPlan
 from jobs.planner import Build, Site, amounts, make_plan, replicas
 from jobs.spec import JobSpec, RoleSpec
+from runtime import contract
 
 SITE = Site("http://portal", (), Path("/platform/python"), timedelta(seconds=10), 1000)
 BUILD = Build(Path("/code"), Path("/job/python"))
@@ -36,6 +38,13 @@ def test_a_master_has_as_many_cores_as_was_said() -> None:
     spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec(), masters=2, master_cpu=0.1)
     assert amounts(spec)["cpu"] == 2.2
     assert amounts(JobSpec.from_json(spec.to_json()))["cpu"] == 2.2
+
+
+def test_no_trainer_gives_the_others_up_before_the_platform_does() -> None:
+    spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec())
+    plan = make_plan(REF, "room", spec, BUILD, replace(SITE, registration=600.0), "token")
+    waits = {float(one.environment[contract.GATHER]) for one in plan.replicas if one.role == contract.TRAINER}
+    assert min(waits) > 600
 
 
 def test_a_command_runs_beside_the_gateway_word_for_word() -> None:
