@@ -321,27 +321,16 @@ def test_portals_beside_one_another_take_each_line_once(use: Use, submit: Submit
 
 
 # --- The end of the attempt ------------------------------------------------------------------------------------------
-def test_the_pods_are_not_taken_away_before_they_are_read(use: Use, submit: Submit) -> None:
-    backend, portal = FaithfulLogs(), Portal()
-    use(backend)
-    job = begun(submit, backend)
-    backend.prints("trainer-0", *LINES)
-    backend.ends()
-    assert reconciler.reconcile(job.pk) is JobState.RUNNING
-    assert "stop" not in backend.calls
-    portal.looks()
-    reconciler.reconcile(job.pk)
-    assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
-    assert told(job) == LINES
-
-
-def test_a_program_that_is_over_before_anybody_looked_is_read_to_its_end(use: Use, submit: Submit) -> None:
+@pytest.mark.parametrize("seen", [True, False], ids=["somebody-saw-it-run", "it-is-over-before-anybody-looked"])
+def test_the_pods_are_not_taken_away_before_they_are_read(use: Use, submit: Submit, seen: bool) -> None:
     backend, portal = FaithfulLogs(), Portal()
     use(backend)
     job = submit(**BARE)
     reconciler.reconcile(job.pk)
-    backend.prints("trainer-0", *LINES)
     backend.begins()
+    if seen:
+        assert reconciler.reconcile(job.pk) is JobState.RUNNING
+    backend.prints("trainer-0", *LINES)
     backend.ends()
     reconciler.reconcile(job.pk)
     assert "stop" not in backend.calls
