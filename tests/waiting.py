@@ -8,6 +8,10 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
+# A look is often a question to a server, which works instead of answering it: the longer it takes, the less often it
+# is asked. What is waited for is seen by a tenth of its time too late, and by no more than LONGEST_PAUSE seconds.
+SHARE, LONGEST_PAUSE = 0.1, 0.25
+
 
 def until(
     what: str,
@@ -19,10 +23,12 @@ def until(
 ) -> Found:
     """What ``look`` finds as soon as it finds something (a true value).
 
-    Fails with ``what`` and what ``story`` has to tell when the time is up.
+    ``every`` is the first pause between two looks in seconds; later ones are longer. Fails with ``what`` and what
+    ``story`` has to tell when the time is up.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := look()):
-        assert time.monotonic() < deadline, f"Waited {seconds:g} s in vain: {what}.\n{story()}"
-        time.sleep(every)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"Waited {seconds:g} s in vain: {what}.\n{story()}"
+        time.sleep(max(every, min(SHARE * waited, LONGEST_PAUSE)))
     return found
