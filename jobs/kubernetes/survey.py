@@ -30,6 +30,7 @@ class Survey:
             Reflector(api, resource, self._cache, Metrics(), time.monotonic) for resource in (NODES, ALL_PODS)
         ]
         self._threads: list[threading.Thread] = []
+        self._ended = threading.Event()
 
     def look(self) -> Sighting | None:
         """As it is now; None where the API server does not tell."""
@@ -45,11 +46,16 @@ class Survey:
         """As it is according to what was heard; None while that is not known, or the API server does not answer."""
         if not self._threads:
             # Daemons: a watch that hangs must not keep the process from ending.
-            self._threads = [threading.Thread(target=_reflect, args=(one,), daemon=True) for one in self._reflectors]
+            reflections = [(one, self._ended) for one in self._reflectors]
+            self._threads = [threading.Thread(target=_reflect, args=pair, daemon=True) for pair in reflections]
             for thread in self._threads:
                 thread.start()
         there = all(one.synced and not one.is_cut_off for one in self._reflectors)
         return self._sighting() if there else None
+
+    def end(self) -> None:
+        """Follow no longer, as soon as the watches that are under way have ended."""
+        self._ended.set()
 
     @property
     def forbidden(self) -> bool:
@@ -65,6 +71,6 @@ class Survey:
         )
 
 
-def _reflect(reflector: Reflector) -> None:
-    while True:
-        time.sleep(reflector.round())
+def _reflect(reflector: Reflector, ended: threading.Event) -> None:
+    while not ended.is_set():
+        ended.wait(reflector.round())

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
+
+import pytest
 
 from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.resources import ALL_PODS, NODES
@@ -11,6 +15,22 @@ from tests.jobs.kubernetes.api_servers import FaithfulServer, LivingServer, Refu
 from tests.jobs.kubernetes.cluster import wait_until
 
 Server = TypeVar("Server", bound=FaithfulServer)
+Follow = Callable[[FaithfulServer], Survey]
+
+
+@pytest.fixture
+def follow() -> Iterator[Follow]:
+    """Begins to follow what a server says. No test leaves anybody who looks for ever."""
+    begun: list[Survey] = []
+
+    def begin(server: FaithfulServer) -> Survey:
+        begun.append(Survey(server))
+        begun[-1].follow()
+        return begun[-1]
+
+    yield begin
+    for survey in begun:
+        survey.end()
 
 
 def with_node(server: Server) -> Server:
@@ -38,10 +58,10 @@ def test_it_looks_once() -> None:
     assert [(pod.name, pod.node, pod.needs.cpu) for pod in sighting.pods] == [("web", "n1", 1000)]
 
 
-def test_it_hears_what_happens() -> None:
+def test_it_hears_what_happens(follow: Follow) -> None:
     server = with_node(LivingServer())
     make_pod(server, "first")
-    survey = Survey(server)
+    survey = follow(server)
     wait_until(lambda: seen(survey) == {"first": 1000}, "it knows what is there", 10)
     make_pod(server, "second", "500m")
     wait_until(lambda: seen(survey) == {"first": 1000, "second": 500}, "it has heard of a new pod", 10)
@@ -49,35 +69,42 @@ def test_it_hears_what_happens() -> None:
     wait_until(lambda: seen(survey) == {"second": 500}, "it has heard of one that went", 10)
 
 
-def refusing(status: int) -> Survey:
-    server = RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod"))
-    return Survey(with_node(server))
+def refusing(status: int) -> FaithfulServer:
+    return with_node(RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod")))
 
 
-def test_who_may_not_look_knows_that_it_may_not() -> None:
-    survey = refusing(403)
+def test_who_may_not_look_knows_that_it_may_not(follow: Follow) -> None:
+    survey = Survey(refusing(403))
     assert survey.look() is None
     assert survey.forbidden
-    followed = refusing(403)
-    followed.follow()
+    followed = follow(refusing(403))
     wait_until(lambda: followed.forbidden, "it was told", 10)
     assert followed.follow() is None
 
 
 def test_while_the_server_does_not_answer_nothing_is_known_and_nothing_is_forbidden() -> None:
-    survey = refusing(0)
+    survey = Survey(refusing(0))
     assert survey.look() is None
     assert not survey.forbidden
 
 
-def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long() -> None:
+def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long(follow: Follow) -> None:
     server = with_node(BreakingServer())
-    survey = Survey(server)
+    survey = follow(server)
     wait_until(lambda: survey.follow() is not None, "it knows what is there", 10)
     server.broken = True
     wait_until(lambda: survey.follow() is None, "it knows that it knows nothing", 20)
     server.broken = False
     wait_until(lambda: survey.follow() is not None, "it knows again", 30)
+
+
+def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
+    before = set(threading.enumerate())
+    survey = follow(with_node(FaithfulServer()))
+    followers = set(threading.enumerate()) - before
+    assert followers
+    survey.end()
+    wait_until(lambda: not followers & set(threading.enumerate()), "all of them have ended", 10)
 
 
 class BreakingServer(FaithfulServer):

@@ -255,6 +255,7 @@ def test_the_portal_sees_the_nodes_and_pods_of_the_cluster(cluster: Cluster, por
     wait_until(survey.follow, "it follows what happens")
     started(cluster, cluster.namespace, pod(cluster, "watched", "sleep", "3600"))
     wait_until(lambda: _sees(survey, cluster.namespace, "watched"), "it has heard of the pod")
+    survey.end()
 
 
 def _sees(survey: Survey, namespace: str, name: str) -> bool:
