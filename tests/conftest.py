@@ -182,7 +182,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     # The browser's driver runs a loop in this thread, which Django would take for a mistake.
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     with chromium() as browser:
-        found = Watch(browser.new_context(locale="en-GB"))
+        found = Watch(browser.new_context(locale="en-GB", reduced_motion="reduce"))
         yield found
     assert found.violations == []
 

@@ -37,7 +37,10 @@ class Person:
 
     def __init__(self, browser: Browser, house: House) -> None:
         self.house = house
-        self._context = browser.new_context(base_url=house.address, viewport={"width": 1280, "height": 900})
+        # What moves for ever is drawn for ever, by this machine's processors.
+        self._context = browser.new_context(
+            base_url=house.address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
+        )
         self._context.add_init_script(_SOCKETS)
         self._watch = Watch(self._context)
         self.complaints: list[str] = []
