@@ -13,6 +13,7 @@ from jobs.kubernetes import names
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import life_of, phase_of
 from jobs.objects import pod_names
+from jobs.objects.nodes_words import CONFIG_ERROR, no_config_map
 from runtime import contract
 
 _SIGTERM, _SIGKILL = 15, 9
@@ -26,7 +27,7 @@ _TROUBLE: Mapping[str, str] = {
     "InvalidImageName": "the name of its image cannot be read",
     "RegistryUnavailable": "the registry of its image does not answer",
     "CreateContainerError": "its container cannot be made",
-    "CreateContainerConfigError": "its container cannot be made",
+    CONFIG_ERROR: "its container cannot be made",
     "RunContainerError": "its container cannot be started",
 }
 # Reasons of a container's end before its program began.
@@ -95,7 +96,7 @@ def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
         return _ended(job, name, pod, life)
     if phase_of(pod) == "Running":
         return ReplicaView(name, Phase.RUNNING, life=life)
-    return ReplicaView(name, Phase.STARTING, why=_trouble(pod), life=life)
+    return ReplicaView(name, Phase.STARTING, why=_trouble(job, pod), life=life)
 
 
 def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> ReplicaView:
@@ -132,10 +133,13 @@ def _refusal(job: Object) -> str:
     return ""
 
 
-def _trouble(pod: Object) -> str:
+def _trouble(job: Object, pod: Object) -> str:
+    """What keeps it from starting. That it waits for the others, as all do at first, is none."""
     status = pod.get("status") or {}
     for entry in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         waiting = (entry.get("state") or {}).get("waiting") or {}
+        if waiting.get("message") == no_config_map(names.name_of(job)):
+            continue
         if waiting.get("reason") in _TROUBLE:
             said = _short(str(waiting.get("message") or waiting["reason"]))
             return f"{_TROUBLE[waiting['reason']]}: {said}"

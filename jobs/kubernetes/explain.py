@@ -14,6 +14,7 @@ from jobs.kubernetes.manifests.podgroup import READY
 from jobs.kubernetes.names import Object
 from jobs.kubernetes.observed import Observed
 from jobs.kubernetes.spec import Intranet, PaddleJob
+from jobs.objects.nodes_words import CONFIG_ERROR, no_config_map
 
 Why = tuple[str, str]
 
@@ -78,8 +79,8 @@ def _misconfigured(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -
     if observed.config_map is None:
         return None
     # What a node said before it had heard of the ConfigMap stays to be read until it looks again.
-    old = f'configmap "{job.name}" not found'
-    return _first_waiting(pods, ("CreateContainerConfigError",), "ContainerConfig", but_for=old)
+    old = no_config_map(job.name)
+    return _first_waiting(pods, (CONFIG_ERROR,), "ContainerConfig", but_for=old)
 
 
 def _unschedulable(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:

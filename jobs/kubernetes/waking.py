@@ -13,6 +13,7 @@ from jobs.kubernetes import names
 from jobs.kubernetes.actions import Patch
 from jobs.kubernetes.conditions import moment_of
 from jobs.kubernetes.names import Object
+from jobs.objects.nodes_words import CONFIG_ERROR
 
 # Seconds after the ConfigMap was made: nodes hear of it on another way than of the pod, and may hear of it later.
 _PAUSE = 1.0
@@ -47,6 +48,6 @@ def _asleep(pods: Sequence[Object], config_map: Object) -> list[Object]:
 
 def _is_waiting(pod: Object) -> bool:
     return any(
-        ((entry.get("state") or {}).get("waiting") or {}).get("reason") == "CreateContainerConfigError"
+        ((entry.get("state") or {}).get("waiting") or {}).get("reason") == CONFIG_ERROR
         for entry in (pod.get("status") or {}).get("containerStatuses") or ()
     )

@@ -145,6 +145,12 @@ def test_who_was_taken_away_stays_so_when_there_is_a_place_for_it_again() -> Non
         (waiting("ImagePullBackOff", "Back-off pulling"), "its image cannot be pulled: Back-off pulling"),
         (waiting("InvalidImageName"), "the name of its image cannot be read: InvalidImageName"),
         (waiting("CreateContainerConfigError", "no secret"), "its container cannot be made: no secret"),
+        (
+            waiting("CreateContainerConfigError", 'configmap "theirs" not found'),
+            'its container cannot be made: configmap "theirs" not found',
+        ),
+        # By the ConfigMap of their job, which is called as it is, pods wait for one another when they start.
+        (waiting("CreateContainerConfigError", 'configmap "a" not found'), ""),
         (waiting("ContainerCreating"), ""),
         (
             {
