@@ -290,6 +290,8 @@ KUBERNETES_PULL_SECRET = env.text("REGATTA_KUBERNETES_PULL_SECRET", "")
 KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
 # A pod's volume for checkpoints of parameter servers; without one they are kept nowhere.
 KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
+# Where the portal's own processes see that volume, to count what is there and to remove it; empty: they do not.
+KUBERNETES_CHECKPOINTS_DIR = env.text("REGATTA_KUBERNETES_CHECKPOINTS_DIR", "")
 # Whether the portal makes and keeps its namespaces there; else a cluster's admin does.
 KUBERNETES_NAMESPACES = env.flag("REGATTA_KUBERNETES_NAMESPACES", True)
 # NAMESPACE/NAME of the portal's own account, which is bound to what it may do in each of them.

@@ -27,6 +27,7 @@ from jobs.backends.base import (
     Phase,
 )
 from jobs.backends.gathering import gathered
+from jobs.backends.keepsakes import Keepsakes
 from jobs.kubernetes import names
 from jobs.kubernetes.api import CONFLICT, FORBIDDEN, MISSING, Refusal, StreamingApi
 from jobs.kubernetes.names import Object
@@ -48,8 +49,9 @@ class KubernetesBackend:
     rehearses = True
     outlives_the_portal = True
 
-    def __init__(self, api: StreamingApi, cluster: manifests.Cluster) -> None:
-        self._api, self._cluster = api, cluster
+    def __init__(self, api: StreamingApi, cluster: manifests.Cluster, keepsakes: Keepsakes | None = None) -> None:
+        """``keepsakes``: the volume of checkpoints as this machine sees it; None: nobody here counts them."""
+        self._api, self._cluster, self._keepsakes = api, cluster, keepsakes
 
     # --- Launching ---------------------------------------------------------------------------------------------------
     def launch(self, plan: LaunchPlan) -> None:
@@ -163,11 +165,11 @@ class KubernetesBackend:
             self._delete(JOBS, ref, manifests.job_name(ref.attempt_id), propagationPolicy="Background")
 
     def keepsakes(self) -> Mapping[str, int]:
-        """Checkpoints lie on a volume of the cluster's; nobody here counts them."""
-        return {}
+        return self._keepsakes.sizes() if self._keepsakes else {}
 
     def forget(self, job_id: str) -> None:
-        """See ``keepsakes``."""
+        if self._keepsakes:
+            self._keepsakes.forget(job_id)
 
     def _change(
         self, ref: AttemptRef, change: Callable[[Object], Mapping[str, Any] | None], *, also_stopped: bool = False

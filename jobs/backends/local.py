@@ -23,7 +23,6 @@ import os
 import random
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -45,6 +44,7 @@ from jobs.backends.base import (
     ReplicaPlan,
     ReplicaView,
 )
+from jobs.backends.keepsakes import Keepsakes
 from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.table import NATIVE
 from jobs.frameworks.told import PORTS, Told, told
@@ -75,6 +75,7 @@ class LocalBackend:
 
     def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
         self._attempts = attempts
+        self._keepsakes = Keepsakes(attempts.absolute() / KEPT)
         self._clock = clock
 
     def machine(self) -> Machine:
@@ -178,14 +179,10 @@ class LocalBackend:
         shutil.rmtree(attempt, ignore_errors=True)
 
     def keepsakes(self) -> Mapping[str, int]:
-        directory = self._attempts.absolute() / KEPT
-        return {path.name: _size_of(path) for path in directory.iterdir()} if directory.is_dir() else {}
+        return self._keepsakes.sizes()
 
     def forget(self, job_id: str) -> None:
-        shutil.rmtree(self._kept_of(job_id), ignore_errors=True)
-
-    def _kept_of(self, job_id: str) -> Path:
-        return self._attempts.absolute() / KEPT / job_id
+        self._keepsakes.forget(job_id)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
     def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int = 1) -> None:
@@ -245,7 +242,7 @@ class LocalBackend:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
         if not replica.runs_user_code:
-            defaults[contract.CHECKPOINT_DIR] = str(self._kept_of(plan.ref.job_id))
+            defaults[contract.CHECKPOINT_DIR] = str(self._keepsakes.of(plan.ref.job_id))
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,
@@ -373,16 +370,6 @@ def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""
-
-
-def _size_of(directory: Path) -> int:
-    """The bytes of all files below it. What goes while they are added up counts as nothing."""
-    size = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            found = path.lstat()
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
-    return size
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------

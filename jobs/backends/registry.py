@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
+from jobs.backends.keepsakes import Keepsakes
 from jobs.backends.kubernetes_manifests import PLACEMENT, Cluster, Mount
 from jobs.backends.local import LocalBackend
 
@@ -26,7 +27,8 @@ def _kubernetes() -> ClusterBackend:
     # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
     from jobs.backends.kubernetes import KubernetesBackend
 
-    return KubernetesBackend(api_server(), kubernetes_cluster())
+    seen = settings.KUBERNETES_CHECKPOINTS_DIR
+    return KubernetesBackend(api_server(), kubernetes_cluster(), Keepsakes(Path(seen)) if seen else None)
 
 
 def api_server() -> StreamingApi:

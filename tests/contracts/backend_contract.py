@@ -13,6 +13,7 @@ from typing import Any
 from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
 from tests.runtime.agent.ingest_server import IngestServer
 
+JOB = "0a1b2c3d-0000-4000-8000-000000000000"
 GRACE = timedelta(seconds=1)
 NO_GRACE = timedelta(0)
 # How long a backend may take to start or end a replica, and how long a call that returns at once.
@@ -189,7 +190,7 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
         ReplicaPlan(f"trainer-{index}", "trainer", index, (sys.executable, "train.py"), environment, 1, 512 * 2**20)
         for index in range(2)
     )
-    return LaunchPlan(AttemptRef("job", attempt_id, 1, "team"), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
+    return LaunchPlan(AttemptRef(JOB, attempt_id, 1, "team"), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
 
 
 def restart(backend: ClusterBackend, ref: AttemptRef, name: str, life: int) -> None:
