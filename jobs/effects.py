@@ -221,17 +221,19 @@ def _launch(job: Job) -> Event | None:
 
 
 def _stop(job: Job) -> None:
-    _stop_within(job, _grace_of(job.reason))
+    _stop_within(job, grace_of(job))
     spec = JobSpec.from_json(job.spec)
     builder.of(spec).give_up(job, spec)
 
 
-def _grace_of(reason: str) -> timedelta:
+def grace_of(job: Job) -> timedelta:
     """How long replicas may take to end. Who gives back what was lent may write a checkpoint first."""
     usual = timedelta(seconds=settings.STOP_GRACE_SECONDS)
-    if reason == Reason.PREEMPTED:
+    if job.state != JobState.STOPPING:
+        return usual  # one of them, which is not wanted any more
+    if job.reason == Reason.PREEMPTED:
         return max(usual, timedelta(seconds=settings.PREEMPTION_GRACE_SECONDS))
-    return min(usual, INTERRUPTION_GRACE) if reason == Reason.INTERRUPTED else usual
+    return min(usual, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else usual
 
 
 def hurry(job: Job) -> None:

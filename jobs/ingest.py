@@ -204,6 +204,12 @@ def begin(request: HttpRequest, attempt: Attempt) -> Answer:
 
 
 @_authentic_reader
+def stop(attempt: Attempt) -> JsonResponse:
+    """Tell a replica that was asked to end how long it may take."""
+    return JsonResponse({"grace": provisions.grace(attempt)})
+
+
+@_authentic_reader
 def code(attempt: Attempt) -> HttpResponse:
     """Give the job's code, as a tar."""
     return HttpResponse(provisions.code(attempt), content_type="application/x-tar")

@@ -11,6 +11,7 @@ urlpatterns = [
     path("attempts/<uuid:attempt_id>/report", ingest.report),
     path("attempts/<uuid:attempt_id>/heartbeat", ingest.heartbeat),
     path("attempts/<uuid:attempt_id>/begin", ingest.begin),
+    path("attempts/<uuid:attempt_id>/stop", ingest.stop),
     path("attempts/<uuid:attempt_id>/code", ingest.code),
     path("attempts/<uuid:attempt_id>/data", ingest.data),
     path("attempts/<uuid:attempt_id>/data/<path:path>", ingest.data_file),

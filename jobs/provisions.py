@@ -29,6 +29,11 @@ def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
     return {kind: int(taken.get(kind, 0)) for kind in _KINDS}
 
 
+def grace(attempt: Attempt) -> float:
+    """How many seconds a replica has to end that was asked to just now."""
+    return effects.grace_of(attempt.job).total_seconds()
+
+
 def code(attempt: Attempt) -> bytes:
     """A tar of the job's files. Raises KeyNotFound, StorageError."""
     return snapshots.archive(snapshots.files_of(attempt.job.snapshot))

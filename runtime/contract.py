@@ -293,6 +293,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   heartbeat  {"replica"}                                                                          -> {}
 #   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}
 #   begin      {"replica"}: what was taken of its earlier lives                    -> {"logs", "metrics", "events"}
+#   stop       GET: how long a replica may take that was asked to end                   -> {"grace": seconds}
 #   code       GET: the job's code                                                                  -> a tar
 #   data       GET: the files of the job's data set          -> {"files": [{"path", "size"}]}, to be got as data/<path>
 # Lines, points and events are numbered by the agent, each kind from 1 for all lives of the replica in the attempt;

@@ -147,12 +147,13 @@ class KubernetesBackend:
             self._delete(PODS, ref, manifests.pod_name(ref.attempt_id, name), gracePeriodSeconds=0)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
-        """The controller deletes the pods of a suspended PaddleJob; here they are deleted at once, with this grace."""
-        if not self._change(ref, lambda job: {"spec": {"runPolicy": {"suspend": True}}}, also_stopped=True):
+        """The controller deletes the pods of a suspended PaddleJob; here they are deleted at once. Whoever is first, it
+        is with this grace: it can be made shorter afterwards, and never longer."""
+        seconds = manifests.grace_seconds(grace.total_seconds())
+        if not self._change(ref, lambda job: _suspended(seconds), also_stopped=True):
             return
         with _reachable():
             for pod in self._pods(ref):
-                seconds = manifests.grace_seconds(grace.total_seconds())
                 if not _leaves_within(pod, seconds):
                     self._delete(PODS, ref, names.name_of(pod), gracePeriodSeconds=seconds)
 
@@ -187,9 +188,9 @@ class KubernetesBackend:
 
     def _patched(self, ref: AttemptRef, job: Object, body: Mapping[str, Any]) -> bool:
         """Whether it could be written; not where somebody else was quicker."""
-        version = {"metadata": {"resourceVersion": job["metadata"]["resourceVersion"]}}
+        metadata = {**body.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
         try:
-            self._api.call("PATCH", self._path(ref), {**body, **version})
+            self._api.call("PATCH", self._path(ref), {**body, "metadata": metadata})
         except Refusal as refusal:
             if refusal.status != CONFLICT:
                 raise
@@ -228,6 +229,11 @@ def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
             "dataset out and have the program fetch its data, or ask an admin to mount data sets "
             "(REGATTA_KUBERNETES_DATA)."
         )
+
+
+def _suspended(seconds: int) -> Mapping[str, Any]:
+    annotations = {names.GRACE_ANNOTATION: str(seconds)}
+    return {"metadata": {"annotations": annotations}, "spec": {"runPolicy": {"suspend": True}}}
 
 
 def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:

@@ -34,8 +34,6 @@ ROLES: Mapping[str, str] = {
 
 # Labels of ours on what belongs to an attempt.
 JOB_LABEL, ATTEMPT_LABEL, NUMBER_LABEL = "regatta/job", "regatta/attempt", "regatta/number"
-# Annotation: how the attempt's agents were told to end, in seconds.
-GRACE_ANNOTATION = "regatta/grace"
 
 # Where things are in a pod.
 ROOM = PurePosixPath("/regatta")
@@ -155,8 +153,7 @@ def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
         # Who is started again is the portal's to say.
         "lives": {},
     }
-    metadata = {**_metadata(plan, cluster), "annotations": {GRACE_ANNOTATION: f"{plan.grace.total_seconds():g}"}}
-    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": _metadata(plan, cluster), "spec": spec}
 
 
 def _metadata(plan: LaunchPlan, cluster: Cluster) -> Manifest:

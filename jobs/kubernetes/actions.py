@@ -24,12 +24,13 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete the object that has this UID, and no other of its name. ``force``: whatever its node says."""
+    """Delete the object that has this UID, and no other of its name. ``grace``: seconds that a pod has to end, None:
+    those of the pod itself; 0: it goes whatever its node says."""
 
     kind: str
     name: str
     uid: str
-    force: bool = False
+    grace: int | None = None
 
 
 @dataclass(frozen=True)

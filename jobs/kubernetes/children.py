@@ -22,6 +22,8 @@ from jobs.kubernetes.spec import Intranet, PaddleJob
 from jobs.kubernetes.status import Record, current_pods, is_superseded
 from jobs.objects import pod_names
 
+_GRACE_DIGITS = 5  # what a person writes may be longer, and means nothing
+
 
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
     if job.leaving:
@@ -33,7 +35,7 @@ def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, s
     elif job.problems:
         return
     elif record.suspended:
-        yield from _nothing_left(observed)
+        yield from _nothing_left(job, observed)
     else:
         yield from _while_it_lives(job, record, observed, now, settings)
 
@@ -65,8 +67,8 @@ def _after_the_end(job: PaddleJob, record: Record, observed: Observed, now: date
     yield from _deletions("PodGroup", _one(observed.pod_group))
 
 
-def _nothing_left(observed: Observed) -> Iterator[Action]:
-    yield from _deletions("Pod", observed.pods)
+def _nothing_left(job: PaddleJob, observed: Observed) -> Iterator[Action]:
+    yield from _deletions("Pod", observed.pods, grace_of(job))
     yield from _deletions("Service", observed.services)
     yield from _deletions("ConfigMap", _one(observed.config_map))
     yield from _deletions("PodGroup", _one(observed.pod_group))
@@ -163,10 +165,16 @@ def _difference(current: Object, wanted: Object) -> Object:
     return {"metadata": {"annotations": annotations}, "data": {**gone, **wanted["data"]}}
 
 
-def _deletions(kind: str, items: Iterable[Object]) -> Iterator[Action]:
+def grace_of(job: PaddleJob) -> int | None:
+    """How many seconds pods of the suspended job have to end; None: what their template says."""
+    said = job.annotations.get(names.GRACE_ANNOTATION, "")
+    return int(said) if said.isascii() and said.isdecimal() and len(said) <= _GRACE_DIGITS else None
+
+
+def _deletions(kind: str, items: Iterable[Object], grace: int | None = None) -> Iterator[Action]:
     for item in items:
         if not names.is_leaving(item):
-            yield Delete(kind, names.name_of(item), names.uid_of(item))
+            yield Delete(kind, names.name_of(item), names.uid_of(item), grace)
 
 
 def given_up_at(pod: Object, settings: Settings) -> datetime | None:
@@ -181,7 +189,7 @@ def _lost_pods(observed: Observed, now: datetime, settings: Settings) -> Iterato
     for item in observed.pods:
         moment = given_up_at(item, settings)
         if moment is not None and moment <= now:
-            yield Delete("Pod", names.name_of(item), names.uid_of(item), force=True)
+            yield Delete("Pod", names.name_of(item), names.uid_of(item), grace=0)
 
 
 def _one(item: Object | None) -> list[Object]:

@@ -82,8 +82,8 @@ class Executor:
         match action:
             case Create(body):
                 self._create(job, action.kind, body)
-            case Delete(kind, name, uid, force):
-                self._delete(kind, namespace, name, uid, force)
+            case Delete(kind, name, uid, grace):
+                self._delete(kind, namespace, name, uid, grace)
             case Patch(kind, name, change):
                 self._cache.put(kind, self._api.call("PATCH", RESOURCES[kind].path(namespace, name), change))
             case PatchJob(change):
@@ -93,7 +93,7 @@ class Executor:
                 path = JOBS.path(namespace, names.name_of(job))
                 self._cache.put(names.KIND, self._api.call("PATCH", path, body))
             case DeleteJob():
-                self._delete(names.KIND, namespace, names.name_of(job), names.uid_of(job), False)
+                self._delete(names.KIND, namespace, names.name_of(job), names.uid_of(job), None)
 
     def _create(self, job: Object, kind: str, body: Object) -> None:
         namespace = job["metadata"]["namespace"]
@@ -119,10 +119,10 @@ class Executor:
         self._cache.put(kind, found)
         return False
 
-    def _delete(self, kind: str, namespace: str, name: str, uid: str, force: bool) -> None:
+    def _delete(self, kind: str, namespace: str, name: str, uid: str, grace: int | None) -> None:
         options: dict[str, Any] = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
-        if force:
-            options["gracePeriodSeconds"] = 0
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
         gone: dict[str, Any] = {"metadata": {"name": name, "namespace": namespace, "uid": uid}}
         try:
             answer = self._api.call("DELETE", RESOURCES[kind].path(namespace, name), options)

@@ -45,6 +45,8 @@ MEMBERS_ANNOTATION = f"{GROUP}/members"
 TOLD_ANNOTATION = f"{GROUP}/told"
 # On the PaddleJob: any text that changes with every bit of progress, written by whoever watches the training.
 PROGRESS_ANNOTATION = f"{GROUP}/progress"
+# On the PaddleJob: how many seconds pods have to end when the job is suspended, instead of those of their template.
+GRACE_ANNOTATION = f"{GROUP}/grace"
 # Value of runPolicy.managedBy that means this controller.
 CONTROLLER = f"{GROUP}/paddlejob-controller"
 

@@ -1,4 +1,5 @@
-"""What the agent of a container gets from the portal before it begins: numbers, code, data.
+"""What the agent of a container gets from the portal: numbers, code and data before it begins, and how long it may take
+to end.
 
 The calls stand in ``runtime.contract``.
 """
@@ -28,9 +29,12 @@ class NotFetched(Exception):
 class Portal:
     """The portal as one attempt's agent may ask it. For one thread; every call has a connection of its own."""
 
-    def __init__(self, url: str, attempt_id: str, token: str) -> None:
+    def __init__(
+        self, url: str, attempt_id: str, token: str, connect: float = CONNECT_SECONDS, answer: float = TIMEOUT_SECONDS
+    ) -> None:
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
+        self._connect, self._patience = connect, answer
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def numbers(self, replica: str) -> Mapping[str, int]:
@@ -38,6 +42,11 @@ class Portal:
         body = json.dumps({"replica": replica}).encode()
         with _Answer(self, "POST", "begin", body) as answer:
             return dict(json.load(answer))
+
+    def grace(self) -> float:
+        """How many seconds a process has to end that was asked to. Raises NotFetched."""
+        with _Answer(self, "GET", "stop") as answer:
+            return float(json.load(answer)["grace"])
 
     def code(self, directory: Path) -> None:
         """Unpack the job's code. Raises NotFetched, OSError."""
@@ -69,9 +78,9 @@ class Portal:
 
     def open(self, method: str, call: str, body: bytes | None) -> tuple[http.client.HTTPConnection, Any]:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(self._url.hostname or "", self._url.port, timeout=CONNECT_SECONDS)
+        connection = kind(self._url.hostname or "", self._url.port, timeout=self._connect)
         connection.connect()
-        connection.sock.settimeout(TIMEOUT_SECONDS)
+        connection.sock.settimeout(self._patience)
         connection.request(method, self._base + call, body, {**self._headers, "Content-Type": "application/json"})
         return connection, connection.getresponse()
 

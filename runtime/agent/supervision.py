@@ -17,6 +17,7 @@ from typing import Any
 from runtime import contract
 from runtime.agent import child, kernel, output, processes, sandbox, shortcut
 from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
+from runtime.agent.fetching import NotFetched, Portal
 from runtime.agent.link import Link
 from runtime.agent.settings import Settings
 from runtime.agent.spool import EVENTS, LOGS, METRICS
@@ -29,6 +30,8 @@ WATCH_SECONDS = 0.1
 DRAIN_SECONDS = 5.0
 # After the grace, the last lines and the report get this long.
 LAST_WORDS_SECONDS = 3.0
+# How long the portal may take to be reached, and to answer, when it is asked for the grace.
+ASKING_SECONDS = 1.5
 
 # What one replica may say in one attempt, beside its output, which has a cap of its own.
 MOST_TOLD = {METRICS: 10_000_000, EVENTS: 10_000}
@@ -196,7 +199,17 @@ class Supervisor:
             stop = json.loads((self._settings.directory / contract.STOP_FILE).read_text(encoding="utf-8"))
             return float(stop["grace"])
         except (OSError, ValueError, KeyError):
-            return self._settings.grace
+            return self._settings.grace if self._settings.termination is None else self._grace_in_a_pod()
+
+    def _grace_in_a_pod(self) -> float:
+        """Nobody can leave a word in a container, and a signal does not say it: the portal is asked. It has to answer
+        soon, for the node waits no longer than the grace and a few seconds."""
+        told = self._settings
+        portal = Portal(told.ingest_url, told.attempt_id, told.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
+        try:
+            return portal.grace()
+        except (NotFetched, KeyError, TypeError, ValueError):
+            return told.grace
 
     def _fenced(self, why: str) -> None:
         self._link.say(contract.FENCED, why=why)

@@ -232,7 +232,7 @@ TABLE = {
         for call in ("begin", "logs", "metrics", "events", "report", "heartbeat", "artifacts")
     },
     # What they are given
-    **{f"GET {INGEST}/{call}": AGENTS for call in ("code", "data", "data/<path:path>")},
+    **{f"GET {INGEST}/{call}": AGENTS for call in ("stop", "code", "data", "data/<path:path>")},
 }
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 
 from jobs import ingest, snapshots
 from jobs.models import Artifact, Attempt, CodeSnapshot, JobEvent, Replica
+from jobs.reasons import Reason
 from jobs.states import JobState
 from jobs.streams import store
 from tests.answers import whole
@@ -19,7 +21,7 @@ from tests.factories import make_attempt, make_job
 
 TOKEN = "token-of-the-attempt"
 CALLS = ("logs", "metrics", "events", "report", "heartbeat", "artifacts", "begin")
-GIVEN = ("code", "data", "data/public/digits/dataset.json")
+GIVEN = ("stop", "code", "data", "data/public/digits/dataset.json")
 
 
 @pytest.fixture
@@ -271,6 +273,24 @@ def test_who_begins_in_an_attempt_that_ends_is_told_to_stop(attempt: Attempt, st
 def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> None:
     Replica.objects.update(dismissed=True)
     assert post(attempt, "begin", {"replica": "trainer-0"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "seconds"),
+    [
+        (JobState.STOPPING, Reason.PREEMPTED, 40),
+        (JobState.STOPPING, Reason.CANCELLED, 6),
+        # One trainer of many, which is not wanted any more; the reason is of an earlier attempt.
+        (JobState.RUNNING, Reason.PREEMPTED, 6),
+    ],
+)
+def test_who_is_asked_to_end_is_told_how_long_it_may_take(
+    attempt: Attempt, settings: Settings, state: JobState, reason: Reason, seconds: float
+) -> None:
+    settings.STOP_GRACE_SECONDS, settings.PREEMPTION_GRACE_SECONDS = 6.0, 40.0
+    attempt.job.state, attempt.job.reason = state, reason
+    attempt.job.save()
+    assert get(attempt, "stop").json() == {"grace": seconds}
 
 
 def test_the_code_is_given_as_it_was_submitted(attempt: Attempt) -> None:

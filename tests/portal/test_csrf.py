@@ -18,7 +18,7 @@ CHANGING = ("post", "put", "patch", "delete")
 TEMPLATES = Path(__file__).resolve().parent.parent.parent / "portal" / "templates"
 # These read no session: who calls shows a token of an attempt, or a password.
 SESSIONLESS = ("/ingest/", "/api/v1/auth/")
-GIVEN_OUT = re.compile(r"/ingest/.*/(code|data|data/.*)")
+GIVEN_OUT = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
 
 
 def addresses() -> list[str]:

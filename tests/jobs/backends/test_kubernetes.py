@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,22 @@ def test_an_attempt_that_runs_is_not_cleaned_up(backend: KubernetesBackend, plan
     wait_until(backend, attempt.ref, all_running)
     backend.cleanup(attempt.ref)
     assert all_running(backend.observe(attempt.ref))
+
+
+# Longer than a pod of the plan has by itself: a second, and what the agent needs for its last words.
+LONG_FAREWELL = "import signal, time; signal.signal(15, lambda *_: (time.sleep(12), exit(7))); mark(); time.sleep(600)"
+
+
+def test_who_is_given_longer_to_end_has_it_from_its_node_and_its_agent(
+    backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], portal: IngestServer, marker: Starts
+) -> None:
+    attempt = plan(LONG_FAREWELL)
+    portal.given["stop"] = b'{"grace": 60}'
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, lambda view: all_running(view) and len(marker.read_text().split()) == 2)
+    backend.stop(attempt.ref, timedelta(seconds=60))
+    wait_until(backend, attempt.ref, all_exited)
+    assert [one["code"] for one in portal.reports if one["phase"] == "exited"] == [7, 7]
 
 
 def test_a_pod_that_somebody_deletes_is_seen_as_killed_and_stays_away(

@@ -7,7 +7,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,11 @@ from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan, ReplicaPlan
 from jobs.backends.kubernetes import KubernetesBackend
 from jobs.backends.kubernetes_manifests import Cluster, Mount
 from jobs.kubernetes import crd, spec
+from jobs.kubernetes.children import grace_of
 from jobs.kubernetes.namespaces import LIMIT, name_of
+from jobs.kubernetes.resources import JOBS
 from runtime import contract
+from tests.jobs.kubernetes.api_servers import FaithfulServer
 
 ATTEMPT = "3e9f117c-d751-4a80-845b-44632332fdf0"
 CLUSTER = Cluster(image="registry/runtime:1", prefix="regatta-")
@@ -322,3 +325,16 @@ def test_what_an_installation_lacks_is_told_before_the_cluster_is_asked(
 def test_who_meets_nobody_needs_no_store_of_the_installation() -> None:
     made = with_environment(plan(), COORDINATION="")
     assert environment(made=made)[contract.COORDINATION] == "sqlite:////regatta/coordination.sqlite3"
+
+
+# --- Stopping --------------------------------------------------------------------------------------------------------
+def test_the_time_that_a_stopped_attempt_is_given_is_told_to_whoever_deletes_its_pods() -> None:
+    """The controller may be quicker than the portal, and a grace can be made shorter afterwards but never longer."""
+    server, made = FaithfulServer(), plan()
+    server.call("POST", JOBS.path("regatta-team"), manifests.paddle_job(made, CLUSTER))
+    backend = KubernetesBackend(cast(Any, server), CLUSTER)
+    backend.stop(made.ref, timedelta(seconds=30))
+    [stopped] = server.of("PaddleJob")
+    told = spec.read(stopped)
+    assert (told.run.suspend, grace_of(told)) == (True, manifests.grace_seconds(30))
+    assert stopped["metadata"]["labels"] == manifests.paddle_job(made, CLUSTER)["metadata"]["labels"]

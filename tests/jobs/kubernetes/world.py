@@ -140,9 +140,9 @@ class World:
                 item: dict[str, Any] = copy.deepcopy(dict(body))
                 item["metadata"] |= {"uid": f"u{next(self._uids)}", "creationTimestamp": written(self.now)}
                 self.objects[key] = item
-            case Delete(kind, name, uid, force):
+            case Delete(kind, name, uid, grace):
                 if self.objects.get((kind, name), {}).get("metadata", {}).get("uid") == uid:
-                    self._delete(kind, name, force)
+                    self._delete(kind, name, grace == 0)
             case Patch(kind, name, change):
                 self.objects[kind, name] = merge(self.objects[kind, name], change)
             case PatchJob(change):

@@ -148,6 +148,43 @@ def test_who_ends_because_it_was_asked_to_has_not_come_to_its_end(
     assert (word()["code"], word()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
 
 
+TAKES_ITS_TIME = """
+import signal, sys, time
+def end(*_):
+    time.sleep(1.5)
+    print("all is written", flush=True)
+    sys.exit(3)
+signal.signal(15, end)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_portal_says_how_long_it_may_take_to_end(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    """Who gives back what was lent has longer than others; nobody but the portal knows who that is."""
+    portal.given["stop"] = b'{"grace": 60}'
+    process = start(TAKES_ITS_TIME, GRACE_SECONDS="0.2")
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 3
+    assert "all is written" in portal.texts()
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"{}", b'{"grace": null}', b'{"grace": "long"}'])
+def test_a_portal_that_does_not_say_it_leaves_the_usual_time(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]], answer: bytes | None
+) -> None:
+    if answer is not None:
+        portal.given["stop"] = answer
+    process = start(TAKES_ITS_TIME.replace("1.5", "60"), GRACE_SECONDS="0.2")
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 137
+    assert word()["why"] == "did not stop when it was asked to, and was killed"
+
+
 def test_an_attempt_that_is_over_begins_nothing(
     start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
 ) -> None:
