@@ -12,7 +12,8 @@ FOLDER = Path("build/bench")
 
 @dataclass(frozen=True)
 class Row:
-    """``value`` and ``goal`` in the unit that ``case`` names. Where there is a peer, ``ratio`` is value to peer."""
+    """``value`` and ``goal`` in the unit that ``case`` names. Where there is a peer, ``ratio`` is value to peer.
+    ``bound``: what nobody can exceed in this case, where that is known."""
 
     row: str
     case: str
@@ -21,6 +22,7 @@ class Row:
     met: bool
     peer: float | None = None
     ratio: float | None = None
+    bound: float | None = None
 
 
 def write(letter: str, rows: Sequence[Row]) -> Path:
@@ -32,11 +34,12 @@ def write(letter: str, rows: Sequence[Row]) -> Path:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'row':<5}{'case':<58}{'value':>10}{'peer':>10}{'ratio':>7}  {'goal':<14}"]
+    lines = [f"{'row':<5}{'case':<58}{'value':>10}{'peer':>10}{'ratio':>7}  {'goal':<12}{'bound':>7}"]
     return "\n".join([*lines, *map(_line, rows)])
 
 
 def _line(row: Row) -> str:
-    peer, ratio = (f"{number:.2f}" if number is not None else "" for number in (row.peer, row.ratio))
-    verdict = "" if row.met else "MISSED"
-    return f"{row.row:<5}{row.case:<58}{row.value:>10.2f}{peer:>10}{ratio:>7}  {row.goal:<14}{verdict}"
+    known = (row.peer, row.ratio, row.bound)
+    peer, ratio, bound = (f"{number:.2f}" if number is not None else "" for number in known)
+    verdict = "" if row.met else "  MISSED"
+    return f"{row.row:<5}{row.case:<58}{row.value:>10.2f}{peer:>10}{ratio:>7}  {row.goal:<12}{bound:>7}{verdict}"
