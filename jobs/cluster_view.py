@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from jobs import elasticity
 from jobs.backends import registry
+from jobs.elastic import neighbours
 from jobs.models import Elastic, ElasticMode, Job
 from jobs.states import HOLDS_QUOTA
 from portal.common.sentences import told
@@ -16,7 +17,7 @@ from quota import selectors as quota
 from quota.selectors import Waiter
 
 POINTS = 240
-SHOWN_JOBS, SHOWN_ROWS = 11, 200
+SHOWN_JOBS, SHOWN_SERVICES, SHOWN_ROWS = 11, 4, 200
 SPANS: Mapping[str, timedelta] = {
     "quarter": timedelta(minutes=15),
     "hour": timedelta(hours=1),
@@ -69,8 +70,9 @@ def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
 
 
 def chart(now: datetime, span: str) -> dict[str, Any]:
-    """Cores held over a time: ``x`` in seconds since 1970, ``strands`` with what each job held at each moment, ``rest``
-    what all further ones held together; ``capacity``: cores that there are now, or null."""
+    """Cores held over a time: ``x`` in seconds since 1970; ``strands`` with what each job held at each moment, ``rest``
+    what all further ones held together; ``services`` the same of services of the cluster, ``others`` of all further
+    ones and all other pods; ``capacity``: cores that there are now, or null."""
     length = SPANS[span]
     moments = [now - length * (1 - number / POINTS) for number in range(POINTS + 1)]
     strands = quota.held_over_time("cpu", moments)
@@ -78,11 +80,26 @@ def chart(now: datetime, span: str) -> dict[str, Any]:
         {"name": f"{strand.namespace}/{strand.label}", "job": str(strand.job), "y": strand.amounts}
         for strand in strands[:SHOWN_JOBS]
     ]
-    rest = [sum(at) for at in zip(*(strand.amounts for strand in strands[SHOWN_JOBS:]), strict=True)]
-    return {"x": [moment.timestamp() for moment in moments], "strands": shown, "rest": rest, "capacity": cores()}
+    beside = neighbours.over_time(moments)
+    named = [(key, amounts) for key, amounts in beside if key][:SHOWN_SERVICES]
+    return {
+        "x": [moment.timestamp() for moment in moments],
+        "strands": shown,
+        "rest": _sum([strand.amounts for strand in strands[SHOWN_JOBS:]]),
+        "services": [{"name": key, "y": amounts} for key, amounts in named],
+        "others": _sum([amounts for key, amounts in beside if (key, amounts) not in named]),
+        "capacity": cores(),
+    }
+
+
+def _sum(strands: Sequence[Sequence[float]]) -> list[float]:
+    """Empty where there are none."""
+    return [sum(at) for at in zip(*strands, strict=True)]
 
 
 def cores() -> float | None:
-    """What there is to share: as admins have said, else what the machine has, if there is one."""
+    """Those of the cluster's nodes, where they are known; else what there is to share: as admins have said, or what the
+    machine has."""
     machine = registry.machine()
-    return quota.capacity().get("cpu", machine.cpu if machine else None)
+    seen = None if machine else Elastic.objects.values_list("cores", flat=True).first()
+    return seen or quota.capacity().get("cpu", machine.cpu if machine else None)

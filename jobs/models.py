@@ -211,9 +211,24 @@ class Elastic(models.Model):
     # By job: how many trainers it shall have, and why.
     told = models.JSONField(default=dict)
     decided = models.DateTimeField(null=True, blank=True)
+    # Those of all nodes, where there is a cluster that may be looked at.
+    cores = models.FloatField(null=True, blank=True)
 
     class Meta:
         constraints = [models.CheckConstraint(condition=models.Q(id=1), name="one_controller_of_elastic_jobs")]
+
+
+class Neighbour(models.Model):
+    """Cores that pods which are not the portal's took on the cluster for a while: those of a service, by its namespace
+    and name there, or (an empty key) all others together."""
+
+    key = models.CharField(max_length=320, blank=True)
+    cores = models.FloatField()
+    begun = models.DateTimeField()
+    ended = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["ended"])]
 
 
 class Artifact(models.Model):

@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from uuid import uuid4
@@ -20,7 +20,7 @@ from uuid import uuid4
 from django.conf import settings
 
 from jobs import elasticity, scaling
-from jobs.elastic import fleet, lease, policy
+from jobs.elastic import fleet, lease, neighbours, policy
 from jobs.elastic.fleet import Wish
 from jobs.elastic.observing import Observer, Seen
 from jobs.elastic.terrain import Terrain
@@ -31,6 +31,7 @@ from portal.common.doorbell import ring
 _log = logging.getLogger(__name__)
 # A growth that the quota refused is wished for again after so long.
 _REFUSED_FOR = timedelta(seconds=30)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def rules() -> policy.Rules:
@@ -50,6 +51,9 @@ class Controller:
     holder: str = field(default_factory=_name)
     _observer: Observer = field(default_factory=lambda: Observer(Terrain(follows=True)))
     _refused: dict[str, datetime] = field(default_factory=dict)
+    # When it kept last what neighbours take; None: that they are not looked at. A process before may have.
+    _kept: datetime | None = _LONG_AGO
+    _services: Mapping[str, float] = field(default_factory=dict)
 
     def when_due(self, now: datetime) -> None:
         """A round; whatever goes wrong is told to the log and must not hold up the sweep."""
@@ -62,11 +66,13 @@ class Controller:
         """Decide once, and do what follows from it now. Gives the wishes that were carried out (or explained)."""
         mode = elasticity.mode()
         if mode is ElasticMode.OFF or not elasticity.elastic_jobs().exists():
+            self._look_away(now)
             return []
         term = lease.lead(self.holder, now)
         seen = self._observer.observe(now) if term is not None else None
         if term is None or seen is None:
             return []
+        self._keep_neighbours(seen, term, now)
         decision = policy.decide(seen.cluster, now.timestamp(), rules())
         wanted = [_worded(wish, seen) for wish in fleet.wishes(seen.cluster, decision, self._movable(seen, now))]
         before = _told()
@@ -74,6 +80,19 @@ class Controller:
         if mode is ElasticMode.EXPLAIN:
             return [wish for wish in wanted if _explain(wish, seen, before)]
         return [wish for wish in wanted if self._carry_out(wish, seen, term, now)]
+
+    def _keep_neighbours(self, seen: Seen, term: lease.Term, now: datetime) -> None:
+        if seen.neighbours is None:
+            return
+        services = {key: cores for key, cores in seen.neighbours.taken.items() if key}
+        if self._kept is None or services != self._services or now - self._kept >= neighbours.EVERY:
+            neighbours.keep(term, *seen.neighbours, now)
+            self._kept, self._services = now, services
+
+    def _look_away(self, now: datetime) -> None:
+        if self._kept is not None:
+            neighbours.leave_off(now)
+            self._kept = None
 
     def _movable(self, seen: Seen, now: datetime) -> frozenset[str]:
         self._refused = {key: until for key, until in self._refused.items() if until > now}

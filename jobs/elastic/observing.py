@@ -13,7 +13,7 @@ from jobs import elasticity, planner
 from jobs.elastic import fleet, speeds
 from jobs.elastic.cluster import Amounts, Cluster, Core
 from jobs.elastic.cluster import Job as Member
-from jobs.elastic.terrain import Lie, Tenant, Terrain
+from jobs.elastic.terrain import Lie, Neighbours, Tenant, Terrain
 from jobs.models import Attempt, Job, JobEvent, Replica, Scaling
 from jobs.spec import JobSpec, RoleSpec
 from jobs.states import ENDED, HOLDS_QUOTA, JobState, ReplicaState
@@ -30,12 +30,14 @@ _MEASURED_EVERY = timedelta(seconds=10)
 
 @dataclass(frozen=True)
 class Seen:
-    """``movable``: the keys of the jobs whose trainers may be counted anew now; ``attempts`` and ``names`` by key."""
+    """``movable``: the keys of the jobs whose trainers may be counted anew now; ``attempts`` and ``names`` by key.
+    ``neighbours``: what is known of a cluster besides jobs."""
 
     cluster: Cluster
     movable: frozenset[str]
     attempts: Mapping[str, int]
     names: Mapping[str, str]
+    neighbours: Neighbours | None = None
 
 
 @dataclass
@@ -65,6 +67,7 @@ class Observer:
             movable,
             {str(job.pk): job.attempt for job in every},
             {str(job.pk): job.name for job in every},
+            lie.neighbours,
         )
 
     def _running(self, holders: list[Holder], lie: Lie, now: datetime) -> Iterator[Member]:

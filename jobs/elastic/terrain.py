@@ -7,14 +7,14 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
 
 from jobs.backends import registry
 from jobs.elastic import fleet
 from jobs.elastic.cluster import NOTHING, Amounts, Node, Service, total
-from jobs.elastic.pods import Ground, Wanted, Whereabouts, ground, within
+from jobs.elastic.pods import NAMELESS, Ground, Wanted, Whereabouts, ground, within
 from jobs.elastic.service_growth import Growths
 from runtime import contract
 
@@ -39,16 +39,24 @@ class Tenant:
     trainer: Amounts
 
 
+class Neighbours(NamedTuple):
+    """Cores, all of them and those of services by key; under the empty one what all other pods take."""
+
+    cores: float
+    taken: Mapping[str, float]
+
+
 @dataclass(frozen=True)
 class Lie:
     """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
-    has."""
+    has. ``neighbours``: of a cluster, how many cores its nodes have, and what others than jobs take of them."""
 
     nodes: list[Node]
     whereabouts: Mapping[str, Whereabouts]
     services: list[Service] = field(default_factory=list)
     tolerates: frozenset[str] = frozenset()
     is_exact: bool = False
+    neighbours: Neighbours | None = None
 
 
 @dataclass
@@ -96,7 +104,7 @@ class Terrain:
         seen = ground(sighting.nodes, sighting.pods, [_wanted(one) for one in tenants], settings.KUBERNETES_GPU)
         services = self._growths.learned(seen.services, now.timestamp())
         nodes = within(seen.nodes, _taken(seen, tenants), _of(services), fleet.offered(capacity))
-        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True)
+        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
 
 
 def _on_one(node: Node, tenants: Sequence[Tenant]) -> Lie:
@@ -135,5 +143,17 @@ def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
 
 def _of(services: Sequence[Service]) -> Amounts:
     """What they take now."""
-    bound = (service.need.times(sum(service.bound.values())) for service in services)
-    return total(bound).plus(total(going for service in services for going in service.leaving.values()))
+    return total(_held(service) for service in services)
+
+
+def _held(service: Service) -> Amounts:
+    return service.need.times(sum(service.bound.values())).plus(total(service.leaving.values()))
+
+
+def _neighbours(seen: Ground) -> Neighbours:
+    taken = {"": total(node.taken for node in seen.nodes).cpu}
+    for service in seen.services:
+        key = "" if service.key in NAMELESS else service.key
+        taken[key] = taken.get(key, 0) + _held(service).cpu
+    cores = total(node.allocatable for node in seen.nodes).cpu
+    return Neighbours(cores / 1000, {key: amount / 1000 for key, amount in taken.items()})

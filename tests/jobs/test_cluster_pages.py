@@ -10,7 +10,8 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from jobs import cluster_view, cluster_views, elasticity, reconciler
-from jobs.models import Elastic, ElasticMode, Job
+from jobs.backends import registry
+from jobs.models import Elastic, ElasticMode, Job, Neighbour
 from portal.common.time import now
 from quota.models import Capacity, Stretch
 from rbac.models import AuditEntry
@@ -87,6 +88,25 @@ def test_the_chart_shows_who_held_how_much_when(busy: tuple[Job, Job]) -> None:
     assert sum(amount > 0 for amount in strand["y"]) == pytest.approx(cluster_view.POINTS / 2, abs=2)
 
 
+def test_the_chart_shows_services_and_other_pods_and_all_cores_of_the_nodes(
+    use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "machine", lambda: None)
+    Elastic.objects.create(cores=32)
+    for number in range(cluster_view.SHOWN_SERVICES + 2):
+        begun = now() - timedelta(minutes=30)
+        Neighbour.objects.create(key=f"shop/web-{number}", cores=10 - number, begun=begun)
+    Neighbour.objects.create(key="", cores=0.5, begun=now() - timedelta(minutes=20))
+    chart = cluster_view.chart(now(), "hour")
+    assert [(each["name"], each["y"][0], each["y"][-1]) for each in chart["services"]] == [
+        ("shop/web-0", 0, 10),
+        ("shop/web-1", 0, 9),
+        ("shop/web-2", 0, 8),
+        ("shop/web-3", 0, 7),
+    ]
+    assert (chart["others"][-1], chart["capacity"]) == (6 + 5 + 0.5, 32)
+
+
 def test_those_that_held_least_are_shown_as_one(use: Use, submit: Submit, settings) -> None:
     use(MachineBackend(100))
     settings.DEFAULT_QUOTA = {}
@@ -148,6 +168,7 @@ def test_the_page_stays_as_the_cluster_is_and_answers_by_keyboard(
     page.fill("#password", PASSWORD)
     page.keyboard.press("Enter")
     expect(page.locator("cluster-chart .chart-summary")).to_have_text("3.5 of 4 cores are held now")
+    expect(page.locator("cluster-chart .chart-legend")).to_contain_text("team/runs3.5")
     expect(page.get_by_role("link", name="waits")).to_be_visible()
     Capacity.objects.update(amount=16)
     reconciler.sweep(now())

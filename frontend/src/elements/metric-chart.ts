@@ -7,7 +7,8 @@ import { emptySeries, LiveSeries, smooth, type Series } from "../core/buckets";
 import { Cursor } from "../core/cursor";
 import { debounce, embedded, h } from "../core/dom";
 import { getJson } from "../core/http";
-import { fill, gettext, language } from "../core/i18n";
+import { locale } from "../core/chart-locale";
+import { fill, gettext } from "../core/i18n";
 import { dateOf, isTerminal, type Job, type JobEvent, type MetricPoint } from "../core/job";
 import { theLive } from "../core/live";
 import { stepAfter } from "../core/marks";
@@ -27,11 +28,14 @@ interface MetricsAnswer {
 /** Attempt -> key -> series. */
 type History = Map<number, Map<string, LiveSeries>>;
 
-/** Something that happened, at its place on the axis; `loud` is what changes the curve and is told on the chart itself. */
+/** Something that happened, at its place on the axis; `loud` is what changes the curve, `told` is told above it. */
 interface Mark {
   x: number | string;
   text: string;
   loud: boolean;
+  told: boolean;
+  /** In the left half of what is shown: its words have room on their right. */
+  early: boolean;
 }
 
 const DRAW_MS = 600;
@@ -48,8 +52,12 @@ const DOMAINS: Record<"alone" | "withSpeed" | "withTrainers", [[number, number],
   withTrainers: [[0.49, 1], [0.24, 0.39]],
 };
 const LOUD = new Set(["scaled"]);
-// Words beside each other stand on different lines.
+// The newest loud marks are told in words, each on a line of its own above the curve; the others by signs.
 const LINES_OF_WORDS = 3;
+const WORD_LINE = 0.045;
+// A word line has about so many pixels for each of its characters.
+const LATIN_PX = 6.5;
+const CJK_PX = 12.5;
 // Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008).
 const COLOURS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"],
@@ -371,7 +379,7 @@ export class MetricChart extends HTMLElement {
     void Plotly.react(this.plot, this.traces(), this.layout(), {
       displaylogo: false,
       responsive: true,
-      locale: language().startsWith("zh") ? "zh-CN" : "en",
+      locale: locale(),
       modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d", "toImage"],
     }).then(() => this.listenToZoom());
   }
@@ -504,6 +512,7 @@ export class MetricChart extends HTMLElement {
     const trainers = this.hasTrainers();
     const [curve, rate] = DOMAINS[trainers ? "withTrainers" : speed ? "withSpeed" : "alone"];
     const marks = this.marks();
+    const band = WORD_LINE * marks.filter((mark) => mark.told).length;
     this.classList.toggle("with-speed", speed);
     this.classList.toggle("with-trainers", trainers);
     const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
@@ -521,7 +530,7 @@ export class MetricChart extends HTMLElement {
       showlegend: this.history.size > 1,
       legend: { orientation: "h", y: 1.12, x: 0 },
       xaxis: { ...axis, title: { text: this.axisTitle() }, type: this.axis === "wall" ? "date" : "linear", anchor: trainers ? "y3" : speed ? "y2" : "y" },
-      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power", domain: curve },
+      yaxis: { ...axis, type: this.logY ? "log" : "linear", exponentformat: "power", domain: [curve[0], curve[1] - band] },
       ...(speed ? { yaxis2: { ...axis, domain: rate, rangemode: "tozero", nticks: 4 } } : {}),
       ...(trainers ? { yaxis3: { ...axis, domain: [0, 0.13], rangemode: "tozero", nticks: 4, tickformat: "d" } } : {}),
       shapes: marks.map((mark) => ({
@@ -534,24 +543,25 @@ export class MetricChart extends HTMLElement {
         y1: 1,
         line: { color: colour(mark.loud ? "--accent" : "--quiet"), width: mark.loud ? 1.5 : 1, dash: mark.loud ? "dash" : "dot" },
       })),
-      annotations: this.key === "" ? [this.emptyNote()] : [...this.words(marks, colour), ...this.titles(speed, trainers)],
+      annotations: this.key === "" ? [this.emptyNote()] : [...this.words(marks, colour), ...this.titles(speed, trainers, colour("--surface"))],
     };
   }
 
-  /** The loud marks in words, side by side on a few lines; the others as signs that tell when one points at them. */
+  /** The newest loud marks in words above the curve, the others as signs that tell when one points at them. */
   private words(marks: Mark[], colour: (name: string) => string): Record<string, unknown>[] {
     let line = 0;
     return marks.map((mark) => {
-      const place = { x: mark.x, xref: "x", yref: "paper", showarrow: false };
-      if (!mark.loud) return { ...place, y: 1, text: "◆", hovertext: mark.text, font: { size: 10 } };
-      const y = 1 - 0.075 * (line++ % LINES_OF_WORDS);
-      return { ...place, y, yanchor: "top", xanchor: "auto", text: escaped(mark.text), font: { size: 11.5, color: colour("--text") }, bgcolor: colour("--surface") };
+      const place = { x: mark.x, xref: "x", yref: "paper", showarrow: false, hovertext: escaped(mark.text) };
+      if (!mark.told) return { ...place, y: 1, text: "◆", font: { size: 10, color: colour(mark.loud ? "--accent" : "--quiet") } };
+      const y = 1 - WORD_LINE * line++;
+      const text = escaped(fitting(mark.text, this.plot.clientWidth / 2));
+      return { ...place, y, yanchor: "top", xanchor: mark.early ? "left" : "right", text, font: { size: 11.5, color: colour("--text") }, bgcolor: colour("--surface") };
     });
   }
 
   /** Of the charts below the chosen curve. */
-  private titles(speed: boolean, trainers: boolean): Record<string, unknown>[] {
-    const title = { xref: "paper", yref: "paper", x: 0, xanchor: "left", showarrow: false };
+  private titles(speed: boolean, trainers: boolean, bgcolor: string): Record<string, unknown>[] {
+    const title = { xref: "paper", yref: "paper", x: 0, xanchor: "left", showarrow: false, bgcolor };
     return [
       ...(speed ? [{ ...title, text: gettext("records per second"), y: trainers ? 0.45 : 0.29 }] : []),
       ...(trainers ? [{ ...title, text: gettext("trainers"), y: 0.19 }] : []),
@@ -568,10 +578,25 @@ export class MetricChart extends HTMLElement {
   /** What happened to the trainers as a whole; and to single replicas, where time is the axis: steps they have none. */
   private marks(): Mark[] {
     const quiet = this.axis === "step" ? [] : this.events.filter((event) => event.replica && !LOUD.has(event.kind)).slice(-50);
-    return [...quiet, ...this.loudEvents()].flatMap((event) => {
+    const placed = [...quiet, ...this.loudEvents()].flatMap((event) => {
       const at = this.axis === "step" ? this.steps.get(event.time) : dateOf(event.time).getTime() / 1000;
-      return at === undefined ? [] : [{ x: this.onAxis(at), text: event.text, loud: LOUD.has(event.kind) }];
+      return at === undefined ? [] : [{ event, at }];
     });
+    const [from, to] = this.zoom ?? this.extent();
+    const told = new Set(placed.filter(({ event }) => LOUD.has(event.kind)).slice(-LINES_OF_WORDS));
+    return placed.map((one) => ({
+      x: this.onAxis(one.at),
+      text: one.event.text,
+      loud: LOUD.has(one.event.kind),
+      told: told.has(one),
+      early: one.at - from < to - one.at,
+    }));
+  }
+
+  /** Where the curves begin and end. */
+  private extent(): [number, number] {
+    const all = [...this.history.values()].flatMap((series) => [...series.values()].map((one) => one.shown().x));
+    return [Math.min(...all.map((x) => x[0] ?? Infinity)), Math.max(...all.map((x) => x.at(-1) ?? -Infinity))];
   }
 
   private axisTitle(): string {
@@ -660,6 +685,13 @@ function lowest(values: (number | null)[]): number {
   return found;
 }
 
+/** So much of a text as has room in a line of so many pixels. */
+function fitting(text: string, pixels: number): string {
+  let left = pixels;
+  const end = [...text].findIndex((letter) => (left -= letter > "\u2e7f" ? CJK_PX : LATIN_PX) < 0);
+  return end < 0 ? text : `${[...text].slice(0, end).join("")}…`;
+}
+
 /** As text of an annotation, which would take some tags for markup. */
 function escaped(text: string): string {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
@@ -670,19 +702,5 @@ function localTime(seconds: number): string {
   const date = new Date(seconds * 1000);
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().replace("T", " ").slice(0, 23);
 }
-
-Plotly.register({
-  moduleType: "locale",
-  name: "zh-CN",
-  dictionary: {
-    Zoom: "缩放",
-    Pan: "平移",
-    "Zoom in": "放大",
-    "Zoom out": "缩小",
-    "Reset axes": "复位",
-    "Double-click to zoom back out": "双击还原",
-  },
-  format: {},
-});
 
 customElements.define("metric-chart", MetricChart);

@@ -13,12 +13,14 @@ from pytest_django import Settings
 from jobs.backends import registry
 from jobs.backends.base import LaunchPlan, Phase
 from jobs.backends.kubernetes_manifests import ROLES, job_name, pod_name
+from jobs.elastic import lease, neighbours
+from jobs.elastic.controller import Controller
 from jobs.elastic.observing import Observer
 from jobs.elastic.terrain import Terrain
 from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.namespaces import name_of
 from jobs.kubernetes.resources import ALL_PODS, NODES
-from jobs.models import Job
+from jobs.models import Elastic, Job, Neighbour
 from quota.models import Capacity
 from tests.jobs.conftest import Use
 from tests.jobs.elastic.test_controller import World, roles, story, trainers
@@ -214,3 +216,70 @@ def test_a_job_that_has_no_pods_yet_has_its_place_all_the_same(cluster: Cluster)
     cluster.world.rounds(4)
     assert not cluster.server.of("Pod")
     assert trainers(first) == 6
+
+
+# --- What others take, over a time ------------------------------------------------------------------------------------
+def taken_by(cluster: Cluster, *seconds_ago: float) -> dict[str, list[float]]:
+    return dict(neighbours.over_time([cluster.world.now - timedelta(seconds=ago) for ago in seconds_ago]))
+
+
+def test_what_services_and_other_pods_took_is_kept_over_time(cluster: Cluster, server: FaithfulServer) -> None:
+    cluster.service(2)
+    make_pod(server, "shop", "bare", 1, {"kind": "Job", "name": "batch", "controller": True})
+    cluster.world.job(roles=roles(most=20))
+    cluster.rounds(30)
+    cluster.service(1)
+    cluster.rounds(15)
+    assert taken_by(cluster, 60, 30, 0) == {"shop/web": [0, 2, 1], "": [0, 1, 1]}
+    assert Elastic.objects.get().cores == NODE
+
+
+def test_what_does_not_change_is_written_once(cluster: Cluster) -> None:
+    cluster.service(2)
+    cluster.world.job(roles=roles(most=20))
+    cluster.rounds(60)
+    assert list(Neighbour.objects.values_list("key", "cores")) == [("shop/web", 2)]
+
+
+def test_what_a_service_takes_is_kept_at_once(cluster: Cluster) -> None:
+    cluster.service(2)
+    cluster.world.job(roles=roles(most=20))
+    cluster.rounds(5)
+    cluster.service(1)
+    cluster.rounds(2)
+    assert taken_by(cluster, 0) == {"shop/web": [1]}
+
+
+def test_nothing_is_kept_of_a_time_when_nobody_looked(cluster: Cluster) -> None:
+    cluster.service(2)
+    job = cluster.world.job(roles=roles(most=20))
+    cluster.rounds(20)
+    cluster.world.ends(job)
+    cluster.rounds(20)
+    assert taken_by(cluster, 30, 5) == {"shop/web": [2, 0]}
+
+
+def test_another_process_ends_what_one_that_was_killed_has_kept(cluster: Cluster) -> None:
+    cluster.service(2)
+    job = cluster.world.job(roles=roles(most=20))
+    cluster.rounds(20)
+    Job.objects.filter(pk=job.pk).update(elastic=False)
+    cluster.world.controller = Controller("second")
+    cluster.rounds(1)
+    assert not Neighbour.objects.filter(ended=None).exists()
+
+
+def test_whose_term_is_over_keeps_nothing(cluster: Cluster) -> None:
+    neighbours.keep(lease.Term("nobody", 7), 8.0, {"shop/web": 2.0}, cluster.world.now)
+    assert not Neighbour.objects.exists()
+
+
+def test_what_is_older_than_anybody_looks_goes(cluster: Cluster) -> None:
+    long_ago = cluster.world.now - neighbours.KEPT_FOR - timedelta(days=1)
+    Neighbour.objects.create(key="shop/old", cores=1, begun=long_ago, ended=long_ago + timedelta(hours=1))
+    cluster.service(2)
+    cluster.world.job(roles=roles(most=20))
+    cluster.rounds(15)
+    cluster.service(1)
+    cluster.rounds(15)
+    assert set(Neighbour.objects.values_list("key", flat=True)) == {"shop/web"}
