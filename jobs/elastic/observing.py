@@ -77,14 +77,14 @@ class Observer:
             job, story = one.job, scalings.get(one.job.pk, [])
             changed, change = _last_change(job, one.spec, story)
             age = (now - checkpoints.get(job.pk, job.changed)).total_seconds()
-            speed = self._measured(job, one.spec, story, now) if one.free else {}
+            speed = self._measured(job, now) if one.free else {}
             yield _member(one, lie, _Story(changed.timestamp(), change, age, speed))
 
-    def _measured(self, job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dict[int, float]:
+    def _measured(self, job: Job, now: datetime) -> dict[int, float]:
         key = job.pk, job.attempt
         at, found = self._speeds.get(key, (None, {}))
         if at is None or now - at >= _MEASURED_EVERY:
-            found = _speeds(job, spec, story, now)
+            found = _speeds(job, now)
             self._speeds[key] = now, found
         if len(self._speeds) > 10_000:
             self._speeds.clear()
@@ -187,10 +187,11 @@ def _last_change(job: Job, spec: JobSpec, story: list[Scaling]) -> tuple[datetim
     return story[-1].at, story[-1].after - story[-1].before
 
 
-def _speeds(job: Job, spec: JobSpec, story: list[Scaling], now: datetime) -> dict[int, float]:
-    first = story[0].before if story else spec.trainer.replicas
-    began = job.changed.timestamp()
-    numbers = [speeds.Number(began, first), *(speeds.Number(one.at.timestamp(), one.after) for one in story)]
+def _speeds(job: Job, now: datetime) -> dict[int, float]:
+    moves = JobEvent.objects.filter(job=job, attempt=job.attempt, kind__in=(speeds.CAME, *speeds.WENT))
+    trainers = moves.filter(replica__startswith=f"{contract.TRAINER}-").order_by("id")
+    happened = trainers.values_list("at", "kind", "replica")
+    numbers = speeds.at_work(speeds.Happened(at.timestamp(), kind, replica) for at, kind, replica in happened)
     chart = rollups.buckets(job.pk, (_SPEED,), x="wall", attempt=job.attempt)
     rates = [pair for each in chart.series.values() for pair in zip(each.x.tolist(), each.last.tolist(), strict=True)]
     return speeds.by_trainers(sorted(rates), numbers, now.timestamp())

@@ -1,22 +1,47 @@
-"""What a job's speed was by the number of its trainers, from its metrics and the story of its number. Pure."""
+"""What a job's speed was by the number of its trainers, from its metrics and the story of who was at work. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-# Trainers come and go within so many seconds of the wish; what is measured meanwhile tells of no number.
+# After a trainer has come or gone the others share the work anew; what is measured meanwhile tells of no number.
 SETTLING = 10.0
 _FEWEST = 5
 
 
+# Kinds of events of a replica: it is at work from then on, or not any more.
+CAME, WENT = "registered", ("exited", "lost", "restarted")
+
+
+class Happened(NamedTuple):
+    at: float
+    kind: str
+    replica: str
+
+
 class Number(NamedTuple):
-    """How many trainers a job was to have from a moment on."""
+    """How many trainers of a job were at work from a moment on."""
 
     since: float
     trainers: int
+
+
+def at_work(happened: Iterable[Happened]) -> list[Number]:
+    """How many of those to whom this happened, in order, were at work when. It is not what was wished for that counts:
+    a machine that has to fetch an image first may take minutes until a trainer is there."""
+    there: set[str] = set()
+    numbers: list[Number] = []
+    for at, kind, replica in happened:
+        if kind == CAME:
+            there.add(replica)
+        elif kind in WENT:
+            there.discard(replica)
+        if not numbers or numbers[-1].trainers != len(there):
+            numbers.append(Number(at, len(there)))
+    return numbers
 
 
 def by_trainers(rates: Sequence[tuple[float, float]], numbers: Sequence[Number], now: float) -> dict[int, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.elastic.speeds import SETTLING, Number, by_trainers
+from jobs.elastic.speeds import SETTLING, Happened, Number, at_work, by_trainers
 
 
 def rates(begin: float, end: float, rate: float) -> list[tuple[float, float]]:
@@ -52,3 +52,24 @@ def test_a_speed_is_one_that_was_measured_or_lies_between_two_and_is_of_a_number
     found = by_trainers(sorted(measured), story, 200.0)
     assert set(found) <= set(trainers)
     assert all(min(r for _, r in measured) <= speed <= max(r for _, r in measured) for speed in found.values())
+
+
+# --- Who was at work --------------------------------------------------------------------------------------------------
+def test_those_count_that_have_come_and_not_gone() -> None:
+    happened = [
+        Happened(1, "registered", "trainer-0"),
+        Happened(2, "registered", "trainer-1"),
+        Happened(3, "registered", "trainer-1"),
+        Happened(5, "lost", "trainer-0"),
+        Happened(6, "restarted", "trainer-0"),
+        Happened(7, "registered", "trainer-0"),
+        Happened(9, "exited", "trainer-1"),
+    ]
+    assert at_work(happened) == [Number(1, 1), Number(2, 2), Number(5, 1), Number(7, 2), Number(9, 1)]
+    assert at_work([]) == []
+
+
+def test_a_trainer_that_is_long_in_coming_does_not_count_before_it_is_there() -> None:
+    measured = [*rates(0, 120, 100.0), *rates(120, 180, 200.0)]  # the second was wished for after 60 s
+    story = at_work([Happened(0, "registered", "trainer-0"), Happened(120, "registered", "trainer-1")])
+    assert by_trainers(measured, story, 180) == {1: 100.0, 2: 200.0}
