@@ -30,6 +30,14 @@ _CUT = """
   socket.close();
 })
 """
+# What a browser does to the place of the cursor when somebody pastes.
+_PASTE = """
+(text) => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  document.activeElement.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+}
+"""
 
 
 class Person:
@@ -69,6 +77,10 @@ class Person:
         self.page.get_by_label("Password").fill(PASSWORD)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url("**/jobs")
+
+    def paste(self, text: str) -> None:
+        """Where the cursor is, in place of what is selected."""
+        self.page.evaluate(_PASTE, text)
 
     def watch(self, namespace: str, job_id: str) -> None:
         self.page.goto(f"/n/{namespace}/jobs/{job_id}")

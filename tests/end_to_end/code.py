@@ -37,6 +37,12 @@ print(f"steps {step}", flush=True)
 job.save_model("model.npz")
 """
 
+# What an example does after each step until a test has seen enough (``House.release``).
+_PATIENCE = """
+    if not os.path.exists("enough"):
+        time.sleep(PAUSE)
+"""
+
 INIT = "from runtime import dist\njob = dist.init()\n"
 
 RAISES = INIT + "learning_rate = {}['rate']\n"
@@ -78,6 +84,14 @@ def slow(name: str, *, passes: int = 8, pause: float = 0.1, trainers: int = 2) -
     """A job that trains for about ``passes * 40 * pause / trainers`` seconds, or until it is released."""
     code = SLOW.replace("PASSES", str(passes)).replace("PAUSE", str(pause))
     return job(name, code, trainers=trainers, passes=passes)
+
+
+def unhurried(script: str, pause: float = 0.25) -> str:
+    """The script of the example that reads digits, with a pause after each step until it is released."""
+    begun = script.replace("import numpy", "import os, time\nimport numpy", 1)
+    reported = "    job.report(cost=cost)\n"
+    assert reported in begun
+    return begun.replace(reported, reported + _PATIENCE.lstrip("\n").replace("PAUSE", str(pause)))
 
 
 def shortened(example: dict[str, Any], passes: int) -> dict[str, Any]:

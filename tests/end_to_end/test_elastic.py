@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
 # Of a job: its master and its parameter server, and each of its trainers.
 CORE, TRAINER = 0.5 + 0.1, 0.3
-# Between two steps, until the test has seen enough.
-PAUSE = """
-    if not os.path.exists("enough"):
-        time.sleep(0.25)
-"""
 
 
 @pytest.fixture
@@ -38,8 +33,7 @@ def room(http: httpx.Client) -> Iterator[float]:
 def elastic(portal: Client, name: str) -> dict[str, Any]:
     """The example that learns to read digits, in small steps and as an elastic job."""
     spec = code.shortened(portal.example("digits"), passes=20)
-    script = spec["files"]["train.py"].replace("import numpy", "import os, time\nimport numpy", 1)
-    script = script.replace("    job.report(cost=cost)\n", f"    job.report(cost=cost)\n{PAUSE}")
+    script = code.unhurried(spec["files"]["train.py"])
     trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
     roles = {"trainer": trainer, "pserver": {"cpu": 0.1, "memory": "256Mi"}}
     return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
