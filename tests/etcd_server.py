@@ -7,11 +7,11 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.waiting import until
 
 START_SECONDS = 20.0
 
@@ -67,12 +67,13 @@ class EtcdServer:
 
     def wait(self) -> None:
         """Until it answers. Whoever else looks for a free port holds one for a moment: an etcd that meets it ends."""
-        deadline = time.monotonic() + START_SECONDS
-        while not self._is_healthy():
+
+        def is_up() -> bool:
             if self._process and self._process.poll() is not None:
                 self._begin()
-            assert time.monotonic() < deadline, (self._directory.parent / "etcd.log").read_text()
-            time.sleep(0.05)
+            return self._is_healthy()
+
+        until("etcd answers", is_up, START_SECONDS, every=0.05, story=(self._directory.parent / "etcd.log").read_text)
 
     def kill(self) -> None:
         if self._process:

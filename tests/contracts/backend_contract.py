@@ -12,6 +12,7 @@ from typing import Any
 
 from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
 
 JOB = "0a1b2c3d-0000-4000-8000-000000000000"
 GRACE = timedelta(seconds=1)
@@ -221,8 +222,11 @@ def _in(view: AttemptView, phase: Phase) -> list[ReplicaView]:
 
 
 def wait_until(backend: ClusterBackend, ref: AttemptRef, condition: Callable[[AttemptView], bool]) -> AttemptView:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition(view := backend.observe(ref)):
-        assert time.monotonic() < deadline, f"did not come in time; last seen: {view}"
-        time.sleep(0.02)
-    return view
+    seen: list[AttemptView] = []
+
+    def is_so() -> bool:
+        seen.append(backend.observe(ref))
+        return condition(seen[-1])
+
+    until("it comes to that", is_so, PATIENCE_SECONDS, story=lambda: f"last seen: {seen[-1]}")
+    return seen[-1]

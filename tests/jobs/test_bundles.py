@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 import zipfile
 from pathlib import Path
 
@@ -46,13 +45,14 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def built(*requirements: str) -> planner.BuildView:
     """Asks until there is an answer."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        view = bundles.build(DIGEST, FILES, requirements)
-        if view.done or view.problem:
-            return view
-        time.sleep(0.05)
-    raise AssertionError("the installation took too long")
+    views: list[planner.BuildView] = []
+
+    def is_answered() -> bool:
+        views.append(bundles.build(DIGEST, FILES, requirements))
+        return bool(views[-1].done or views[-1].problem)
+
+    until("the installation ends", is_answered, 60, story=lambda: views[-1])
+    return views[-1]
 
 
 def installers() -> list[Path]:

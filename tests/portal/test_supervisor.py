@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -102,10 +101,14 @@ def test_a_second_wish_to_stop_kills_at_once(run: Callable[..., Running]) -> Non
     pids = running.children()
     running.process.send_signal(signal.SIGINT)
     running.wait_for_text("worker | bye")
-    time.sleep(0.6)  # sooner, it would count as the same Ctrl-C
-    running.process.send_signal(signal.SIGINT)
-    running.wait_for_text("Trainings that still run go on; the next start looks after them.")
-    assert running.process.wait(timeout=2) == 128 + signal.SIGINT
+
+    def is_asked_again() -> bool:
+        # For a moment it counts as the same Ctrl-C.
+        running.process.send_signal(signal.SIGINT)
+        return "Trainings that still run go on; the next start looks after them." in running.text()
+
+    running.wait_for(is_asked_again)
+    assert running.process.wait(timeout=10) == 128 + signal.SIGINT
     running.wait_for(lambda: not any(alive(pid) for pid in pids))
 
 

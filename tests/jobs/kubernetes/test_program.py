@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -18,13 +17,11 @@ from jobs.kubernetes.controller import Options
 from jobs.kubernetes.program import Surroundings, serve
 from tests.jobs.kubernetes.api_servers import LivingServer
 from tests.jobs.kubernetes.world import paddle_job, running
+from tests.waiting import until
 
 
 def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it has not come to that"
-        time.sleep(0.01)
+    until("it comes to that", holds, seconds)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ for x, y in job.steps(job.reader(batch=8)):
     p.push_pull({"w": np.ones(4, "f4")}, n=len(y))
     print("step", flush=True)
     if not os.path.exists("everybody-is-there"):
-        time.sleep(0.05)
+        time.sleep(0.25)  # a pass of a minute, for another trainer to start in
 """
 
 
