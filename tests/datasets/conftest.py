@@ -13,11 +13,14 @@ from pytest_django import Settings
 from datasets import checksums, manifest, services, uploads
 from datasets.checksums import Checksum
 from datasets.models import Dataset, File, Version
+from datasets.storage import default_storage
 from datasets.uploads import Place
+from quota.models import Limit
 from rbac.models import User
 from tests.personas import Personas
 
 PART = 10  # bytes
+CONTENT = bytes(range(34))  # four parts of ten bytes, the last of four
 
 
 def sha(content: bytes) -> str:
@@ -26,6 +29,21 @@ def sha(content: bytes) -> str:
 
 def by_sha(digest: str) -> Checksum:
     return Checksum(checksums.SHA256, digest)
+
+
+def stored(file: File) -> bytes:
+    file.refresh_from_db()
+    assert file.blob is not None
+    with default_storage().open(file.blob.key) as stream:
+        return stream.read()
+
+
+def gathered() -> list[str]:
+    return [path.name for path in default_storage().staging().iterdir()]
+
+
+def limit(dataset: Dataset, amount: int) -> None:
+    Limit.objects.update_or_create(namespace=dataset.namespace, resource="storage", defaults={"amount": amount})
 
 
 @pytest.fixture(autouse=True)

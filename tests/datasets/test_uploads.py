@@ -1,15 +1,13 @@
-"""Files that come in: announced, part by part, made whole; again, late, damaged, and by two at once."""
+"""Files that come in: announced, part by part, made whole; again, late and damaged."""
 
 from __future__ import annotations
 
 import io
-import random
 import threading
 import zlib
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from datasets import checksums, readback, services, staging, uploads
 from datasets.checksums import Checksum
@@ -18,24 +16,11 @@ from datasets.models import Blob, Dataset, File, Part, Version
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, TooLarge, ValidationFailed
-from quota.models import Limit
-from tests.datasets.conftest import Uploader, by_sha, sha
+from tests.datasets.conftest import CONTENT, Uploader, by_sha, gathered, limit, sha, stored
 from tests.factories import make_member
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
-CONTENT = bytes(range(34))  # four parts of ten bytes, the last of four
-
-
-def stored(file: File) -> bytes:
-    file.refresh_from_db()
-    assert file.blob is not None
-    with default_storage().open(file.blob.key) as stream:
-        return stream.read()
-
-
-def gathered() -> list[str]:
-    return [path.name for path in default_storage().staging().iterdir()]
 
 
 # --- The ordinary way ------------------------------------------------------------------------------------------------
@@ -167,21 +152,6 @@ def test_a_part_that_is_sent_again_with_other_bytes_replaces_what_was_read_of_it
     uploader.part(file, 1, b"!" * 10)
     changed = CONTENT[:10] + b"!" * 10 + CONTENT[20:]
     assert stored(uploader.complete(file, changed)) == changed
-
-
-def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = uploader.announce("a", CONTENT)
-    uploader.parts(file, CONTENT)
-    killed_at(monkeypatch, staging, "_copy", after=True)
-    with pytest.raises(Killed):
-        uploader.part(file, 1, b"!" * 10)
-    with pytest.raises(Incomplete) as told:
-        uploader.complete(file, CONTENT)
-    assert told.value.extra["missing"] == [1]
-    uploader.part(file, 1, CONTENT[10:20])
-    assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
 def until_read(file: File) -> None:
@@ -354,10 +324,6 @@ def test_a_file_of_another_version_is_not_reached_through_this_one(uploader: Upl
 
 
 # --- Quota -----------------------------------------------------------------------------------------------------------
-def limit(dataset: Dataset, amount: int) -> None:
-    Limit.objects.update_or_create(namespace=dataset.namespace, resource="storage", defaults={"amount": amount})
-
-
 def test_more_than_the_quota_is_refused_before_any_byte(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 40)
     uploader.announce("a", CONTENT)
@@ -394,155 +360,6 @@ def test_what_is_taken_out_gives_its_room_back(uploader: Uploader, dataset: Data
     file = uploader.announce("a", CONTENT)
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
     uploader.announce("b", CONTENT)
-
-
-# --- Two at once -----------------------------------------------------------------------------------------------------
-def at_once(*deeds: Any) -> list[Any]:
-    """What each gave or raised, all begun at one moment."""
-    barrier = threading.Barrier(len(deeds))
-    told: list[Any] = [None] * len(deeds)
-
-    def run(index: int) -> None:
-        barrier.wait()
-        try:
-            told[index] = deeds[index]()
-        except Exception as error:  # noqa: BLE001
-            told[index] = error
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(deeds))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return told
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_two_who_each_fit_alone_one_is_refused(uploader: Uploader, dataset: Dataset) -> None:
-    limit(dataset, 50)
-    told = at_once(lambda: uploader.announce("a", CONTENT), lambda: uploader.announce("b", CONTENT))
-    assert sorted(type(one).__name__ for one in told) == ["File", "QuotaExceeded"]
-
-
-@pytest.mark.django_db(transaction=True)
-def test_two_uploaders_of_the_same_file_help_each_other(uploader: Uploader, personas: Personas) -> None:
-    other = Uploader(personas.owner, number=uploader.number)
-    told = at_once(lambda: uploader.upload("a", CONTENT), lambda: other.upload("a", CONTENT))
-    ended = [one for one in told if isinstance(one, File)]
-    # One of them may be told that the file is being made whole already; nothing else may go wrong.
-    assert ended and all(isinstance(one, File | Conflict | NotFound) for one in told), told
-    assert stored(File.objects.get(path="a")) == CONTENT
-
-
-@pytest.mark.django_db(transaction=True)
-def test_the_same_content_from_two_sides_at_once_is_kept_once(uploader: Uploader) -> None:
-    told = at_once(*(lambda path=path: uploader.upload(path, CONTENT) for path in "abcd"))
-    assert all(isinstance(one, File) for one in told), told
-    assert len({one.blob_id for one in told}) == 1
-    assert Blob.objects.filter(kept__isnull=False, doomed=None).count() == 1
-
-
-@pytest.mark.django_db(transaction=True)
-def test_of_a_file_of_one_part_that_came_twice_at_once_the_bytes_count_and_not_what_was_noted(
-    uploader: Uploader,
-) -> None:
-    file = uploader.announce("a", CONTENT[:10])
-    uploader.part(file, 0, b"0123456789")
-    Part.objects.update(checksum=sha(CONTENT[:10]))  # noted last, by who was first at the place
-    with pytest.raises(ChecksumMismatch):
-        uploader.complete(file, CONTENT[:10])
-
-
-def test_a_part_with_other_bytes_cannot_change_a_file_that_is_being_made_whole(uploader: Uploader) -> None:
-    file = uploader.announce("a", CONTENT)
-    uploader.parts(file, CONTENT)
-    File.objects.filter(pk=file.pk).update(frozen=True)
-    with pytest.raises(Conflict, match="being made whole"):
-        uploader.part(file, 0, b"!" * 10)
-    assert stored(uploader.complete(file, CONTENT)) == CONTENT
-
-
-# --- Cut off anywhere ------------------------------------------------------------------------------------------------
-class Killed(BaseException):
-    """The process ends here."""
-
-
-def killed_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, *, after: bool) -> None:
-    """Let the next call of a function end the process, before or after its work."""
-    works = getattr(module, name)
-
-    def dies(*arguments: Any, **named: Any) -> Any:
-        monkeypatch.setattr(module, name, works)
-        if after:
-            works(*arguments, **named)
-        raise Killed
-
-    monkeypatch.setattr(module, name, dies)
-
-
-STEPS = [
-    (staging, "_open"),
-    (staging, "_write"),
-    (staging, "_sync_directory"),
-    (uploads, "_note_part"),
-    (uploads, "_intend"),
-    (uploads, "_keep"),
-    (uploads, "_settle"),
-]
-
-
-def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends asks what is there after each kill and goes on with the rest."""
-    dice = random.Random(5)
-    content = dice.randbytes(25)
-    kills = 0
-    for index in range(100):
-        path = f"file-{index}"
-        file = uploader.announce(path, content)
-        while not file.complete:
-            file = uploader.announce(path, content)
-            module, name = dice.choice(STEPS)
-            if kills < 50 and dice.random() < 0.8:
-                killed_at(monkeypatch, module, name, after=dice.random() < 0.5)
-            try:
-                for number in dice.sample(range(3), 3):
-                    if number not in uploads.numbers_of(file):
-                        uploader.part(file, number, content[number * 10 : number * 10 + 10])
-                file = uploader.complete(file, content)
-            except Killed:
-                kills += 1
-        assert stored(file) == content
-        if kills >= 50:
-            break
-    assert kills >= 50
-
-
-def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = uploader.announce("a", CONTENT)
-    uploader.part(file, 0, CONTENT[:10])
-    uploader.part(file, 1, CONTENT[10:20])
-    killed_at(monkeypatch, staging, "_write", after=True)
-    with pytest.raises(Killed):
-        uploader.part(file, 2, CONTENT[20:30])
-    assert uploads.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
-
-
-def test_a_large_file_that_is_read_for_long_is_asked_for_again(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held = threading.Event()
-    read = readback.read_part
-    monkeypatch.setattr(readback, "read_part", lambda *given: held.wait() and read(*given))
-    file = uploader.announce("a", CONTENT)
-    uploader.parts(file, CONTENT)
-    first = uploads.complete(
-        actor=uploader.actor, place=uploader.place, file_id=file.pk, sha256=sha(CONTENT), seconds=0.01
-    )
-    assert not first.file.complete and first.checked == 0
-    held.set()
-    assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
 # --- Sealing ---------------------------------------------------------------------------------------------------------
