@@ -263,14 +263,19 @@ CHANNEL_LAYERS = (
     else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 )
 
-# Counters of throttles: of one web process alone, or of all of them.
-CACHES = {
-    "default": (
-        {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}
-        if REDIS_URL
-        else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 100_000}}
-    )
+# Counters of throttles: of one web process alone, or of all of them, and then its own while Redis does not answer. That
+# is found out at once: requests wait for it.
+_OF_THIS_PROCESS = {
+    "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+    "LOCATION": "of-this-process",
+    "OPTIONS": {"MAX_ENTRIES": 100_000},
 }
+_OF_ALL_PROCESSES = {
+    "BACKEND": "django.core.cache.backends.redis.RedisCache",
+    "LOCATION": REDIS_URL,
+    "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0, "retry": None},
+}
+CACHES = {"default": _OF_ALL_PROCESSES if REDIS_URL else _OF_THIS_PROCESS, "own": _OF_THIS_PROCESS}
 
 # --- Training --------------------------------------------------------------------------------------------------------
 CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))

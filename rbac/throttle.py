@@ -7,15 +7,22 @@ behind one proxy, nor one person from everywhere else.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
+import time
 from datetime import timedelta
 
-from django.core.cache import cache
+from django.core.cache import caches
+from django.core.cache.backends.base import BaseCache
 
 from portal.common.errors import TooManyRequests
 from portal.common.time import now as wall_clock
 
+_log = logging.getLogger(__name__)
+
 HOUR = 3600.0
+# For so long nobody asks counters again that did not answer.
+_AWAY_SECONDS = 5.0
 _TOO_MANY = "Too many requests. Wait {seconds} s, then try again."
 
 
@@ -23,19 +30,44 @@ def take(kind: str, who: str, *, most: int, seconds: float = HOUR) -> None:
     """Count one more of ``kind`` for ``who``. Raises TooManyRequests where there were ``most`` of them in the window of
     so many seconds, which begins with the first; it tells how much of the window is left."""
     digest = hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest()
+    count, left = _shared.count(digest, seconds)
+    if count > most:
+        raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
+
+
+class _Shared:
+    """The counters of all web processes. While these are away each process counts by itself: nobody is refused
+    because of them, and nobody gets around the limits by them."""
+
+    def __init__(self) -> None:
+        self._away_until = -math.inf
+
+    def count(self, digest: str, seconds: float) -> tuple[int, float]:
+        """How many there are now in the window, and how many seconds of it are left."""
+        if time.monotonic() >= self._away_until:
+            try:
+                return _count(caches["default"], digest, seconds)
+            except Exception as error:  # noqa: BLE001  Redis fails in many ways, and comes back
+                self._away_until = time.monotonic() + _AWAY_SECONDS
+                _log.warning("The shared counters of requests do not answer; each process counts by itself: %s", error)
+        return _count(caches["own"], digest, seconds)
+
+
+def _count(counters: BaseCache, digest: str, seconds: float) -> tuple[int, float]:
     key, end_key = f"throttle:{digest}", f"throttle-end:{digest}"
     now = wall_clock().timestamp()
-    if cache.add(key, 1, timeout=seconds):
-        cache.set(end_key, now + seconds, timeout=seconds)
-        return
+    if counters.add(key, 1, timeout=seconds):
+        counters.set(end_key, now + seconds, timeout=seconds)
+        return 1, seconds
     try:
-        count = cache.incr(key)
+        count = counters.incr(key)
     except ValueError:  # it ran out in between
-        cache.add(key, 1, timeout=seconds)
-        return
-    if count > most:
-        left = max(1.0, cache.get(end_key, now + seconds) - now)
-        raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
+        counters.add(key, 1, timeout=seconds)
+        return 1, seconds
+    return count, max(1.0, counters.get(end_key, now + seconds) - now)
+
+
+_shared = _Shared()
 
 
 def take_of(kind: str, who: str, rate: tuple[int, timedelta]) -> None:
