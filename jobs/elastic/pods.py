@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from jobs.elastic.cluster import NOTHING, Amounts, Node, Service, total
-from jobs.objects.occupancy import Needs, NodeSeen, PodSeen, Selector, Taint, Toleration, matches
+from jobs.objects.occupancy import Needs, NodeSeen, Placement, PodSeen, Selector, Taint, Toleration, matches
 from jobs.objects.pod_names import role_and_index
 
+ANYWHERE = Placement()
 _MEGABYTE = 10**6
 # What looks after the number of its pods, and may want more of them.
 _SERVICES = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
@@ -57,8 +58,14 @@ class Ground:
     tolerates: frozenset[str]
 
 
-def ground(nodes: Sequence[NodeSeen], pods: Iterable[PodSeen], wanted: Sequence[Wanted], gpu: str) -> Ground:
-    """``gpu``: the name of the resource that stands for one."""
+def ground(
+    nodes: Sequence[NodeSeen],
+    pods: Iterable[PodSeen],
+    wanted: Sequence[Wanted],
+    gpu: str,
+    own: Placement = ANYWHERE,
+) -> Ground:
+    """``gpu``: the name of the resource that stands for one. ``own``: on which nodes pods of our jobs may be."""
     ours: dict[tuple[str, str], list[PodSeen]] = {each.place: [] for each in wanted}
     others: list[PodSeen] = []
     for pod in pods:
@@ -67,11 +74,12 @@ def ground(nodes: Sequence[NodeSeen], pods: Iterable[PodSeen], wanted: Sequence[
             (others if mine is None else mine).append(pod)
     rank = max((pod.priority for each in ours.values() for pod in each), default=0)
     services, taken = _others(others, rank, gpu)
-    selectors = sorted({group.selector for group, _ in services if group.selector})
+    selectors = sorted({each for each in (own.selector, *(group.selector for group, _ in services)) if each})
     seen = [_node(node, taken.get(node.name, NOTHING), selectors, gpu) for node in nodes]
     open_to_all = frozenset(_chosen(selector) for selector in selectors)
-    whereabouts = _Placing(seen, [service for _, service in services], open_to_all).all(wanted, ours, gpu)
     taints = {taint for node in nodes for taint in node.taints}
+    tolerates = _tolerated(own.tolerations, taints) | open_to_all - {_chosen(own.selector)}
+    whereabouts = _Placing(seen, [service for _, service in services], tolerates).all(wanted, ours, gpu)
     return Ground(
         seen,
         [
@@ -79,7 +87,7 @@ def ground(nodes: Sequence[NodeSeen], pods: Iterable[PodSeen], wanted: Sequence[
             for group, service in services
         ],
         whereabouts,
-        open_to_all,
+        tolerates,
     )
 
 

@@ -16,6 +16,7 @@ from jobs.elastic import fleet
 from jobs.elastic.cluster import NOTHING, Amounts, Node, Service, total
 from jobs.elastic.pods import NAMELESS, Ground, Wanted, Whereabouts, ground, within
 from jobs.elastic.service_growth import Growths
+from jobs.objects.occupancy import placement
 from runtime import contract
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Terrain:
     def _on_cluster(
         self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
     ) -> Lie:
-        seen = ground(sighting.nodes, sighting.pods, [_wanted(one) for one in tenants], settings.KUBERNETES_GPU)
+        wanted, own = [_wanted(one) for one in tenants], placement(settings.KUBERNETES_PLACEMENT)
+        seen = ground(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
         services = self._growths.learned(seen.services, now.timestamp())
         nodes = within(seen.nodes, _taken(seen, tenants), _of(services), fleet.offered(capacity))
         return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))

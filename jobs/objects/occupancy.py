@@ -111,6 +111,19 @@ def matches(selector: Selector, node: NodeSeen) -> bool:
     return not selector or any(all(_holds(each, labels) for each in term) for term in selector)
 
 
+class Placement(NamedTuple):
+    """On which nodes a pod may be, as far as it says so itself."""
+
+    tolerations: tuple[Toleration, ...] = ()
+    selector: Selector = ()
+
+
+def placement(spec: _Object) -> Placement:
+    """Of the specification of a pod, or of as much of it as says on which nodes it may be."""
+    tolerations = {_toleration(each) for each in spec.get("tolerations") or ()}
+    return Placement(tuple(sorted(tolerations)), _selector(spec))
+
+
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 def _node(item: _Object) -> NodeSeen:
     spec, status, name = item.get("spec") or {}, item.get("status") or {}, str(item["metadata"]["name"])
@@ -130,6 +143,7 @@ def _node(item: _Object) -> NodeSeen:
 def _pod(item: _Object) -> PodSeen:
     spec, metadata = item.get("spec") or {}, item["metadata"]
     kind, owner = _owner(metadata)
+    tolerations, selector = placement(spec)
     return PodSeen(
         namespace=str(metadata.get("namespace", "")),
         name=str(metadata["name"]),
@@ -140,8 +154,8 @@ def _pod(item: _Object) -> PodSeen:
         over=(item.get("status") or {}).get("phase") in _OVER,
         kind=kind,
         owner=owner,
-        tolerations=tuple(sorted({_toleration(each) for each in spec.get("tolerations") or ()})),
-        selector=_selector(spec),
+        tolerations=tolerations,
+        selector=selector,
     )
 
 

@@ -10,7 +10,7 @@ from jobs.elastic.cluster import NOTHING, UNLIMITED, Amounts, Cluster, Job, Node
 from jobs.elastic.pods import Ground, Wanted, ground, within
 from jobs.elastic.policy import Rules, decide, head_room
 from jobs.elastic.service_growth import REMEMBERED, Growths
-from jobs.objects.occupancy import Needs, NodeSeen, PodSeen, Taint, Toleration
+from jobs.objects.occupancy import Needs, NodeSeen, Placement, PodSeen, Taint, Toleration
 
 MB = 10**6
 CORE = Needs(1000, 100 * MB)
@@ -211,3 +211,31 @@ def test_a_new_edition_of_a_service_is_no_growth_of_it() -> None:
         pods = [*web(old, *["n1"] * old), *web(new, *["n2"] * new, needs=Needs(900, 100 * MB))]
         services = growths.learned(seen([node("n1"), node("n2")], pods).services, float(new))
     assert [service.history for service in services] == [((0.0, 4),)]
+
+
+# --- Where jobs may be ------------------------------------------------------------------------------------------------
+POOL = Placement((Toleration("pool", False, "training", "NoSchedule"),), ((("pool", "In", ("training",)),),))
+TAINTED = frozenset({Taint("pool", "training", "NoSchedule")})
+
+
+def test_jobs_that_choose_nodes_of_their_own_go_there_alone() -> None:
+    nodes = [node("common"), node("theirs", 2, TAINTED, pool="training")]
+    found = ground(nodes, web(1, priority=5), [job(1)], GPU, POOL)
+    assert found.whereabouts["a"].trainers == {"theirs": 1}
+    open_to = {each.name: each.taints <= found.tolerates for each in found.nodes}
+    assert open_to == {"common": False, "theirs": True}
+
+
+def test_what_jobs_choose_keeps_nobody_else_away() -> None:
+    nodes = [node("common"), node("theirs", 2, frozenset(), pool="training")]
+    (service,) = ground(nodes, web(1, priority=5), [job(1)], GPU, POOL).services
+    assert all(each.taints <= service.tolerates for each in ground(nodes, web(1), [job(1)], GPU, POOL).nodes)
+
+
+def test_jobs_of_nodes_of_their_own_grow_into_these_and_no_further() -> None:
+    nodes = [node("common", 8), node("theirs", 3, TAINTED, pool="training")]
+    pods = [replica(0, "theirs")]
+    found = ground(nodes, pods, [job(1)], GPU, POOL)
+    running = Job("a", 1, 10, ONE, started=0.0, trainers=found.whereabouts["a"].trainers, tolerates=found.tolerates)
+    decision = decide(Cluster(found.nodes, [running], found.services), 1000.0, RULES)
+    assert decision.targets == {"a": 3}
