@@ -21,8 +21,9 @@ from jobs.kubernetes.api import ApiServer, Refusal
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
 # The variable of processes that tests start and that outlive a SIGKILL of the run.
 RUN = "KUBE_TESTS_RUN"
+PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MARK = f"{_MACHINE}-{os.getpid()}"
-_NAMESPACE = re.compile(rf"[a-z]+-{_MACHINE}-(?P<run>[0-9]+)-.*")
+_NAME = re.compile(rf"[a-z]+-{_MACHINE}-(?P<run>[0-9]+)-.*")
 _VARIABLE = re.compile(rf"{RUN}={_MACHINE}-(?P<run>[0-9]+)")
 
 
@@ -31,11 +32,12 @@ def remove(api: ApiServer) -> None:
     for process in _processes():
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
-    for item in api.call("GET", "/api/v1/namespaces")["items"]:
-        name = item["metadata"]["name"]
-        if _is_over(_NAMESPACE.fullmatch(name)):
-            with suppress(Refusal):  # another run was quicker
-                api.call("DELETE", f"/api/v1/namespaces/{name}")
+    for path in ("/api/v1/namespaces", PRIORITIES):
+        for item in api.call("GET", path)["items"]:
+            name = item["metadata"]["name"]
+            if _is_over(_NAME.fullmatch(name)):
+                with suppress(Refusal):  # another run was quicker
+                    api.call("DELETE", f"{path}/{name}")
 
 
 def _processes() -> Iterator[int]:
