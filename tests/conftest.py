@@ -79,7 +79,11 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
 }
 
 
-_LONGEST = ("tests/end_to_end/", "tests/faults/")
+_LONGEST = (
+    *("tests/end_to_end/", "tests/faults/"),
+    *("tests/portal/test_images_of_the_platform.py", "tests/jobs/kubernetes/test_losses.py"),
+    *("tests/jobs/kubernetes/test_jobs.py", "tests/jobs/backends/test_kubernetes.py"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,12 +8,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -21,10 +20,14 @@ from jobs.kubernetes import names
 from jobs.kubernetes.api import CONFLICT, Refusal, connect
 from jobs.kubernetes.resources import JOBS, RESOURCES
 from tests.jobs.kubernetes import leftovers
+from tests.waiting import until
+
+Found = TypeVar("Found")
 
 _ROOT = Path(__file__).parents[3]
 SYSTEM = "regatta-system"  # where the controller belongs
-_SECONDS = 180.0  # a cluster on two cores that others use as well
+SECONDS = 180.0  # a cluster on two cores that others use as well
+_LAST_EVENTS = 30
 
 
 def own_prefix(kind: str) -> str:
@@ -88,7 +91,7 @@ class Cluster:
         self.api.call("POST", path, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
         try:
             account = f"{path}/{self.namespace}/serviceaccounts/default"
-            wait_until(lambda: self.is_there(account), "the namespace has its service account")
+            self.until("the namespace has its service account", lambda: self.is_there(account))
             yield self
         finally:
             self.api.call("DELETE", f"{path}/{self.namespace}")
@@ -99,7 +102,7 @@ class Cluster:
         leftovers.remove(self.api)
         for name in ("crd", "namespace", "rights", "portal-rights"):
             self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
-        wait_until(lambda: self.is_there(JOBS.path()), "PaddleJobs are served")
+        self.until("PaddleJobs are served", lambda: self.is_there(JOBS.path()))
 
     def kubeconfig_of_the_controller(self, folder: Path) -> str:
         """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
@@ -116,7 +119,7 @@ class Cluster:
             self.api.call("POST", path, secret)
         except Refusal as refusal:
             assert refusal.status == CONFLICT, refusal  # it is there
-        wait_until(lambda: self.api.call("GET", f"{path}/{name}").get("data"), "there is a token")
+        self.until("there is a token", lambda: self.api.call("GET", f"{path}/{name}").get("data"))
         token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
         own = yaml.safe_load(Path(self.kubeconfig).read_text())
         own["users"] = [{"name": user["name"], "user": {"token": token}} for user in own["users"]]
@@ -148,8 +151,11 @@ class Cluster:
         return status
 
     def wait_for(self, name: str, phase: str) -> dict[str, Any]:
-        wait_until(lambda: self.status(name).get("phase") == phase, lambda: f"{name} is {phase}: {self._state(name)}")
+        self.until(f"{name} is {phase}", lambda: self.status(name).get("phase") == phase)
         return self.status(name)
+
+    def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
+        return until(what, look, seconds, story=self.story)
 
     def uids(self) -> dict[str, str]:
         """UIDs of the pods that stay, by name."""
@@ -163,19 +169,17 @@ class Cluster:
             return False
         return True
 
-    def _state(self, name: str) -> str:
-        pods = {names.name_of(pod): pod.get("status", {}).get("containerStatuses") for pod in self.all("Pod")}
-        return json.dumps({"status": self.status(name), "pods": pods}, indent=1)
+    def story(self) -> str:
+        """What there is in the namespace, what has happened, and what there is room for, for whoever waits in vain."""
+        jobs = (f"{names.name_of(job)}: {json.dumps(job.get('status'))}" for job in self.all(names.KIND))
+        events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-_LAST_EVENTS:]
+        held = self.kubectl("describe", "nodes", everywhere=True).split("Allocated resources:")[1:]
+        nodes = (node.partition("Events:")[0] for node in held)
+        everybodys = self.kubectl("get", "pods", "--all-namespaces", "-o", "wide", everywhere=True)
+        return "\n".join([f"== {self.namespace}", *jobs, *events, *nodes, everybodys])
 
 
 def _from_environment(name: str) -> str:
     value = os.environ.get(name)
     assert value, f"Tests of the group kube need {name} in the environment: see make test-kube."
     return value
-
-
-def wait_until(holds: Callable[[], object], what: str | Callable[[], str], seconds: float = _SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"it has not come to this: {what if isinstance(what, str) else what()}"
-        time.sleep(0.2)

@@ -18,7 +18,9 @@ from jobs.images import layers
 from jobs.images.registry import Registry
 from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.namespaces import name_of
+from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end.house import House
+from tests.etcd_server import EtcdServer
 from tests.jobs.kubernetes import leftovers
 from tests.jobs.kubernetes.cluster import Cluster
 
@@ -75,6 +77,26 @@ def _library(name: str) -> tuple[str, Path]:
     found = re.search(rf"\s{re.escape(name)} .*=> (?P<path>/\S+)", known)
     assert found, f"This machine has no {name} (Debian: apt-get install libgomp1 libtinfo6)."
     return name, Path(found["path"]).resolve()
+
+
+@contextmanager
+def etcd_on(cluster: Cluster, directory: Path) -> Iterator[EtcdServer]:
+    """An etcd of this machine that asks for users, and that pods reach."""
+    store = EtcdServer(directory, host=own_address(cluster.kubeconfig))
+    store.start()
+    try:
+        store.switch_authentication_on()
+        yield store
+    finally:
+        store.kill()
+
+
+def native(cluster: Cluster, store: EtcdServer) -> dict[str, str]:
+    """Settings of a portal whose jobs of the platform's own framework run on the cluster and meet in ``store``."""
+    return {
+        "REGATTA_KUBERNETES_IMAGE": runtime_image(cluster.registry),
+        "REGATTA_COORDINATION": EtcdAddress((store.server,), "/site", "root", store.password).url,
+    }
 
 
 def runtime_image(registry: str) -> str:

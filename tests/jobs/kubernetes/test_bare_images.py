@@ -5,19 +5,18 @@ reads from their pods.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from regatta import Client
-from regatta.errors import PortalError
 from regatta.job import Job
 from tests.end_to_end import processes
 from tests.end_to_end.house import House
-from tests.jobs.kubernetes.cluster import Cluster, own_prefix, wait_until
+from tests.jobs.kubernetes.cluster import Cluster, own_prefix
 from tests.jobs.kubernetes.surroundings import house_on
+from tests.jobs.kubernetes.trial import Trial
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -43,31 +42,27 @@ def portal(house: House) -> Iterator[Client]:
 
 
 @pytest.fixture
-def run(portal: Client, cluster: Cluster) -> Iterator[Callable[..., Job]]:
-    """Submits a program in Python; whatever is left of it is cancelled."""
-    begun: list[Job] = []
+def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    with Trial(portal, cluster).open() as trial:
+        yield trial
 
-    def submit(program: str, **fields: Any) -> Job:
-        spec: dict[str, Any] = {
-            "name": "bare",
-            "image": cluster.image,
-            "entrypoint": ["python3", "-u", "-c", textwrap.dedent(program)],
-            "roles": {"trainer": {"replicas": 1, "cpu": 0.2, "memory": "128Mi"}},
-        }
-        begun.append(portal.submit({**spec, **fields}, namespace="admin"))
-        return begun[-1]
 
-    yield submit
-    for job in begun:
-        with suppress(PortalError):  # it has ended by itself
-            portal.cancel(job.id)
+def run(trial: Trial, program: str, **fields: Any) -> Job:
+    """Submits a program in Python."""
+    spec: dict[str, Any] = {
+        "name": "bare",
+        "image": trial.cluster.image,
+        "entrypoint": ["python3", "-u", "-c", textwrap.dedent(program)],
+        "roles": {"trainer": {"replicas": 1, "cpu": 0.2, "memory": "128Mi"}},
+    }
+    return trial.submit({**spec, **fields})
 
 
 def said(portal: Client, job: Job, replica: str = "trainer-0") -> list[str]:
     return [line.text for line in portal.logs(job.id, replica=replica) if line.stream == "stdout"]
 
 
-def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Client, run: Callable[..., Job]) -> None:
+def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Client, trial: Trial) -> None:
     program = """
         import os
         print("I am", os.environ["REGATTA_INDEX"], "of", os.environ["REGATTA_TRAINERS"], os.environ["WORD"])
@@ -77,7 +72,7 @@ def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Clien
         print("the last", end="")
     """
     two = {"trainer": {"replicas": 2, "cpu": 0.2, "memory": "128Mi"}}
-    job = run(program, roles=two, env={"WORD": "open $(sesame)"})
+    job = run(trial, program, roles=two, env={"WORD": "open $(sesame)"})
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
     costs = [f"step {step} cost {1 / (step + 1)}" for step in range(5)]
@@ -87,7 +82,7 @@ def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Clien
     assert len(portal.metrics(job.id, "cost")["cost"].x) == 5
 
 
-def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, run: Callable[..., Job]) -> None:
+def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: Trial) -> None:
     program = """
         import sys, time
         for number in range(20_000):
@@ -95,32 +90,30 @@ def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, run: Cal
         time.sleep(0.5)
         print("x" * 50_000)
     """
-    job = run(program)
+    job = run(trial, program)
     assert portal.wait(job.id, SECONDS).state == "SUCCEEDED"
     *numbers, long = said(portal, job)
     assert sorted(map(int, numbers)) == list(range(20_000))
     assert long == "x" * 50_000
 
 
-def test_a_program_that_fails_is_told_by_its_code(portal: Client, run: Callable[..., Job]) -> None:
-    job = run("raise SystemExit(3)")
+def test_a_program_that_fails_is_told_by_its_code(portal: Client, trial: Trial) -> None:
+    job = run(trial, "raise SystemExit(3)")
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("FAILED", "trainer-0 exited with code 3.")
 
 
-def test_a_program_that_is_not_in_the_image_is_told_by_its_name(portal: Client, run: Callable[..., Job]) -> None:
-    job = run("pass", entrypoint=["no-such-program"])
+def test_a_program_that_is_not_in_the_image_is_told_by_its_name(portal: Client, trial: Trial) -> None:
+    job = run(trial, "pass", entrypoint=["no-such-program"])
     ended = portal.wait(job.id, SECONDS)
     assert ended.state == "FAILED"
     assert "trainer-0 could not be started" in ended.why
     assert "no-such-program" in ended.why
 
 
-def test_an_image_that_is_not_there_is_told_before_long(
-    portal: Client, run: Callable[..., Job], cluster: Cluster
-) -> None:
-    job = run("pass", image=f"{cluster.registry}/nobody/nothing:1")
-    wait_until(lambda: "its image cannot be pulled" in portal.job(job.id).why, "the job says why", 60)
+def test_an_image_that_is_not_there_is_told_before_long(portal: Client, trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, "pass", image=f"{cluster.registry}/nobody/nothing:1")
+    trial.until("the job says why", lambda: "its image cannot be pulled" in portal.job(job.id).why, 60)
 
 
 ENDLESS = """
@@ -141,42 +134,35 @@ def is_whole(found: list[int]) -> bool:
     return found == list(range(len(found)))
 
 
-def test_a_job_that_is_cancelled_is_read_to_its_last_word(
-    portal: Client, run: Callable[..., Job], cluster: Cluster
-) -> None:
-    job = run(ENDLESS)
-    wait_until(lambda: len(numbers(portal, job)) > 10, "it prints")
+def test_a_job_that_is_cancelled_is_read_to_its_last_word(portal: Client, trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, ENDLESS)
+    trial.until("it prints", lambda: len(numbers(portal, job)) > 10)
     portal.cancel(job.id)
     assert portal.wait(job.id, SECONDS).state == "CANCELLED"
     assert said(portal, job)[-1] == "asked to end"
     assert is_whole(numbers(portal, job))
-    left = ("get", "pdj,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
-    wait_until(lambda: not cluster.kubectl(*left), "nothing is left on the cluster")
+    trial.until_nothing_is_left(job)
 
 
-def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(
-    portal: Client, run: Callable[..., Job], house: House
-) -> None:
-    job = run(ENDLESS)
+def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(portal: Client, trial: Trial, house: House) -> None:
+    job = run(trial, ENDLESS)
     for _ in range(3):
         before = len(numbers(portal, job))
-        wait_until(lambda seen=before: len(numbers(portal, job)) > seen + 20, "it prints")
+        trial.until("it prints", lambda seen=before: len(numbers(portal, job)) > seen + 20)
         for process in house.processes():
             if "manage.py sweep" in process.command:
                 processes.kill(process.pid)
     before = len(numbers(portal, job))
-    wait_until(lambda: len(numbers(portal, job)) > before + 20, "it goes on")
+    trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 20)
     assert is_whole(numbers(portal, job))
     assert portal.job(job.id).attempt == 1
 
 
-def test_a_killed_portal_reads_on_what_was_printed_meanwhile(
-    portal: Client, run: Callable[..., Job], house: House
-) -> None:
-    job = run(ENDLESS)
-    wait_until(lambda: len(numbers(portal, job)) > 20, "it prints")
+def test_a_killed_portal_reads_on_what_was_printed_meanwhile(portal: Client, trial: Trial, house: House) -> None:
+    job = run(trial, ENDLESS)
+    trial.until("it prints", lambda: len(numbers(portal, job)) > 20)
     house.crash()
     house.start()
     before = len(numbers(portal, job))
-    wait_until(lambda: len(numbers(portal, job)) > before + 50, "it goes on")
+    trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 50)
     assert is_whole(numbers(portal, job))

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from jobs.kubernetes import names
-from tests.jobs.kubernetes.cluster import Cluster, Controller, wait_until
+from tests.jobs.kubernetes.cluster import Cluster, Controller
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -74,6 +74,11 @@ def pods_that(cluster: Cluster, script: str, replicas: int, **spec: Any) -> dict
     }
 
 
+def is_bare(cluster: Cluster) -> bool:
+    """Whether nothing is left of what was made for jobs."""
+    return not any(cluster.all(kind) for kind in ("Pod", "Service", "ConfigMap"))
+
+
 def paddle_job(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": name}, "spec": spec}
 
@@ -104,7 +109,7 @@ def test_a_job_by_service_meets_under_its_names(cluster: Cluster) -> None:
     )
     cluster.apply(job)
     cluster.wait_for("by-name", "Completed")
-    wait_until(lambda: not cluster.all("Pod") and not cluster.all("Service"), "everything has been cleaned")
+    cluster.until("everything has been cleaned", lambda: not cluster.all("Pod") and not cluster.all("Service"))
 
 
 def test_workers_are_scaled_while_they_run(cluster: Cluster) -> None:
@@ -113,11 +118,11 @@ def test_workers_are_scaled_while_they_run(cluster: Cluster) -> None:
     cluster.wait_for("grow", "Running")
     before = cluster.uids()
     cluster.kubectl("scale", "pdj/grow", "--replicas=4")
-    wait_until(lambda: cluster.status("grow")["worker"]["running"] == 4, "four workers run")
+    cluster.until("four workers run", lambda: cluster.status("grow")["worker"]["running"] == 4)
     assert before.items() <= cluster.uids().items()
     cluster.kubectl("scale", "pdj/grow", "--replicas=2")
-    wait_until(lambda: cluster.uids() == before, "the two from the beginning are left")
-    wait_until(lambda: cluster.status("grow")["worker"]["running"] == 2, "the status says so")
+    cluster.until("the two from the beginning are left", lambda: cluster.uids() == before)
+    cluster.until("the status says so", lambda: cluster.status("grow")["worker"]["running"] == 2)
 
 
 def test_a_job_that_cannot_grow_while_it_runs_starts_anew_with_all(cluster: Cluster) -> None:
@@ -125,7 +130,7 @@ def test_a_job_that_cannot_grow_while_it_runs_starts_anew_with_all(cluster: Clus
     cluster.wait_for("whole", "Running")
     before = cluster.uids()
     cluster.kubectl("scale", "pdj/whole", "--replicas=3")
-    wait_until(lambda: cluster.status("whole")["worker"]["running"] == 3, "three workers run")
+    cluster.until("three workers run", lambda: cluster.status("whole")["worker"]["running"] == 3)
     assert set(before.values()).isdisjoint(cluster.uids().values())
     (told,) = cluster.all("ConfigMap")
     assert told["data"]["PADDLE_TRAINERS_NUM"] == "3"
@@ -137,14 +142,16 @@ def test_a_killed_pod_comes_back_and_the_others_are_left_alone(cluster: Cluster)
     cluster.wait_for("lost", "Running")
     before = cluster.uids()
     cluster.kubectl("delete", "pod", "lost-worker-1", "--grace-period=0", "--force")
-    wait_until(lambda: cluster.uids().get("lost-worker-1") not in (None, before["lost-worker-1"]), "another has come")
+    cluster.until(
+        "another has come", lambda: cluster.uids().get("lost-worker-1") not in (None, before["lost-worker-1"])
+    )
     cluster.wait_for("lost", "Running")
     assert {**cluster.uids(), "lost-worker-1": ""} == {**before, "lost-worker-1": ""}
 
 
 def test_a_killed_controller_goes_on_where_it_was(cluster: Cluster, controller: Controller) -> None:
     cluster.apply(paddle_job("orphan", ps=pods_that(cluster, MEET, 1), worker=pods_that(cluster, MEET, 3)))
-    wait_until(lambda: cluster.all("Pod"), "the first pods are there")
+    cluster.until("the first pods are there", lambda: cluster.all("Pod"))
     controller.kill()
     controller.start()
     status = cluster.wait_for("orphan", "Completed")
@@ -157,8 +164,8 @@ def test_a_job_is_suspended_and_goes_on(cluster: Cluster) -> None:
     cluster.kubectl("patch", "pdj", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": true}}}')
     status = cluster.wait_for("rest", "Suspended")
     assert "startTime" not in status
-    wait_until(
-        lambda: not [item for kind in ("Pod", "Service", "ConfigMap") for item in cluster.all(kind)], "nothing is left"
+    cluster.until(
+        "nothing is left", lambda: not [item for kind in ("Pod", "Service", "ConfigMap") for item in cluster.all(kind)]
     )
     cluster.kubectl("patch", "pdj", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": false}}}')
     assert cluster.wait_for("rest", "Running")["startTime"] > started
@@ -168,8 +175,8 @@ def test_a_deleted_job_takes_everything_with_it(cluster: Cluster) -> None:
     cluster.apply(paddle_job("gone", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("gone", "Running")
     cluster.kubectl("delete", "pdj", "gone")
-    wait_until(
-        lambda: not [item for kind in ("Pod", "Service", "ConfigMap") for item in cluster.all(kind)], "nothing is left"
+    cluster.until(
+        "nothing is left", lambda: not [item for kind in ("Pod", "Service", "ConfigMap") for item in cluster.all(kind)]
     )
 
 
@@ -209,7 +216,7 @@ def test_what_keeps_a_job_waiting_is_told(cluster: Cluster, spec: Any, reason: s
     image = template["containers"][0]["image"]
     template["containers"][0]["image"] = image.replace("{registry}", cluster.registry)
     cluster.apply(paddle_job("waits", worker=worker))
-    wait_until(lambda: cluster.status("waits").get("reason") == reason, lambda: f"{reason}: {cluster.status('waits')}")
+    cluster.until(f"the reason is {reason}", lambda: cluster.status("waits").get("reason") == reason)
     assert says in cluster.status("waits")["message"]
 
 
@@ -233,5 +240,5 @@ def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str,
 def test_events_tell_what_was_done(cluster: Cluster) -> None:
     cluster.apply(paddle_job("told", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("told", "Running")
-    wait_until(lambda: "The job is running." in cluster.kubectl("describe", "pdj", "told"), "the event is there")
+    cluster.until("the event is there", lambda: "The job is running." in cluster.kubectl("describe", "pdj", "told"))
     assert "created Pod told-worker-0, told-worker-1" in cluster.kubectl("describe", "pdj", "told")

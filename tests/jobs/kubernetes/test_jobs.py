@@ -5,9 +5,7 @@ The portal is a whole one on this machine, its jobs meet in an etcd that asks fo
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,84 +13,84 @@ import numpy as np
 import pytest
 
 from jobs.backends.kubernetes_manifests import job_name, pod_name
-from jobs.kubernetes.namespaces import name_of
 from regatta import Client
-from regatta.errors import PortalError
 from regatta.job import Job
-from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House
 from tests.etcd_server import EtcdServer
-from tests.jobs.kubernetes import leftovers
-from tests.jobs.kubernetes.cluster import Cluster, own_prefix, wait_until
-from tests.jobs.kubernetes.surroundings import own_address, runtime_image
+from tests.jobs.kubernetes.cluster import Cluster, own_prefix
+from tests.jobs.kubernetes.surroundings import etcd_on, house_on, native
+from tests.jobs.kubernetes.trial import SMALL, Trial
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 
 SECONDS = 150.0
-PREFIX = own_prefix("test")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """The namespace of the admin's own, which is where the jobs run; the portal makes it."""
-    found = Cluster()
-    found.define()
-    found.namespace = name_of("admin", PREFIX)
-    yield found
-    found.api.call("DELETE", f"/api/v1/namespaces/{found.namespace}")
+def cluster() -> Cluster:
+    return Cluster()
 
 
 @pytest.fixture(scope="module")
 def store(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    server = EtcdServer(tmp_path_factory.mktemp("etcd"), host=own_address(cluster.kubeconfig))
-    server.start()
-    server.switch_authentication_on()
-    yield server
-    server.kill()
+    with etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store:
+        yield store
 
 
 @pytest.fixture(scope="module")
 def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    made = House(
-        tmp_path_factory.mktemp("house") / "data",
-        host=own_address(cluster.kubeconfig),
-        REGATTA_BACKEND="kubernetes",
-        REGATTA_KUBECONFIG=cluster.kubeconfig,
-        REGATTA_KUBERNETES_IMAGE=runtime_image(cluster.registry),
-        REGATTA_KUBERNETES_PREFIX=PREFIX,
-        **{leftovers.RUN: leftovers.MARK},
-        REGATTA_COORDINATION=EtcdAddress((store.server,), "/site", "root", store.password).url,
-        REGATTA_SIGN_IN_RATE="1000/min",
-    )
-    with made.open() as house:
+    directory = tmp_path_factory.mktemp("house") / "data"
+    with house_on(cluster, directory, own_prefix("test"), **native(cluster, store)) as house:
         yield house
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def portal(house: House) -> Iterator[Client]:
     with house.client() as client:
         yield client
 
 
 @pytest.fixture
-def run(portal: Client) -> Iterator[Callable[..., Job]]:
-    """Submits; whatever is left of it is cancelled."""
-    begun: list[Job] = []
+def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    with Trial(portal, cluster).open() as trial:
+        yield trial
 
-    def submit(spec: dict[str, Any], **roles: int) -> Job:
-        wanted = {"trainer": {"replicas": 2, "max": 8}, "pserver": {"replicas": 2}}
-        small = {"cpu": 0.05, "memory": "256Mi"}
-        spec = {**spec, "roles": {name: {**role, **small} for name, role in wanted.items()}}
-        for name, replicas in roles.items():
-            spec["roles"][name]["replicas"] = replicas
-        begun.append(portal.submit(spec, namespace="admin"))
-        return begun[-1]
 
-    yield submit
-    for job in begun:
-        with suppress(PortalError):  # it has ended by itself
-            portal.cancel(job.id)
+@pytest.fixture(scope="module")
+def standing(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    """For what several tests do something to: see ``job``."""
+    with Trial(portal, cluster).open() as trial:
+        yield trial
+
+
+@pytest.fixture
+def job(standing: Trial) -> Job:
+    """One that trains with two trainers, in its first attempt; whatever tests before have done to it, it has gone on.
+    Where one of them has ended it, this is another."""
+    found = next((one.refresh() for one in standing.jobs[-1:]), None)
+    if found is None or (found.state, found.attempt) != ("RUNNING", 1):
+        found = run(standing, {**endless("standing"), "env": {"API_KEY": SECRET}})
+    else:
+        standing.portal.scale(found.id, trainer=2)
+    standing.until("it has two trainers", lambda: trainers(found.refresh()) == ["trainer-0", "trainer-1"])
+    standing.until_trained(found, "trainer-0", "trainer-1")
+    return found
+
+
+SECRET = "open sesame"
+
+
+def trainers(job: Job) -> list[str]:
+    """Those that take part."""
+    return [one.name for one in job.replicas if one.role == "trainer" and one.state == "registered"]
+
+
+def run(trial: Trial, spec: dict[str, Any]) -> Job:
+    """With as many trainers as a test says: the platform would give it all that the cluster has to spare, and so take
+    room from tests beside this one."""
+    roles = {"trainer": {"replicas": 2, "max": 4, **SMALL}, "pserver": {"replicas": 2, **SMALL}}
+    return trial.submit({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}, "elastic": False})
 
 
 def endless(name: str) -> dict[str, Any]:
@@ -100,39 +98,23 @@ def endless(name: str) -> dict[str, Any]:
     return code.slow(name, passes=500, pause=0.3)
 
 
-def steps(portal: Client, job: Job, replica: str) -> list[int]:
-    lines = (line for line in portal.logs(job.id, replica=replica) if line.text.startswith("step "))
-    return [int(line.text.split()[1]) for line in lines]
+def numbers(trial: Trial, job: Job, *replicas: str) -> dict[str, list[int]]:
+    """The steps that each has told so far."""
+    return {replica: trial.steps(job, replica) for replica in replicas}
 
 
-def training(portal: Client, job: Job, *replicas: str, beyond: int = 2) -> Callable[[], bool]:
-    """Whether each of them has come that far."""
-    return lambda: all(max(steps(portal, job, one), default=0) > beyond for one in replicas)
-
-
-def attempt_of(cluster: Cluster, job: Job) -> str:
-    """The id of the job's present attempt, from the labels of its PaddleJob."""
-    found = json.loads(cluster.kubectl("get", "pdj", "-l", f"regatta/job={job.id}", "-o", "json"))["items"]
-    assert found, "the attempt has a PaddleJob"
-    newest = max(found, key=lambda one: int(one["metadata"]["labels"]["regatta/number"]))
-    return str(newest["metadata"]["labels"]["regatta/attempt"])
-
-
-def kill(cluster: Cluster, job: Job, replica: str) -> None:
-    """End its container as the kernel would: at once, without a word to it."""
-    pod = pod_name(attempt_of(cluster, job), replica)
-    cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
-
-
-def back(portal: Client, job: Job, replica: str) -> Callable[[], bool]:
-    return lambda: any(event["text"].startswith(f"{replica} is back after") for event in portal.events(job.id))
+def assert_whole(before: dict[str, list[int]], after: dict[str, list[int]]) -> None:
+    """Every line that came since is there, once, in order."""
+    for replica, told in after.items():
+        known = before[replica]
+        assert told == [*known, *range(known[-1] + 1, known[-1] + 1 + len(told) - len(known))], replica
 
 
 # --- The whole way ---------------------------------------------------------------------------------------------------
 def test_from_the_submission_to_the_downloaded_model(
-    portal: Client, run: Callable[..., Job], cluster: Cluster, store: EtcdServer, tmp_path: Path
+    portal: Client, trial: Trial, store: EtcdServer, tmp_path: Path
 ) -> None:
-    job = run({**portal.example("fit-a-line"), "passes": 20})
+    job = run(trial, {**portal.example("fit-a-line"), "passes": 20})
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
     portal.download(job.id, "model.npz", tmp_path / "model.npz")
@@ -141,131 +123,98 @@ def test_from_the_submission_to_the_downloaded_model(
     assert {line.replica for line in portal.logs(job.id)} == {
         *("master-0", "pserver-0", "pserver-1", "trainer-0", "trainer-1")
     }
-    wait_until(lambda: not left(cluster, job), "nothing is left on the cluster")
+    trial.until_nothing_is_left(job)
     users = store.ctl("user", "list", account=f"root:{store.password}")
     assert f"regatta-{job.id}-1" not in users
 
 
-def left(cluster: Cluster, job: Job) -> str:
-    return cluster.kubectl("get", "pdj,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
-
-
-def test_no_secret_of_a_job_is_told_anywhere(
-    portal: Client, run: Callable[..., Job], cluster: Cluster, house: House
-) -> None:
-    job = run({**endless("secrets"), "env": {"API_KEY": "open sesame"}})
-    wait_until(training(portal, job, "trainer-0"), "it trains")
+def test_no_secret_of_a_job_is_told_anywhere(standing: Trial, job: Job, cluster: Cluster, house: House) -> None:
     shown = cluster.kubectl("get", "pdj,pods,configmaps,events", "-o", "yaml") + house.printed()
-    shown += "".join(line.text for line in portal.logs(job.id))
-    for secret in ("rga_", "open sesame", "etcd://"):
+    shown += "".join(line.text for line in job.logs())
+    assert f"regatta/job: {job.id}" in shown
+    for secret in ("rga_", SECRET, "etcd://"):
         assert secret not in shown
 
 
 # --- More and fewer --------------------------------------------------------------------------------------------------
-def test_trainers_join_and_leave_in_mid_run(portal: Client, run: Callable[..., Job]) -> None:
-    job = run(endless("scale"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1"), "it trains")
-    portal.scale(job.id, trainer=4)
-    wait_until(training(portal, job, "trainer-2", "trainer-3"), "newcomers train")
-    portal.scale(job.id, trainer=2)
-
-    def left() -> bool:
-        states = {one.name: one.state for one in portal.job(job.id).replicas}
-        return states["trainer-2"] == states["trainer-3"] == "exited"
-
-    wait_until(left, "they have left")
-    before = max(steps(portal, job, "trainer-0"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1", beyond=before), "the others go on")
-    assert portal.job(job.id).attempt == 1
+def test_trainers_join_and_leave_in_mid_run(standing: Trial, job: Job) -> None:
+    job.scale(trainer=4)
+    standing.until_trained(job, "trainer-2", "trainer-3")
+    job.scale(trainer=2)
+    standing.until("they have left", lambda: trainers(job.refresh()) == ["trainer-0", "trainer-1"])
+    standing.until_trained(job, "trainer-0", "trainer-1")
+    assert job.refresh().attempt == 1
 
 
 # --- Whoever is killed -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("victim", ["trainer-1", "pserver-0", "master-0"])
-def test_a_killed_pod_is_started_again_and_the_job_goes_on(
-    portal: Client, run: Callable[..., Job], cluster: Cluster, victim: str
-) -> None:
-    job = run(endless(f"kill-{victim}"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1"), "it trains")
-    kill(cluster, job, victim)
-    wait_until(back(portal, job, victim), "it is back")
-    before = max(steps(portal, job, "trainer-0"))
-    wait_until(training(portal, job, "trainer-0", beyond=before + 3), "the job goes on")
-    assert portal.job(job.id).attempt == 1
-    told = steps(portal, job, "trainer-0")
-    assert told == sorted(set(told)), "no line is doubled"
+def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job: Job, victim: str) -> None:
+    before = numbers(standing, job, "trainer-0")
+    standing.kill(job, victim)
+    standing.until_back(job, victim)
+    standing.until_trained(job, "trainer-0", more=4)
+    assert job.refresh().attempt == 1
+    assert_whole(before, numbers(standing, job, "trainer-0"))
 
 
-def test_a_killed_portal_loses_and_doubles_nothing(portal: Client, run: Callable[..., Job], house: House) -> None:
-    job = run(endless("kill-portal"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1"), "it trains")
+def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, house: House) -> None:
+    before = numbers(standing, job, "trainer-0", "trainer-1")
     house.crash()
     house.start()
-    before = max(steps(portal, job, "trainer-0"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1", beyond=before + 5), "what was said meanwhile comes")
-    for trainer in ("trainer-0", "trainer-1"):
-        told = steps(portal, job, trainer)
-        assert told == list(range(1, len(told) + 1)), "every line is there, once, in order"
-    assert (portal.job(job.id).state, portal.job(job.id).attempt) == ("RUNNING", 1)
+    standing.until_trained(job, "trainer-0", "trainer-1", more=6)
+    assert_whole(before, numbers(standing, job, "trainer-0", "trainer-1"))
+    assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
-def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(
-    portal: Client, run: Callable[..., Job], house: House
-) -> None:
-    job = run(endless("stop-portal"))
-    wait_until(training(portal, job, "trainer-0"), "it trains")
+def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(standing: Trial, job: Job, house: House) -> None:
+    before = numbers(standing, job, "trainer-0")
     house.interrupt()
     house.start()
-    before = max(steps(portal, job, "trainer-0"))
-    wait_until(training(portal, job, "trainer-0", beyond=before + 5), "it has gone on")
-    assert (portal.job(job.id).state, portal.job(job.id).attempt) == ("RUNNING", 1)
-    told = steps(portal, job, "trainer-0")
-    assert told == list(range(1, len(told) + 1))
+    standing.until_trained(job, "trainer-0", more=6)
+    assert_whole(before, numbers(standing, job, "trainer-0"))
+    assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
 def test_while_there_is_no_controller_jobs_go_on_and_what_is_wished_for_is_done_later(
-    portal: Client, run: Callable[..., Job], house: House
+    standing: Trial, job: Job, house: House
 ) -> None:
-    job = run(endless("kill-controller"))
-    wait_until(training(portal, job, "trainer-0", "trainer-1"), "it trains")
     for process in house.processes():
         if "jobs.kubernetes" in process.command:
             processes.kill(process.pid)
-    portal.scale(job.id, trainer=3)
-    wait_until(training(portal, job, "trainer-2"), "the newcomer trains")
-    assert portal.job(job.id).attempt == 1
+    job.scale(trainer=3)
+    standing.until_trained(job, "trainer-0")
+    standing.until_trained(job, "trainer-2")
+    assert job.refresh().attempt == 1
 
 
-def test_a_job_that_is_cancelled_leaves_nothing_on_the_cluster(
-    portal: Client, run: Callable[..., Job], cluster: Cluster
-) -> None:
-    job = run(endless("cancel"))
-    wait_until(training(portal, job, "trainer-0"), "it trains")
-    portal.cancel(job.id)
-    assert portal.wait(job.id, SECONDS).state == "CANCELLED"
-    wait_until(lambda: not left(cluster, job), "nothing is left on the cluster")
+def test_a_job_that_is_cancelled_leaves_nothing_on_the_cluster(trial: Trial) -> None:
+    job = run(trial, endless("cancel"))
+    trial.until_trained(job, "trainer-0")
+    job.cancel()
+    assert job.wait(SECONDS).state == "CANCELLED"
+    trial.until_nothing_is_left(job)
 
 
-def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(
-    portal: Client, run: Callable[..., Job], cluster: Cluster
-) -> None:
-    job = run(endless("paddle-job-deleted"))
-    wait_until(training(portal, job, "trainer-0"), "it trains")
-    cluster.kubectl("delete", "pdj", job_name(attempt_of(cluster, job)), "--wait=false")
-    wait_until(lambda: portal.job(job.id).attempt == 2, "it is tried again")
-    wait_until(lambda: portal.job(job.id).state == "RUNNING", "it runs")
+def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, endless("paddle-job-deleted"))
+    trial.until_trained(job, "trainer-0")
+    cluster.kubectl("delete", "pdj", job_name(trial.attempt(job)), "--wait=false")
+    trial.until("it is tried again", lambda: job.refresh().attempt == 2)
+    assert any("gone" in event["text"] for event in job.events())
+    trial.until("it runs", lambda: job.refresh().state == "RUNNING")
 
 
 # --- What the cluster refuses ----------------------------------------------------------------------------------------
 def test_a_quota_of_the_cluster_is_the_job_s_reason_within_ten_seconds(
-    portal: Client, run: Callable[..., Job], cluster: Cluster
+    standing: Trial, job: Job, cluster: Cluster
 ) -> None:
-    job = run(endless("refused"))
-    wait_until(training(portal, job, "trainer-0"), "it trains")
+    third = pod_name(standing.attempt(job), "trainer-2")
+    standing.until("nobody is asked for again while an earlier one still ends", lambda: third not in standing.left(job))
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.api.call("POST", path, {"metadata": {"name": "none"}, "spec": {"hard": {"limits.memory": "1Mi"}}})
     try:
-        portal.scale(job.id, trainer=3)
-        wait_until(lambda: "exceeded quota" in portal.job(job.id).why, "the job says why it waits", 10)
+        job.scale(trainer=3)
+        standing.until("the job says why it waits", lambda: "exceeded quota" in job.refresh().why, 10)
     finally:
         cluster.api.call("DELETE", f"{path}/none")
-    wait_until(training(portal, job, "trainer-2"), "it begins when there is room")
+    standing.until_trained(job, "trainer-2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +18,6 @@ from jobs.kubernetes.program import Surroundings, serve
 from tests.jobs.kubernetes.api_servers import LivingServer
 from tests.jobs.kubernetes.world import paddle_job, running
 from tests.waiting import until
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 60.0) -> None:
-    until("it comes to that", holds, seconds)
 
 
 @contextmanager
@@ -47,19 +43,19 @@ def test_a_controller_does_its_work_until_it_is_stopped() -> None:
     server = LivingServer()
     server.submit(paddle_job(ps=1, worker=2))
     with served(server):
-        wait_until(lambda: len(server.of("Pod")) == 3)
+        until("all pods are there", lambda: len(server.of("Pod")) == 3, 60)
         server.pods_say(running())
-        wait_until(lambda: phase(server) == "Running")
+        until("the job runs", lambda: phase(server) == "Running", 60)
 
 
 def test_a_controller_that_ends_lets_the_next_one_begin_at_once() -> None:
     server = LivingServer()
     with served(server, "system"):
-        wait_until(lambda: server.of("Lease") and server.of("Lease")[0]["spec"]["holderIdentity"])
+        until("it leads", lambda: server.of("Lease") and server.of("Lease")[0]["spec"]["holderIdentity"], 60)
     assert server.of("Lease")[0]["spec"]["holderIdentity"] == ""
     server.submit(paddle_job(worker=1))
     with served(server, "system"):
-        wait_until(lambda: len(server.of("Pod")) == 1)
+        until("a pod is there", lambda: len(server.of("Pod")) == 1, 60)
 
 
 def ask(address: str) -> tuple[int, str]:

@@ -12,7 +12,7 @@ from jobs.kubernetes.api import Refusal
 from jobs.kubernetes.resources import ALL_PODS, NODES
 from jobs.kubernetes.survey import Survey
 from tests.jobs.kubernetes.api_servers import FaithfulServer, LivingServer, RefusingServer
-from tests.jobs.kubernetes.cluster import wait_until
+from tests.waiting import until
 
 Server = TypeVar("Server", bound=FaithfulServer)
 Follow = Callable[[FaithfulServer], Survey]
@@ -62,11 +62,11 @@ def test_it_hears_what_happens(follow: Follow) -> None:
     server = with_node(LivingServer())
     make_pod(server, "first")
     survey = follow(server)
-    wait_until(lambda: seen(survey) == {"first": 1000}, "it knows what is there", 10)
+    until("it knows what is there", lambda: seen(survey) == {"first": 1000}, 10)
     make_pod(server, "second", "500m")
-    wait_until(lambda: seen(survey) == {"first": 1000, "second": 500}, "it has heard of a new pod", 10)
+    until("it has heard of a new pod", lambda: seen(survey) == {"first": 1000, "second": 500}, 10)
     server.drop("Pod", "shop", "first")
-    wait_until(lambda: seen(survey) == {"second": 500}, "it has heard of one that went", 10)
+    until("it has heard of one that went", lambda: seen(survey) == {"second": 500}, 10)
 
 
 def refusing(status: int) -> FaithfulServer:
@@ -78,7 +78,7 @@ def test_who_may_not_look_knows_that_it_may_not(follow: Follow) -> None:
     assert survey.look() is None
     assert survey.forbidden
     followed = follow(refusing(403))
-    wait_until(lambda: followed.forbidden, "it was told", 10)
+    until("it was told", lambda: followed.forbidden, 10)
     assert followed.follow() is None
 
 
@@ -91,11 +91,11 @@ def test_while_the_server_does_not_answer_nothing_is_known_and_nothing_is_forbid
 def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long(follow: Follow) -> None:
     server = with_node(BreakingServer())
     survey = follow(server)
-    wait_until(lambda: survey.follow() is not None, "it knows what is there", 10)
+    until("it knows what is there", lambda: survey.follow() is not None, 10)
     server.broken = True
-    wait_until(lambda: survey.follow() is None, "it knows that it knows nothing", 20)
+    until("it knows that it knows nothing", lambda: survey.follow() is None, 20)
     server.broken = False
-    wait_until(lambda: survey.follow() is not None, "it knows again", 30)
+    until("it knows again", lambda: survey.follow() is not None, 30)
 
 
 def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
@@ -104,7 +104,7 @@ def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
     followers = set(threading.enumerate()) - before
     assert followers
     survey.end()
-    wait_until(lambda: not followers & set(threading.enumerate()), "all of them have ended", 10)
+    until("all of them have ended", lambda: not followers & set(threading.enumerate()), 10)
 
 
 class BreakingServer(FaithfulServer):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from jobs.kubernetes.resources import EVENTS, JOBS, NODES, PODS
 from jobs.kubernetes.survey import Survey
 from jobs.kubernetes.tenancy import Reach, Surroundings, Tenant
 from jobs.kubernetes.tenants import Tenants
-from tests.jobs.kubernetes.cluster import SYSTEM, Cluster, own_prefix, wait_until
+from tests.jobs.kubernetes.cluster import SYSTEM, Cluster, own_prefix
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -104,7 +103,7 @@ class Portal:
                 return False
             return True
 
-        wait_until(done, "the namespace is as it should be")
+        self.cluster.until("the namespace is as it should be", done)
 
 
 def api_server(cluster: Cluster) -> tuple[str, int]:
@@ -146,7 +145,7 @@ def portal(cluster: Cluster, ingest: tuple[str, int], tmp_path_factory: pytest.T
     yield found
     with_all = Tenants(cluster.api, found.around)
     cluster.api.call("DELETE", f"{PODS.path(found.namespace)}", {"gracePeriodSeconds": 0})
-    wait_until(lambda: with_all.sweep([], ["team"]).removed, "the namespace is removed")
+    cluster.until("the namespace is removed", lambda: with_all.sweep([], ["team"]).removed)
 
 
 def started(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
@@ -154,8 +153,8 @@ def started(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
     path = PODS.path(namespace)
     name = body["metadata"]["name"]
     # The account of a namespace that was just made comes a moment after it.
-    wait_until(lambda: _made(cluster.api, path, body), f"{name} is made")
-    wait_until(lambda: cluster.api.call("GET", f"{path}/{name}")["status"]["phase"] == "Running", f"{name} runs")
+    cluster.until(f"{name} is made", lambda: _made(cluster.api, path, body))
+    cluster.until(f"{name} runs", lambda: cluster.api.call("GET", f"{path}/{name}")["status"]["phase"] == "Running")
     return str(cluster.api.call("GET", f"{path}/{name}")["status"]["podIP"])
 
 
@@ -178,7 +177,7 @@ def probed(cluster: Cluster, namespace: str, targets: dict[str, str]) -> dict[st
         said[:] = cluster.kubectl("-n", namespace, "logs", name, everywhere=True).splitlines()
         return any(line.startswith("FOUND ") for line in said)
 
-    wait_until(has_said, f"{name} has looked")
+    cluster.until(f"{name} has looked", has_said)
     found: dict[str, bool] = json.loads(said[-1].removeprefix("FOUND "))
     return found
 
@@ -252,9 +251,9 @@ def test_the_portal_sees_the_nodes_and_pods_of_the_cluster(cluster: Cluster, por
     sighting = survey.look()
     assert sighting is not None, survey.forbidden
     assert min(node.allocatable.cpu for node in sighting.nodes) > 0
-    wait_until(survey.follow, "it follows what happens")
+    cluster.until("it follows what happens", survey.follow)
     started(cluster, cluster.namespace, pod(cluster, "watched", "sleep", "3600"))
-    wait_until(lambda: _sees(survey, cluster.namespace, "watched"), "it has heard of the pod")
+    cluster.until("it has heard of the pod", lambda: _sees(survey, cluster.namespace, "watched"))
     survey.end()
 
 
@@ -295,7 +294,7 @@ def test_what_somebody_changed_is_as_it_was_after_a_pass(cluster: Cluster, porta
 def test_a_closed_namespace_goes_with_the_jobs_that_run_in_it(cluster: Cluster, portal: Portal) -> None:
     closing = Tenant("closing", {"cpu": 1.0, "memory": GIB})
     name = name_of("closing", portal.around.prefix)
-    wait_until(lambda: _ensured(portal, closing), "the namespace is as it should be")
+    cluster.until("the namespace is as it should be", lambda: _ensured(portal, closing))
     template = {"spec": pod(cluster, "x", "sleep", "3600")["spec"]}
     job = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": "long"}}
     job["spec"] = {"worker": {"replicas": 1, "template": template}, "runPolicy": {"managedBy": "tests"}}
@@ -306,17 +305,9 @@ def test_a_closed_namespace_goes_with_the_jobs_that_run_in_it(cluster: Cluster, 
     done = portal.tenants.sweep([portal.tenant], ["closing"])
     assert done.removed == 0
     assert cluster.api.call("GET", f"/api/v1/namespaces/{name}")["status"]["phase"] == "Active"
-    wait_until(lambda: portal.tenants.sweep([portal.tenant], ["closing"]).removed, "the namespace is removed")
+    cluster.until("the namespace is removed", lambda: portal.tenants.sweep([portal.tenant], ["closing"]).removed)
     path = f"/api/v1/namespaces/{name}"
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            cluster.api.call("GET", path)
-        except Refusal as refusal:
-            assert refusal.status == 404
-            break
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
+    cluster.until("the namespace is gone", lambda: not cluster.is_there(path))
 
 
 def _ensured(portal: Portal, tenant: Tenant) -> bool:
