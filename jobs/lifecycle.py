@@ -12,7 +12,9 @@ QUEUED       The attempt waits for quota. Its standing effect is Reserve. The sw
 ADMITTED     Quota is reserved for (job, attempt), the Attempt and its Replica rows exist. Left at once.
 BUILDING     The code bundle, and where the specification has requirements the Python environment, are made
              (Build). Installing goes on in a process of its own; the builder is asked again until it has an answer.
-LAUNCHING    The backend is given the plan (Launch). Doing this twice starts nothing twice.
+LAUNCHING    The backend is given the plan (Launch). Doing this twice starts nothing twice. What may pass, such as a
+             store or a cluster that does not answer, ends the attempt after ``LAUNCH_PATIENCE`` at the earliest; until
+             then the sweep tries again.
 REGISTERING  Processes run; each has to say that it is ready, the trainers by calling ``dist.init()``. Agents report
              it, through ingest. A trainer that is lost here does not hold the others up while enough are left.
 RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.facts.verdict``. Meanwhile trainers may
@@ -59,8 +61,12 @@ from datetime import datetime, timedelta
 
 from jobs.reasons import RULES, Reason, retries_left
 from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState
+from runtime import contract
 
 __all__ = ["ACTIVE", "HOLDS_QUOTA", "TERMINAL", "JobState"]
+
+# As long as jobs that run go on while their coordination store does not answer.
+LAUNCH_PATIENCE = timedelta(seconds=contract.OUTAGE_SECONDS)
 
 
 # --- What is known ---------------------------------------------------------------------------------------------------
@@ -309,6 +315,8 @@ def _stop_at_end(job: JobView, event: Event, now: datetime) -> Step:
 
 def _launch_failed(job: JobView, event: Event, now: datetime) -> Step:
     assert isinstance(event, LaunchFailed)  # noqa: S101  the table's key says so
+    if event.retryable and now < job.changed + LAUNCH_PATIENCE:
+        return _explain(job, replace(event, why=f"{event.why} It is tried again."), now)
     return _stop(job, Reason.LAUNCH_FAILED if event.retryable else Reason.LAUNCH_REFUSED, event.why, now)
 
 

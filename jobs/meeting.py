@@ -7,6 +7,7 @@ has there, and to keep house: jobs have no right to all of etcd. All of it may b
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
@@ -19,6 +20,8 @@ from jobs.states import TERMINAL
 
 # How often the house is kept; etcd's history is so long, and up to twice as long.
 EVERY = timedelta(minutes=5)
+# A store that did not answer is asked again after so many seconds: else each job in turn would wait for it.
+LEFT_ALONE = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +50,36 @@ def arrange(ref: AttemptRef) -> str:
     from runtime.coordination.base import CoordinationError, StoreUnavailable
 
     try:
+        _SILENCE.check(settings.COORDINATION)
         return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref))
     except CoordinationError as error:
         passing = isinstance(error, StoreUnavailable)
+        if passing:
+            _SILENCE.note(settings.COORDINATION, str(error))
         raise LaunchFailed(f"The coordination store cannot be used. {error}", retryable=passing) from error
+
+
+class _Silence:
+    """What store did not answer just now, and how that was told."""
+
+    def __init__(self) -> None:
+        self._last = ("", "", 0.0)  # address, sentence, when
+
+    def note(self, address: str, why: str) -> None:
+        known, _, at = self._last
+        if known != address or time.monotonic() > at + LEFT_ALONE:
+            self._last = (address, why, time.monotonic())
+
+    def check(self, address: str) -> None:
+        """Raises StoreUnavailable."""
+        from runtime.coordination.base import StoreUnavailable
+
+        known, why, at = self._last
+        if known == address and time.monotonic() <= at + LEFT_ALONE:
+            raise StoreUnavailable(why)
+
+
+_SILENCE = _Silence()
 
 
 def clear(ref: AttemptRef) -> None:

@@ -31,7 +31,6 @@ from jobs.lifecycle import (
     Event,
     JobView,
     QuotaRefused,
-    QuotaReserved,
     Reserve,
     Step,
     effects_due,
@@ -56,8 +55,13 @@ Clock = Callable[[], datetime]
 
 class Outcome(Enum):
     APPLIED = "applied"
+    TOLD = "told"  # the state stays, with another sentence
     UNCHANGED = "unchanged"
     CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
+
+
+# A new sentence is no progress.
+_WAITS_ON = frozenset({Outcome.TOLD, Outcome.UNCHANGED})
 
 
 @dataclass(frozen=True)
@@ -222,7 +226,7 @@ def _work(loaded: Loaded, clock: Clock) -> bool:
         if isinstance(effect, Reserve):
             return _reserve(loaded, effect, clock)
         event = effects.perform(effect, loaded.job)
-        if event is not None and apply(loaded, event, clock) is not Outcome.UNCHANGED:
+        if event is not None and apply(loaded, event, clock) not in _WAITS_ON:
             return True
     return False
 
@@ -234,8 +238,7 @@ def _reserve(loaded: Loaded, effect: Reserve, clock: Clock) -> bool:
         outcome = apply(loaded, event, clock) if event else Outcome.UNCHANGED
         if outcome is Outcome.CONFLICT:
             transaction.set_rollback(True)
-    # A new sentence is no progress: the job waits on.
-    return outcome is Outcome.CONFLICT or isinstance(event, QuotaReserved)
+    return outcome not in _WAITS_ON
 
 
 def policy() -> Policy:
@@ -357,7 +360,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
-    return Outcome.APPLIED
+    return Outcome.TOLD if outcome.job.state is loaded.view.state else Outcome.APPLIED
 
 
 def _write(job: Job, outcome: Step) -> bool:

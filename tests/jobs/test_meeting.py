@@ -11,7 +11,7 @@ from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.states import JobState
 from runtime import contract
 from runtime.coordination import connect
-from runtime.coordination.base import AccessDenied
+from runtime.coordination.base import AccessDenied, StoreUnavailable
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.etcd_server import EtcdServer
 from tests.factories import make_attempt, make_job
@@ -32,6 +32,22 @@ def test_an_etcd_that_is_away_fails_the_launch_so_that_it_is_tried_again(setting
     with pytest.raises(LaunchFailed, match="cannot be used") as failure:
         meeting.arrange(REF)
     assert failure.value.retryable
+
+
+def test_an_etcd_that_did_not_answer_is_not_waited_for_by_the_next_job(settings, monkeypatch):
+    settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
+    asked = []
+
+    def unanswered(*_):
+        asked.append(1)
+        raise StoreUnavailable("It did not answer.")
+
+    monkeypatch.setattr("runtime.coordination.accounts.open_account", unanswered)
+    for _ in range(3):
+        with pytest.raises(LaunchFailed, match="It did not answer") as failure:
+            meeting.arrange(REF)
+        assert failure.value.retryable
+    assert len(asked) == 1
 
 
 def test_what_cannot_be_removed_is_told_to_the_operator_and_fails_nothing(settings, caplog):

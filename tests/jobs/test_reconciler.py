@@ -12,7 +12,7 @@ from django.db import connection
 from jobs import effects, interruption, reconciler, reports, scaling, services
 from jobs.backends.base import Phase
 from jobs.batches import Report
-from jobs.lifecycle import BuildStarted
+from jobs.lifecycle import LAUNCH_PATIENCE, BuildStarted
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.states import JobState
 from portal.common.time import now
@@ -159,12 +159,30 @@ def test_a_launch_that_is_refused_fails_with_the_backends_sentence(use: Use, sub
     assert (job.state, job.reason, job.why) == ("FAILED", "launch_refused", "There is no room on this machine.")
 
 
-def test_a_launch_that_may_go_better_is_tried_as_often_as_retries_say(use: Use, submit: Submit) -> None:
+def test_a_launch_that_may_go_better_is_tried_again_by_each_sweep_until_it_does(use: Use, submit: Submit) -> None:
     backend = use(RefusingBackend(retryable=True))
-    job = submit(retries=2)
-    reconciler.reconcile(job.pk)
+    job = submit()
+    for seconds in (0, 1, 100):
+        later(seconds)
+        assert reconciler.reconcile(job.pk) is JobState.LAUNCHING
+    assert backend.calls.count("launch") == 3
     job.refresh_from_db()
-    assert (job.state, job.attempt, backend.calls.count("launch")) == ("FAILED", 3, 3)
+    assert job.why == "There is no room on this machine. It is tried again."
+    use(ObedientBackend())
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+
+
+def test_a_launch_that_does_not_get_better_ends_as_many_attempts_as_retries_say(use: Use, submit: Submit) -> None:
+    use(RefusingBackend(retryable=True))
+    job = submit(retries=2)
+    for attempt in (1, 2, 3):
+        assert reconciler.reconcile(job.pk) is JobState.LAUNCHING
+        job.refresh_from_db()
+        assert job.attempt == attempt
+        later(LAUNCH_PATIENCE.total_seconds())
+    assert reconciler.reconcile(job.pk) is JobState.FAILED
+    job.refresh_from_db()
+    assert (job.reason, job.why) == ("launch_failed", "There is no room on this machine.")
 
 
 def test_lost_processes_are_started_again_three_times(use: Use, submit: Submit) -> None:

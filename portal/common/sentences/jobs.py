@@ -67,6 +67,7 @@ SENTENCES: tuple[str, ...] = (
     _("The replicas could not be started."),
     _("The replicas could not be started: {error}."),
     _("The processes could not be started: {error}."),
+    _("It is tried again."),
     _("The replicas cannot be started as they were asked for."),
     _("The master or a parameter server ended before training was complete."),
     _("All processes of the attempt were gone."),
