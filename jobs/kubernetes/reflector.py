@@ -3,7 +3,8 @@
 * A list comes in pages. A watch asks for bookmarks, so that after a quiet hour it can still be resumed.
 * 410, in the answer or as an event: too much has happened since; listed anew.
 * 429: the server is left alone for as long as it asks for. Everything else: back-off with jitter, then the watch is
-  resumed where it was.
+  resumed where it was. A watch that was ended at once and without a word counts as a failure here, as in client-go:
+  whatever stands before the server, it must not be asked in a loop.
 * Every ten minutes everything is listed anew, in case an event was lost.
 """
 
@@ -23,6 +24,7 @@ _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
 _LIST_ANEW = 600.0
 _CUT_OFF = 3
+_AT_ONCE = 1.0  # seconds
 
 
 class Reflector:
@@ -48,6 +50,7 @@ class Reflector:
         self._version = ""
         self._listed = 0.0
         self._failures = 0
+        self._mute = 0  # watches in a row that were ended at once and without a word
         self._backoff = Backoff()
 
     def round(self) -> float:
@@ -60,7 +63,7 @@ class Reflector:
             self.refusal = refusal
             return self._after(refusal)
         self._failures, self.refusal = 0, None
-        return 0.0
+        return self._backoff.pause(self._mute, self._chance())
 
     @property
     def is_cut_off(self) -> bool:
@@ -98,13 +101,16 @@ class Reflector:
         shortest, longest = _WATCH_SECONDS
         seconds = shortest + (longest - shortest) * self._chance()
         query = {"resourceVersion": self._version, "allowWatchBookmarks": "true", **self._selector()}
+        begun, mute = self._clock(), True
         for event in self._api.watch(self._path, query, seconds):
             self.heard = self._clock()
-            self._failures, self.refusal = 0, None
+            self._failures, self._mute, self.refusal = 0, 0, None
+            mute = False
             self._take(str(event["type"]), event["object"])
             if self.heard - self._listed >= _LIST_ANEW:
                 return
         self.heard = self._clock()  # ended as it should
+        self._mute = self._mute + 1 if mute and self.heard - begun < _AT_ONCE else 0
 
     def _take(self, kind: str, item: dict[str, Any]) -> None:
         if kind == "ERROR":

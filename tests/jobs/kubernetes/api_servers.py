@@ -196,6 +196,18 @@ class SilentServer(FaithfulServer):
         yield from ()
 
 
+class QuietServer(FaithfulServer):
+    """Its watches are empty too, and last: ``linger`` lets time go by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linger: Callable[[], None] = lambda: None
+
+    def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
+        self.linger()
+        yield from ()
+
+
 class LivingServer(FaithfulServer):
     """Its watches wait for what will happen."""
 

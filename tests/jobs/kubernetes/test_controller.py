@@ -16,6 +16,7 @@ from tests.jobs.kubernetes.api_servers import (
     FaithfulServer,
     ForgetfulServer,
     ForgettingAnswersServer,
+    QuietServer,
     RefusingServer,
     SilentServer,
 )
@@ -221,6 +222,24 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float | None,
     assert bench.controller.unready() == "Not listed yet: paddlejobs, pods, services, configmaps."
     assert bench.hear() == [0.0, 0.0, 0.0, 0.0]
     assert bench.controller.unready() == ""
+
+
+def test_a_server_that_ends_watches_at_once_and_without_a_word_is_not_asked_in_a_loop() -> None:
+    bench = Bench(SilentServer())
+    pauses = [bench.hear()[0] for _ in range(12)]
+    assert 0 < pauses[0] <= 0.5
+    assert 15 <= pauses[-1] <= 30
+
+
+def test_a_watch_that_ends_after_a_quiet_while_is_resumed_at_once() -> None:
+    server = QuietServer()
+    bench = Bench(server)
+
+    def linger() -> None:
+        bench.seconds += 240
+
+    server.linger = linger
+    assert [bench.hear()[0] for _ in range(3)] == [0, 0, 0]
 
 
 def test_pauses_after_failures_grow_to_half_a_minute() -> None:
