@@ -36,7 +36,8 @@ test: environment-dev
 test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
-	@scripts/system_packages.sh buildah etcd-server etcd-client openssl
+	@# libatomic1: for the Node that playwright brings.
+	@scripts/system_packages.sh buildah chromium etcd-server etcd-client libatomic1 openssl
 	@# At once: they wait for pods more than they work. Then those that need all that the cluster has. (5: ARGS left none.)
 	$(BIN)/python -m pytest -m "kube and not frameworks and not alone" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m "kube and alone" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]

@@ -118,9 +118,10 @@ class Person:
         return self._watch.violations
 
     def real_complaints(self) -> list[str]:
-        """Without the browser's own note of a refused question, which no page can keep back."""
-        refused = re.compile("status of (409|422)")
-        return [text for text in self.complaints if not refused.search(text)]
+        """Without the browser's own notes, which no page can keep back: of a refused question, and of a header that
+        counts over HTTPS alone."""
+        noted = re.compile("status of (409|422)|Cross-Origin-Opener-Policy header has been ignored")
+        return [text for text in self.complaints if not noted.search(text)]
 
     def photograph(self, name: str) -> None:
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)

@@ -5,17 +5,22 @@ The portal is a whole one on this machine, its jobs meet in an etcd that asks fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
+from playwright.sync_api import Page, expect
 
 from jobs.backends.kubernetes_manifests import job_name, pod_name
 from regatta import Client
 from regatta.job import Job
+from tests import browser
 from tests.end_to_end import code, processes
+from tests.end_to_end.browser import Person
 from tests.end_to_end.house import House
 from tests.etcd_server import EtcdServer
 from tests.jobs.kubernetes.cluster import Cluster, own_prefix
@@ -126,6 +131,43 @@ def test_from_the_submission_to_the_downloaded_model(
     trial.until_nothing_is_left(job)
     users = store.ctl("user", "list", account=f"root:{store.password}")
     assert f"regatta-{job.id}-1" not in users
+
+
+def test_from_a_browser_s_submit_to_the_model_that_it_downloads(house: House, trial: Trial) -> None:
+    with browser.chromium() as chromium:
+        ada = Person(chromium, house)
+        ada.sign_in()
+        page = ada.page
+        page.get_by_role("link", name="New job").first.click()
+        page.get_by_role("button", name="Fit a line").click()
+        page.get_by_label("Trainers", exact=True).fill("2")
+        page.get_by_label("Parameter servers", exact=True).fill("2")
+        ask_for_little(page)
+        page.get_by_role("button", name="Submit").click()
+        page.wait_for_url("**/jobs/*-*-*")
+        trial.jobs.append(trial.portal.job(page.url.rpartition("/")[2]))
+        for name in ("master-0", "pserver-1", "trainer-1"):
+            expect(page.locator("live-status").get_by_role("rowheader", name=name)).to_be_visible()
+        trial.until("the curve is drawn", lambda: page.locator("metric-chart .js-line").count())
+        assert ada.wait_for_state("SUCCEEDED", "FAILED", seconds=SECONDS) == "SUCCEEDED", trial.story()
+        page.get_by_role("tab", name="Files").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download").first.click()
+        with np.load(download.value.path()) as model:
+            assert {"w", "b"} <= set(model.files)
+        assert (ada.violations(), ada.real_complaints()) == ([], [])
+        ada.leave()
+
+
+def ask_for_little(page: Page) -> None:
+    """Beside other tests' pods, by what the page shows as YAML."""
+    page.locator("#yaml-panel summary").click()
+    area = page.locator("textarea#yaml")
+    expect(area).to_have_value(re.compile("pserver"))
+    spec = yaml.safe_load(area.input_value())
+    roles = {role: {**spec["roles"][role], **SMALL} for role in ("trainer", "pserver")}
+    area.fill(yaml.safe_dump({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}}))
+    expect(page.locator("[data-path='roles.pserver.cpu']")).to_have_value(str(SMALL["cpu"]))
 
 
 def test_no_secret_of_a_job_is_told_anywhere(standing: Trial, job: Job, cluster: Cluster, house: House) -> None:
