@@ -66,6 +66,8 @@ class NewJob {
     for (const button of document.querySelectorAll<HTMLElement>("[data-example]")) {
       button.addEventListener("click", () => this.useExample(button.dataset["example"] ?? ""));
     }
+    // The page has them disabled until now: a click before this would be lost without a word.
+    for (const button of document.querySelectorAll("[data-example], #new-job [type=submit]")) button.removeAttribute("disabled");
   }
 
   // --- One specification, three views -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from pytest_django.live_server_helper import LiveServer
 
 from jobs import builder, snapshots
@@ -20,14 +20,18 @@ OF_MASTER = ("#mode", "#elastic", "[data-path='roles.trainer.max']")
 OF_SERVERS = ("[data-path='roles.pserver.replicas']",)
 
 
-@pytest.fixture
-def form(page: Page, live_server: LiveServer) -> Page:
+def come_to_the_form(page: Page, live_server: LiveServer) -> None:
     ensure_personal_namespace(make_user("ada", password=PASSWORD))
     page.goto(f"{live_server.url}/sign-in?next=/n/ada/jobs/new")
     page.fill("#username", "ada")
     page.fill("#password", PASSWORD)
     page.keyboard.press("Enter")
     page.wait_for_selector("#framework")
+
+
+@pytest.fixture
+def form(page: Page, live_server: LiveServer) -> Page:
+    come_to_the_form(page, live_server)
     expect(page.locator("#name")).not_to_have_value("")
     page.click("#yaml-panel > summary")
     expect(page.locator("#yaml")).not_to_have_value("")  # loaded when it is first opened
@@ -40,6 +44,21 @@ def contains(*parts: str) -> re.Pattern[str]:
 
 def shown(form: Page, *fields: str) -> list[bool]:
     return [form.is_visible(field) for field in fields]
+
+
+def test_buttons_wait_for_the_script_that_hears_them(page: Page, live_server: LiveServer) -> None:
+    held: list[Route] = []
+    page.route("**/new-job-*.js", lambda route: held.append(route))
+    with page.expect_request("**/new-job-*.js"):
+        come_to_the_form(page, live_server)
+    example, submit = (page.get_by_role("button", name=name) for name in ("Fit a line", "Submit"))
+    expect(example).to_be_disabled()
+    expect(submit).to_be_disabled()
+    [script] = held
+    script.continue_()
+    example.click()
+    expect(page.locator("#name")).to_have_value("fit-a-line")
+    expect(submit).to_be_enabled()
 
 
 @pytest.mark.parametrize(
