@@ -36,8 +36,8 @@ def take(kind: str, who: str, *, most: int, seconds: float = HOUR) -> None:
 
 
 class _Shared:
-    """The counters of all web processes. While these are away each process counts by itself: nobody is refused
-    because of them, and nobody gets around the limits by them."""
+    """The counters of all web processes. While these are away nobody is refused because of them: each process counts by
+    itself, and the limits hold in each of them."""
 
     def __init__(self) -> None:
         self._away_until = -math.inf

@@ -15,13 +15,11 @@ from jobs.kubernetes.resources import ALL_PODS
 from jobs.kubernetes.survey import Sighting, Survey
 from regatta import Client
 from regatta.errors import PortalError
-from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end import code
 from tests.end_to_end.house import House
-from tests.etcd_server import EtcdServer
 from tests.jobs.kubernetes import leftovers
 from tests.jobs.kubernetes.cluster import Cluster, own_prefix
-from tests.jobs.kubernetes.surroundings import house_on, own_address, runtime_image
+from tests.jobs.kubernetes.surroundings import etcd_on, house_on, native
 from tests.waiting import until
 
 # Alone: they take all that there is.
@@ -101,20 +99,18 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="module")
 def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    store = EtcdServer(tmp_path_factory.mktemp("etcd"), host=own_address(cluster.kubeconfig))
-    store.start()
-    store.switch_authentication_on()
-    settings = {
-        "REGATTA_KUBERNETES_IMAGE": runtime_image(cluster.registry),
-        "REGATTA_COORDINATION": EtcdAddress((store.server,), "/site", "root", store.password).url,
-        "REGATTA_ELASTIC_COOL_DOWN_SECONDS": "2",
-    }
     directory = tmp_path_factory.mktemp("house") / "data"
-    try:
-        with house_on(cluster, directory, own_prefix("elastic"), **settings) as house:
-            yield house
-    finally:
-        store.kill()
+    with (
+        etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
+        house_on(
+            cluster,
+            directory,
+            own_prefix("elastic"),
+            REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
+            **native(cluster, store),
+        ) as house,
+    ):
+        yield house
 
 
 @pytest.fixture
