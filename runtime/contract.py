@@ -6,18 +6,20 @@ library only: the agent must start quickly.
 
 Who sees what. The agent is the parent of the role's process. It alone holds the ingest token and, for trainers, the
 coordination store; it removes both from the environment before it starts user code, and passes membership on over an
-inherited socket (``AGENT_FD``).
+inherited socket (``AGENT_FD``). The process has the attempt's secret for the wire: user code speaks it through
+``runtime.dist``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,8 @@ AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
 COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
 INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user code
 INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
+# By it the processes of an attempt prove to each other that they belong to it (runtime.protocol.proof).
+WIRE_SECRET = "REGATTA_WIRE_SECRET"  # noqa: S105  a variable's name
 CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory for each attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
@@ -75,7 +79,10 @@ LOCK_FD = (
     "REGATTA_LOCK_FD"  # number of the inherited descriptor that holds LOCK_FILE; without it the agent takes the lock
 )
 USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the user's own, set for the process alone
-SANDBOX = "REGATTA_SANDBOX"  # landlock | none: whether a trainer sees only its own files
+# One of SANDBOXES: how a process that runs the user's code is confined.
+SANDBOX = "REGATTA_SANDBOX"
+RUN_AS = "REGATTA_RUN_AS"  # the user and group id of such a process in namespaces; unset: the agent's own
+LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories together; 0: none
 # The host's address at which the attempt's other processes find master and parameter servers; unset: 127.0.0.1.
 ADDRESS = "REGATTA_ADDRESS"
 
@@ -92,6 +99,10 @@ MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ss
 F32, BF16 = "f32", "bf16"
 WIRES = (F32, BF16)
 
+# Nothing; Landlock and a filter of system calls; these two within namespaces and a view of files of its own.
+NO_SANDBOX, LANDLOCK, NAMESPACES = "none", "landlock", "namespaces"
+SANDBOXES = (NO_SANDBOX, LANDLOCK, NAMESPACES)
+
 # Read by the agent and taken out before user code starts.
 AGENT_ONLY = (
     INGEST_URL,
@@ -106,6 +117,8 @@ AGENT_ONLY = (
     LOCK_FD,
     USER_ENVIRONMENT,
     SANDBOX,
+    RUN_AS,
+    LIMIT_DISK,
     TERMINATION_FILE,
     CODE_DIR,
     FETCH_DATA,
@@ -189,10 +202,14 @@ class ReplicaState:
     handed_over: bool = False
 
     def write(self, directory: Path) -> None:
-        """Replace the state file atomically."""
+        """Replace the state file atomically. Raises OSError."""
         fresh = directory / f"{STATE_FILE}.{self.pid}"
-        fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        fresh.replace(directory / STATE_FILE)
+        try:
+            fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            fresh.replace(directory / STATE_FILE)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
     def last_report(self, replica: str) -> dict[str, Any]:
         """How the process ended, in the words of the ingest's ``report``."""
@@ -202,7 +219,8 @@ class ReplicaState:
     def leave_word(self, path: Path) -> int:
         """Write down how the process ended, for whoever runs the container; the exit code to end with likewise."""
         facts = {name: getattr(self, name) for name in ("life", "code", "signal", "out_of_memory", "delivered")}
-        path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
+        with contextlib.suppress(OSError):  # the exit code says most of it
+            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
         return self.code if self.code is not None else 128 + (self.signal or 15)
 
     @classmethod
@@ -345,6 +363,7 @@ class Environment:
     gather: float
     checkpoint_dir: str
     checkpoint_seconds: float
+    wire_secret: bytes = field(repr=False, default=b"")
 
     @property
     def replica(self) -> str:
@@ -380,6 +399,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         gather=float(environ.get(GATHER, GATHER_SECONDS)),
         checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
         checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
+        wire_secret=environ.get(WIRE_SECRET, "").encode(),
     )
 
 

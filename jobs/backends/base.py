@@ -65,6 +65,9 @@ class LaunchPlan:
     log_cap: int
     # Given to the agents alone, never to user code.
     ingest_token: str = field(repr=False, default="")
+    # By it the attempt's processes prove to each other that they belong to it (``runtime.protocol.proof``). Of several
+    # launches of an attempt the first decides. Empty where they speak no protocol of ours.
+    wire_secret: str = field(repr=False, default="")
     # The container image with the job's code and requirements. Empty: the backend's own base image, and the agents
     # fetch the code. Processes of a machine have no image.
     image: str = ""
@@ -72,6 +75,8 @@ class LaunchPlan:
     # Whether agents run beside the processes. Without them the image is a person's own and used as it is: the backend
     # tells how processes end, and what they print is followed (``FollowedBackend``).
     agents: bool = True
+    # Whether the job's owner may run code here that nothing isolates.
+    trusted: bool = False
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ LAST_WORDS = 8
 # A node that says nothing is given up after so long; the replica then starts elsewhere.
 _SILENCE = 30
 # Variables that go into the Secret. That of the user may hold what nobody else should read.
-SECRET = (contract.INGEST_TOKEN, contract.COORDINATION, contract.USER_ENVIRONMENT)
+SECRET = (contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.COORDINATION, contract.USER_ENVIRONMENT)
 # The name of a pod's one container.
 CONTAINER = "replica"
 # Label of a PaddleJob whose pods have no agent. They are told what says who they are and what to work on.
@@ -130,7 +130,8 @@ def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 
 def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
     if plan.agents:
-        told = {**replica.environment, contract.INGEST_TOKEN: plan.ingest_token}
+        given = {contract.INGEST_TOKEN: plan.ingest_token, contract.WIRE_SECRET: plan.wire_secret}
+        told = {**replica.environment, **given}
         yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
     else:
         # The person's own variables: no agent is there to take them from one.

@@ -8,6 +8,8 @@ its processes may call at once.
     <attempts>/python/runtime            a link: all that replicas may import of the project
     <attempts>/<attempt>/plan.json       the launch plan without the token
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
+    <attempts>/<attempt>/wire-secret     by which the processes prove to each other that they belong to the attempt
+    <attempts>/<attempt>/uid             the user id of its processes, where each attempt has one (``uids``)
     <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
     <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
@@ -19,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import random
 import shutil
@@ -33,7 +36,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from jobs.backends import ports, sessions
+from jobs.backends import ports, sessions, uids
 from jobs.backends.base import (
     AttemptRef,
     AttemptView,
@@ -44,6 +47,7 @@ from jobs.backends.base import (
     ReplicaPlan,
     ReplicaView,
 )
+from jobs.backends.isolation import Policy
 from jobs.backends.keepsakes import Keepsakes
 from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.table import NATIVE
@@ -51,11 +55,16 @@ from jobs.frameworks.told import PORTS, Told, told
 from runtime import contract
 from runtime.contract import ReplicaState
 
+_log = logging.getLogger(__name__)
+
 PLAN_FILE = "plan.json"
+# A replica's own directories.
+_ROOMS = ("work", "output", "tmp")
 KEPT = "checkpoints"
 PORTS_FILE = "ports.json"
 PORTS_LOCK = "ports.lock"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
+WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
 # How long after the grace an agent may still send its last words before it is killed too.
 LAST_WORDS = timedelta(seconds=5)
 
@@ -68,15 +77,20 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
 
 class LocalBackend:
-    """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything."""
+    """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything, ``policy`` how jobs are
+    isolated; without one, as the plan says."""
 
     rehearses = True
     outlives_the_portal = False
 
-    def __init__(self, attempts: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, attempts: Path, clock: Callable[[], float] = time.time, policy: Callable[[], Policy] | None = None
+    ) -> None:
         self._attempts = attempts
+        self._policy = policy
         self._keepsakes = Keepsakes(attempts.absolute() / KEPT)
         self._clock = clock
+        self._unwritten: dict[Path, float] = {}  # when attempts and replicas were asked to stop, where no file says so
 
     def machine(self) -> Machine:
         """This one: the cores that this process may use, and all of its memory."""
@@ -84,12 +98,15 @@ class LocalBackend:
         return Machine("this machine", len(os.sched_getaffinity(0)), memory)
 
     def launch(self, plan: LaunchPlan) -> None:
+        if self._policy is not None and not plan.trusted and (why := self._policy().admins_only):
+            raise LaunchFailed(why)
         attempt = self._directory(plan.ref)
         try:
             attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
             # The plan first: from here on the attempt is known, whatever happens next.
             if not (attempt / PLAN_FILE).exists():
                 _write_private(attempt / TOKEN_FILE, plan.ingest_token)
+                _write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
                 self._write_with_places(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
@@ -125,7 +142,11 @@ class LocalBackend:
             return AttemptView(gone=True)
         now = self._clock()
         for one in plan.replicas:
-            self._hand_over(attempt, plan, one)
+            try:
+                self._hand_over(attempt, plan, one)
+            except OSError as error:
+                # The disk is full, for instance. What is seen is seen all the same, and the next look tries again.
+                _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
         return AttemptView(
             gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
         )
@@ -163,7 +184,7 @@ class LocalBackend:
         plan = _read_plan(attempt)
         if plan is None:
             return
-        self._write_stop(attempt, grace)
+        self._note_stop(attempt, grace)
         for one in plan.replicas:
             if (attempt / one.name).is_dir():
                 self._stop(attempt / one.name, grace)
@@ -176,7 +197,9 @@ class LocalBackend:
             return
         # Unknown at once, even if removing the rest is interrupted.
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
-        shutil.rmtree(attempt, ignore_errors=True)
+        for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
+            self._unwritten.pop(directory, None)
+        _remove(attempt)
 
     def keepsakes(self) -> Mapping[str, int]:
         return self._keepsakes.sizes()
@@ -197,7 +220,10 @@ class LocalBackend:
             if before is None if life == 1 else _life(directory) < life:
                 if before is not None:
                     _clear(directory, before)
+                isolation = self._isolation(attempt, replica)
                 _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
+                if contract.RUN_AS in isolation:
+                    _give_rooms(directory, int(isolation[contract.RUN_AS]))
                 self._start_agent(attempt, plan, replica, life, lock, ("--", *replica.command))
         finally:
             # The agent has inherited the descriptor, and the lock with it.
@@ -251,6 +277,7 @@ class LocalBackend:
             contract.REPLICA: replica.name,
             contract.INDEX: str(replica.index),
             contract.INGEST_TOKEN: (attempt / TOKEN_FILE).read_text(encoding="utf-8"),
+            contract.WIRE_SECRET: (attempt / WIRE_SECRET_FILE).read_text(encoding="utf-8"),
             contract.REPLICA_DIR: str(directory),
             contract.WORK_DIR: str(directory / "work"),
             contract.OUTPUT_DIR: str(directory / "output"),
@@ -261,8 +288,18 @@ class LocalBackend:
             contract.LIMIT_CPU_SECONDS: str(replica.cpu_seconds),
             contract.LOCK_FD: str(lock),
             "PYTHONPATH": str(self._import_path()),
+            **self._isolation(attempt, replica),
         }
         return {**inherited, **defaults, **replica.environment, **told_of_others, **decided}
+
+    def _isolation(self, attempt: Path, replica: ReplicaPlan) -> dict[str, str]:
+        """The variables of the contract that say how a process that runs user code is isolated. Raises OSError."""
+        if self._policy is None or not replica.runs_user_code:
+            return {}
+        policy = self._policy()
+        kind = contract.NAMESPACES if policy.namespaces else contract.LANDLOCK
+        identity = {contract.RUN_AS: str(uids.of(attempt, policy.uids))} if policy.uids is not None else {}
+        return {contract.SANDBOX: kind, contract.LIMIT_DISK: str(policy.disk), **identity}
 
     def _import_path(self) -> Path:
         """A directory with nothing but a link to the package ``runtime``: no more of the project can be imported."""
@@ -279,7 +316,7 @@ class LocalBackend:
     # --- Stopping ----------------------------------------------------------------------------------------------------
     def _stop(self, directory: Path, grace: timedelta) -> None:
         """The first call asks; a call after grace and last words kills."""
-        asked = self._write_stop(directory, grace)
+        asked = self._note_stop(directory, grace)
         state = _state(directory)
         if state is None:
             return  # its agent looks for the stop file before it starts anything
@@ -290,13 +327,23 @@ class LocalBackend:
         elif lives or state.phase != "exited":
             sessions.kill(state.pid, state.ticks, directory)
 
-    def _write_stop(self, directory: Path, grace: timedelta) -> float:
-        """Write down the wish to stop; when it was first asked for (unix time). The shortest grace holds."""
-        path = directory / contract.STOP_FILE
-        wish = {"grace": grace.total_seconds(), "asked": self._clock()}
-        fresh = _draft(path)
-        fresh.write_text(json.dumps(wish), encoding="utf-8")
+    def _note_stop(self, directory: Path, grace: timedelta) -> float:
+        """When it was first asked for (unix time); kept in memory while the disk takes no file: an attempt can be
+        stopped all the same."""
         try:
+            return self._write_stop(directory, grace, self._unwritten.get(directory, self._clock()))
+        except OSError as error:
+            if directory not in self._unwritten:
+                _log.warning("That %s is to stop could not be written. %s", directory, error)
+            return self._unwritten.setdefault(directory, self._clock())
+
+    def _write_stop(self, directory: Path, grace: timedelta, asked: float) -> float:
+        """Write that it is to stop; when it was first asked for. The shortest grace holds. Raises OSError."""
+        path = directory / contract.STOP_FILE
+        wish = {"grace": grace.total_seconds(), "asked": asked}
+        fresh = _draft(path)
+        try:
+            fresh.write_text(json.dumps(wish), encoding="utf-8")
             # A link is refused where a file is: the first writer wins, and nobody sees half a file.
             path.hardlink_to(fresh)
         except FileExistsError:
@@ -385,14 +432,33 @@ def _make_rooms(directory: Path, bundle: Path | None) -> None:
 
     Platform roles get none of it: a file named like one of their modules would be imported instead.
     """
-    for name in ("work", "output", "tmp"):
-        shutil.rmtree(directory / name, ignore_errors=True)
+    for name in _ROOMS:
+        _remove(directory / name)
     if bundle is None:
         (directory / "work").mkdir()
     else:
         shutil.copytree(bundle, directory / "work")
     (directory / "output").mkdir()
     (directory / "tmp").mkdir()
+
+
+def _give_rooms(directory: Path, uid: int) -> None:
+    """Make the replica's own directories those of the user; nothing runs there yet."""
+    for name in _ROOMS:
+        os.chown(directory / name, uid, uid)
+        for parent, directories, files in os.walk(directory / name):
+            for each in (*directories, *files):
+                os.chown(os.path.join(parent, each), uid, uid, follow_symlinks=False)  # noqa: PTH118
+
+
+def _remove(directory: Path) -> None:
+    """Remove all that is below, also what user code has closed to its own user. Nothing runs there any more."""
+    with contextlib.suppress(OSError):
+        for parent, directories, _files in os.walk(directory):
+            for path in (Path(parent, name) for name in directories):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def _told(attempt: Path, plan: LaunchPlan) -> Told:
@@ -424,6 +490,7 @@ def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
         "grace": plan.grace.total_seconds(),
         "log_cap": plan.log_cap,
         "framework": plan.framework,
+        "trusted": plan.trusted,
         "replicas": [_replica_to_json(one) for one in plan.replicas],
     }
     _write_private(attempt / PLAN_FILE, json.dumps(body))
@@ -444,6 +511,7 @@ def _read_plan(attempt: Path) -> LaunchPlan | None:
         log_cap=body["log_cap"],
         # Not in plans of before there was a choice.
         framework=body.get("framework", NATIVE),
+        trusted=body.get("trusted", False),
     )
 
 
@@ -462,6 +530,18 @@ def _write_private(path: Path, text: str) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     fresh.replace(path)
+
+
+def _write_first(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, unless it is there: of several writers at once the first decides."""
+    fresh = _draft(path)
+    _write_private(fresh, text)
+    try:
+        path.hardlink_to(fresh)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
 
 
 def _draft(path: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from jobs.backends import isolation
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
 from jobs.backends.keepsakes import Keepsakes
 from jobs.backends.kubernetes_manifests import PLACEMENT, Cluster, Mount
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _local() -> ClusterBackend:
-    return LocalBackend(Path(settings.ATTEMPTS_DIR))
+    return LocalBackend(Path(settings.ATTEMPTS_DIR), policy=isolation.policy)
 
 
 def _kubernetes() -> ClusterBackend:

@@ -1,4 +1,4 @@
-"""Starts the role's process: its limits, its directories, its environment."""
+"""Starts the role's process: its limits, its directories, its environment, and its walls."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from runtime import contract
-from runtime.agent import kernel, sandbox, shortcut
+from runtime.agent import processes, sandbox, shortcut
 from runtime.agent.settings import Settings
+from runtime.isolation import confinement, kernel, launch, view
 
 # Room for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
@@ -25,13 +26,23 @@ _PIPE_BYTES = 1024 * 1024
 _CPU_MARGIN_SECONDS = 5
 
 
+class NotStarted(Exception):
+    """The process could not be started. The message says why."""
+
+
 @dataclass(frozen=True)
 class Child:
-    """A started process and the reading ends of its output. It is the leader of its own process group."""
+    """A started process and the reading ends of its output. It is the leader of its own process group.
+
+    ``init``: where it is the launcher of namespaces, the first process inside; the job's processes are below that.
+    ``shared_memory``: the directory of the job's own shared memory.
+    """
 
     process: subprocess.Popen[bytes]
     stdout: int
     stderr: int
+    init: int | None = None
+    shared_memory: int | None = None
 
     @property
     def pid(self) -> int:
@@ -39,7 +50,8 @@ class Child:
 
 
 def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | None) -> Child:
-    """Start the command. ``link`` is the inherited socket. Raises OSError when it cannot be started.
+    """Start the command. ``link`` is the inherited socket, ``ruleset`` that of a process without namespaces. Raises
+    NotStarted.
 
     Must be called before any other thread runs, and from the thread that lives as long as the agent: the kernel kills
     the child when that thread ends.
@@ -47,24 +59,51 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
     out, stdout = _pipe()
     err, stderr = _pipe()
     try:
+        if settings.sandbox == contract.NAMESPACES:
+            return _within_namespaces(settings, command, link, (out, err, stdout, stderr))
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
             cwd=settings.work,
-            env=_environment(settings, link),
+            env=_environment(settings, link, str(shortcut.make(settings.temporary))),
             pass_fds=(link,),
             process_group=0,
             preexec_fn=_before_exec(settings, ruleset),  # noqa: PLW1509  no other thread runs yet
         )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NotStarted(f"could not be started: {error}") from None
     finally:
         os.close(stdout)
         os.close(stderr)
     return Child(process, out, err)
 
 
-def limits(settings: Settings) -> Iterable[tuple[int, int, int]]:
+def _within_namespaces(settings: Settings, words: Sequence[str], link: int, pipes: tuple[int, int, int, int]) -> Child:
+    own = [str(settings.work), str(settings.output), str(settings.temporary)]
+    command = launch.Command(
+        words=words,
+        environment=_environment(settings, link, view.TEMPORARY),
+        directory=str(settings.work),
+        uid=settings.run_as,
+        view=sandbox.seen(settings, words),
+        writable=own,
+        limits=[_possible(*limit) for limit in limits(settings)],
+        inherit=[link],
+        shared_memory=settings.memory,
+    )
+    out, err, stdout, stderr = pipes
+    try:
+        launched = launch.launch(command, stdout, stderr)
+    except launch.NotLaunched as error:
+        raise NotStarted(f"could not be started: {error}") from None
+    # None where it has ended already: then nothing is left to measure.
+    init = next(iter(processes.children(launched.process.pid)), None)
+    return Child(launched.process, out, err, init, launched.shared_memory)
+
+
+def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
     """The resource limits as (resource, soft, hard)."""
     yield resource.RLIMIT_CORE, 0, 0
     yield resource.RLIMIT_FSIZE, _LARGEST_FILE, _LARGEST_FILE
@@ -76,20 +115,21 @@ def limits(settings: Settings) -> Iterable[tuple[int, int, int]]:
         yield resource.RLIMIT_AS, settings.memory + _MAPPED_LIBRARIES, settings.memory + _MAPPED_LIBRARIES
     if settings.cpu_seconds:
         yield resource.RLIMIT_CPU, settings.cpu_seconds, settings.cpu_seconds + _CPU_MARGIN_SECONDS
-    if settings.processes and os.getuid() != 0:
+    user = settings.run_as or os.getuid()
+    if settings.processes and user != 0:
         # A backstop: the kernel counts all processes of the user, also those outside this job, and would not say why.
-        most = _tasks_of_user() + 2 * settings.processes
+        most = _tasks_of(user) + 2 * settings.processes
         yield resource.RLIMIT_NPROC, most, most
 
 
-def _environment(settings: Settings, link: int) -> dict[str, str]:
+def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str]:
     return {
         **settings.child_environment,
         contract.AGENT_FD: str(link),
         contract.WORK_DIR: str(settings.work),
         contract.OUTPUT_DIR: str(settings.output),
         "HOME": str(settings.work),
-        "TMPDIR": str(shortcut.make(settings.temporary)),
+        "TMPDIR": temporary,
         # Each thread would otherwise reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }
@@ -107,8 +147,12 @@ def _before_exec(settings: Settings, ruleset: int | None) -> Callable[[], None]:
         for which, soft, hard in bounds:
             resource.setrlimit(which, (soft, hard))
         kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-        if ruleset is not None:
-            sandbox.enter(ruleset)
+        if settings.sandbox != contract.NO_SANDBOX:
+            # A portal that runs as root starts jobs as root: without capabilities, which would open what Landlock
+            # closes.
+            with contextlib.suppress(OSError):
+                kernel.drop_bounding_set()
+            confinement.confine(ruleset, alone=False)
 
     return prepare
 
@@ -130,11 +174,11 @@ def _pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def _tasks_of_user() -> int:
-    uid, tasks = os.getuid(), 0
+def _tasks_of(user: int) -> int:
+    tasks = 0
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             with contextlib.suppress(OSError):
-                if process.stat().st_uid == uid:
+                if process.stat().st_uid == user:
                     tasks += (process / "task").stat().st_nlink - 2
     return tasks

@@ -7,15 +7,17 @@ started by the backend in the same directory, sends it once and ends.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 
 from runtime import contract
-from runtime.agent import kernel, processes, shortcut
+from runtime.agent import processes, shortcut
 from runtime.agent.ingest import Ingest
 from runtime.agent.settings import Settings
 from runtime.agent.shipping import Sender
 from runtime.contract import ReplicaState
+from runtime.isolation import kernel
 
 PATIENCE_SECONDS = 30.0
 _MISSING = "the agent of this replica was killed; what its process said in its last moment may be missing"
@@ -29,11 +31,19 @@ def deliver(settings: Settings) -> int:
     os.set_inheritable(settings.lock_fd, False)
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     state = replace(state, pid=os.getpid(), ticks=processes.start_ticks(os.getpid()))
-    state.write(settings.directory)
+    _write(state, settings)
     shortcut.remove(settings.temporary)
     delivered = _send(settings, state)
-    replace(state, delivered=delivered).write(settings.directory)
+    _write(replace(state, delivered=delivered), settings)
     return contract.EXIT_OK if delivered else contract.EXIT_ERROR
+
+
+def _write(state: ReplicaState, settings: Settings) -> None:
+    """Where the disk is full, what was kept is delivered all the same."""
+    try:
+        state.write(settings.directory)
+    except OSError as error:
+        sys.stderr.write(f"The state of this replica cannot be written: {error}.\n")
 
 
 def _send(settings: Settings, state: ReplicaState) -> bool:

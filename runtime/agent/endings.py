@@ -23,6 +23,8 @@ class Force(StrEnum):
 
     MEMORY = "memory"
     PROCESSES = "processes"
+    DISK = "disk"
+    UNMEASURED = "unmeasured"  # what it uses could not be measured
     STOPPED = "stopped"
     KILLED = "killed"  # was asked to stop and did not
     FENCED = "fenced"
@@ -31,7 +33,12 @@ class Force(StrEnum):
 
 
 # The code that a process is given that was ended for one of these: it is to be tried again, or has itself to blame.
-_CODES = {Force.FENCED: contract.EXIT_RESTART, Force.PROCESSES: contract.EXIT_ERROR}
+_CODES = {
+    Force.FENCED: contract.EXIT_RESTART,
+    Force.PROCESSES: contract.EXIT_ERROR,
+    Force.DISK: contract.EXIT_ERROR,
+    Force.UNMEASURED: contract.EXIT_ERROR,
+}
 
 
 @dataclass(frozen=True)

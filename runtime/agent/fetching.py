@@ -10,12 +10,25 @@ import http.client
 import json
 import shutil
 import tarfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote, urlsplit
 
-from runtime.agent.ingest import CONNECT_SECONDS, TIMEOUT_SECONDS
+from runtime.agent.ingest import (
+    CONNECT_SECONDS,
+    MISSING_SECONDS,
+    TIMEOUT_SECONDS,
+    Missing,
+    Persistence,
+    Replaced,
+    meaning,
+)
+
+_PIECE = 1024 * 1024
+# Bytes of a refusal that are read, and shown.
+_LONGEST_REFUSAL, _SHOWN = 64 * 1024, 500
 
 
 class NotFetched(Exception):
@@ -30,8 +43,16 @@ class Portal:
     """The portal as one attempt's agent may ask it. For one thread; every call has a connection of its own."""
 
     def __init__(
-        self, url: str, attempt_id: str, token: str, connect: float = CONNECT_SECONDS, answer: float = TIMEOUT_SECONDS
+        self,
+        url: str,
+        attempt_id: str,
+        token: str,
+        connect: float = CONNECT_SECONDS,
+        answer: float = TIMEOUT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``clock`` decides how long the portal has said that there is no such attempt."""
+        self.missing = Persistence(MISSING_SECONDS, clock)
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
         self._connect, self._patience = connect, answer
@@ -41,12 +62,12 @@ class Portal:
         """How far the replica's earlier lives were taken in. Raises NotFetched."""
         body = json.dumps({"replica": replica}).encode()
         with _Answer(self, "POST", "begin", body) as answer:
-            return dict(json.load(answer))
+            return {kind: int(number) for kind, number in _object(answer).items()}
 
     def grace(self) -> float:
         """How many seconds a process has to end that was asked to. Raises NotFetched."""
         with _Answer(self, "GET", "stop") as answer:
-            return float(json.load(answer)["grace"])
+            return float(_object(answer)["grace"])
 
     def code(self, directory: Path) -> None:
         """Unpack the job's code. Raises NotFetched, OSError."""
@@ -57,23 +78,26 @@ class Portal:
                     target = directory / _plain(entry.name)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(content.read())
+            # A tar that ends between two files looks whole.
+            while answer.read(_PIECE):
+                pass
 
     def data(self, directory: Path) -> None:
         """Get the files of the job's data set that are not there. Raises NotFetched, OSError."""
         with _Answer(self, "GET", "data") as answer:
-            listing = json.load(answer)["files"]
-        for file in listing:
-            target = directory / _plain(file["path"])
-            if not (target.exists() and target.stat().st_size == file["size"]):
-                self._file(file, target)
+            listing = [(str(file["path"]), int(file["size"])) for file in _object(answer)["files"]]
+        for path, size in listing:
+            target = directory / _plain(path)
+            if not (target.exists() and target.stat().st_size == size):
+                self._file(path, size, target)
 
-    def _file(self, file: Mapping[str, Any], target: Path) -> None:
+    def _file(self, path: str, size: int, target: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         fresh = target.with_name(f".{target.name}.part")
-        with _Answer(self, "GET", f"data/{quote(file['path'])}") as answer, fresh.open("wb") as out:
-            shutil.copyfileobj(answer, out, 1024 * 1024)
-        if fresh.stat().st_size != file["size"]:
-            raise NotFetched(f"{file['path']} came with {fresh.stat().st_size} of {file['size']} bytes")
+        with _Answer(self, "GET", f"data/{quote(path)}") as answer, fresh.open("wb") as out:
+            shutil.copyfileobj(answer, out, _PIECE)
+        if fresh.stat().st_size != size:
+            raise NotFetched(f"{path} came with {fresh.stat().st_size} of {size} bytes")
         fresh.rename(target)
 
     def open(self, method: str, call: str, body: bytes | None) -> tuple[http.client.HTTPConnection, Any]:
@@ -94,19 +118,49 @@ class _Answer:
     def __enter__(self) -> BinaryIO:
         try:
             self._connection, response = self._portal.open(self._method, self._call, self._body)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, http.client.HTTPException, UnicodeError) as error:
             raise NotFetched(f"the portal did not answer ({error})") from error
+        self._response = response
         if response.status != http.HTTPStatus.OK:
-            told = response.read(2000).decode("utf-8", "replace")
+            try:
+                content = response.read(_LONGEST_REFUSAL)
+            except (OSError, http.client.HTTPException):
+                content = b""
             self._connection.close()
-            over = response.status in (http.HTTPStatus.NOT_FOUND, http.HTTPStatus.CONFLICT)
-            raise NotFetched(f"the portal refused {self._call} ({response.status}): {told}", over=over)
+            told = content[:_SHOWN].decode("utf-8", "replace")
+            raise NotFetched(
+                f"the portal refused {self._call} ({response.status}): {told}", over=self._is_over(content)
+            )
+        self._portal.missing.reset()
         return cast(BinaryIO, response)
 
+    def _is_over(self, content: bytes) -> bool:
+        """Whether the portal itself, and no proxy, says that the attempt is over; that there is none, for a minute."""
+        answer = meaning(self._response.status, content)
+        if isinstance(answer, Missing):
+            return self._portal.missing.persists()
+        self._portal.missing.reset()
+        return isinstance(answer, Replaced)
+
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        left = self._response.length
         self._connection.close()
-        if isinstance(error, http.client.HTTPException | tarfile.TarError | ValueError | TimeoutError):
+        if isinstance(error, _GARBLED):
             raise NotFetched(f"{self._call} did not come whole ({error})") from error
+        if error is None and left:
+            raise NotFetched(f"{self._call} did not come whole ({left} bytes are missing)")
+
+
+# What comes of an answer that was cut, or is somebody else's: a proxy's page with status 200.
+_GARBLED = (http.client.HTTPException, tarfile.TarError, ValueError, TimeoutError, ConnectionError, KeyError, TypeError)
+
+
+def _object(answer: BinaryIO) -> Mapping[str, Any]:
+    """A JSON object. Raises ValueError, TypeError."""
+    body = json.load(answer)
+    if not isinstance(body, dict):
+        raise TypeError("no JSON object")
+    return body
 
 
 def _plain(path: str) -> PurePosixPath:

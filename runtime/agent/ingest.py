@@ -1,11 +1,17 @@
-"""One call to the portal's ingest, as written in ``runtime.contract``, and what its answer means."""
+"""One call to the portal's ingest, as written in ``runtime.contract``, and what its answer means.
+
+Between agent and portal are proxies, which give statuses of their own: 404 while a route is reloaded, 413 for a body
+over their limit, 200 with a page to sign in. Only the portal's own answers are taken for one: a refusal is a problem
+document with its type and code, and what was taken is acknowledged in JSON.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
@@ -36,6 +42,22 @@ class Replaced:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """The portal says that it has no such attempt. It may say so for a moment, as while its database is restored."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The portal itself does not take it, and would not the next time. ``fields``: what is wrong with which part."""
+
+    status: int
+    why: str
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Failed:
     """Not taken, or not known to be. ``status`` is 0 where there was no answer."""
 
@@ -43,7 +65,34 @@ class Failed:
     why: str
 
 
-Answer = Taken | Gap | Replaced | Failed
+Answer = Taken | Gap | Replaced | Missing | Refused | Failed
+
+# How long the portal has to say that it has no such attempt before the process is ended: it may say so for a moment.
+MISSING_SECONDS = 60.0
+# The portal's own refusals of what it would not take the next time either.
+_REFUSALS = (400, 403, 409, 411, 413, 415, 422)
+_PROBLEM = "urn:regatta:problem:"
+# Bytes of an answer that are read: the portal's are much shorter, a proxy's page may be of any length.
+_LONGEST_ANSWER = 1024 * 1024
+_LONGEST_WHY = 500
+
+
+class Persistence:
+    """Whether something has been said for ``seconds`` and nothing else since."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._since: float | None = None
+
+    def persists(self) -> bool:
+        """It was said again; whether that is enough."""
+        if self._since is None:
+            self._since = self._clock()
+        return self._clock() >= self._since + self._seconds
+
+    def reset(self) -> None:
+        """Something else was said."""
+        self._since = None
 
 
 class Ingest:
@@ -72,8 +121,11 @@ class Ingest:
             connection = self._connected()
             connection.request("POST", self._base + call, body, {**self._headers, **headers})
             response = connection.getresponse()
-            return _meaning(response.status, _json(response.read()))
-        except (OSError, http.client.HTTPException) as error:
+            content = response.read(_LONGEST_ANSWER)
+            if not response.isclosed():
+                self.close()  # what is left of it would be taken for the next answer
+            return meaning(response.status, content)
+        except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
             return Failed(0, f"the portal did not answer ({error})")
 
@@ -89,22 +141,42 @@ class Ingest:
         return self._connection
 
 
-def _meaning(status: int, body: Mapping[str, Any]) -> Answer:
-    detail = str(body.get("detail") or f"status {status}")
-    match status, body.get("code"):
-        case (status, _) if 200 <= status < 300:
-            return Taken(body)
+def meaning(status: int, content: bytes) -> Answer:
+    """What an answer means. Pure."""
+    body = _json(content)
+    if 200 <= status < 300:
+        return Failed(status, "what answers in the portal's place sends no JSON") if body is None else Taken(body)
+    detail = str((body or {}).get("detail") or f"status {status}")[:_LONGEST_WHY]
+    match status, _code(body or {}):
         case (409, "gap"):
-            return Gap(int(body.get("last", 0)))
-        case (404, _) | (409, "stale_attempt"):
+            last = whole((body or {}).get("last"))
+            return Failed(status, detail) if last is None else Gap(last)
+        case (409, "stale_attempt"):
             return Replaced(detail)
+        case (404, "not_found"):
+            return Missing(detail)
+        case (status, code) if code and status in _REFUSALS:
+            fields = (body or {}).get("errors")
+            return Refused(status, detail, fields if isinstance(fields, dict) else {})
         case _:
             return Failed(status, detail)
 
 
-def _json(raw: bytes) -> Mapping[str, Any]:
+def whole(value: Any) -> int | None:
+    """A number of entries; None for anything else."""
+    return value if type(value) is int and value >= 0 else None
+
+
+def _code(body: Mapping[str, Any]) -> str:
+    """The code of one of the portal's own problem documents; empty for anybody else's answer."""
+    code = body.get("code")
+    return code if isinstance(code, str) and body.get("type") == f"{_PROBLEM}{code}" else ""
+
+
+def _json(content: bytes) -> Mapping[str, Any] | None:
+    """A JSON object; None for anything else."""
     try:
-        body = json.loads(raw or b"{}")
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None

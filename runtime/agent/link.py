@@ -16,6 +16,8 @@ LONGEST_MESSAGE = 4 * 1024 * 1024
 LONGEST_KEY = 200
 LONGEST_KIND = 32
 LONGEST_TEXT = 2000
+_LARGEST_STEP = 2**53  # beyond it the portal's numbers have gaps
+_SHOWN = 30  # characters of a number that is none
 _END_OF_CALENDAR = 253_402_300_800.0  # the first second of the year 10000
 # A process that does not read for this long while its buffer is full will not be told any more.
 _SEND_TIMEOUT = struct.pack("ll", 2, 0)
@@ -104,7 +106,10 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
     if not 0 <= moment < _END_OF_CALENDAR:
         raise ValueError("no unix time")
     name = "".join(letter if letter.isprintable() else "?" for letter in _plain(key, LONGEST_KEY))
-    return json.dumps([moment, int(step), name or "?", number], allow_nan=False, ensure_ascii=False)
+    count = int(step)
+    if abs(count) > _LARGEST_STEP:
+        raise ValueError(f"no step between -2**53 and 2**53 ({str(step)[:_SHOWN]})")
+    return json.dumps([moment, count, name or "?", number], allow_nan=False, ensure_ascii=False)
 
 
 def _plain(text: Any, limit: int) -> str:

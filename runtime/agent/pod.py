@@ -17,10 +17,10 @@ from typing import TypeVar
 
 from runtime import contract
 from runtime.agent import __main__ as agent
-from runtime.agent import kernel
 from runtime.agent.fetching import NotFetched, Portal
 from runtime.agent.supervision import STOP_SIGNALS
 from runtime.contract import ReplicaState
+from runtime.isolation import kernel
 
 _Given = TypeVar("_Given")
 

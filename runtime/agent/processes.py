@@ -1,60 +1,124 @@
 """All that a process has started: counted, measured, and ended for sure.
 
 The agent is the subreaper of its tree: whoever loses its parent, a double-forked daemon too, becomes the agent's child
-and so stays in sight.
+and so stays in sight. Within a PID namespace the first process there is, and ends with all others.
+
+What cannot be measured is an error and never zero: a limit that is not enforced is none.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_LONGEST = 64 * 1024
+_LOOK_AGAIN_SECONDS, _LOOK_SECONDS = 0.05, 5.0
+# Opened at the start: it stays readable whatever becomes of this process's limits.
+_PROC = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+# The answers of /proc for a process that has ended.
+_ENDED = (errno.ENOENT, errno.ESRCH)
+
+
+class Unmeasurable(Exception):
+    """What a job uses could not be measured. The message says what and why."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that processes have mapped: their own, and those of shared memory."""
+
+    own: int = 0
+    shared: int = 0
+
+    def __add__(self, other: Memory) -> Memory:
+        return Memory(self.own + other.own, self.shared + other.shared)
 
 
 @dataclass(frozen=True)
 class Census:
-    """What lives below a process: processes and threads together, and the bytes of memory that they hold.
+    """Processes and threads together, and the memory that they have mapped.
 
-    Pages that a process still shares with its fork are counted for each; ``shared_out`` knows better and costs more.
+    Pages that processes share are counted for each; ``shared_out`` is exact and costs more.
     """
 
     tasks: int
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Held:
+    """What open descriptors keep and no directory shows: bytes of memory, and of files that have been removed."""
+
     memory: int
+    disk: int
 
 
 def descendants(root: int) -> Iterator[int]:
-    """The processes below ``root``, parents first. A process that ends meanwhile may or may not be among them."""
+    """The processes below ``root``, parents first. A process that is just ending may or may not be among them. Raises
+    Unmeasurable."""
     waiting = [root]
     while waiting:
-        children = _children(waiting.pop())
-        yield from children
-        waiting.extend(children)
+        found = children(waiting.pop())
+        yield from found
+        waiting.extend(found)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process. Raises Unmeasurable."""
+    found: list[int] = []
+    for thread in _listed(f"{pid}/task"):
+        found.extend(map(int, _read(f"{pid}/task/{thread}/children").split()))
+    return found
 
 
 def census(root: int, enough: int = 0) -> Census:
-    """Count what lives below ``root``; looks no further once there are more tasks than ``enough`` (0: no bound)."""
-    tasks = memory = 0
+    """Count what is below ``root``; looks no further once there are more tasks than ``enough`` (0: no bound). Raises
+    Unmeasurable."""
+    tasks, memory = 0, Memory()
     for pid in descendants(root):
-        tasks += _threads(pid)
-        memory += _private_bytes(pid)
+        status = _status(pid)
+        tasks += status.get(b"Threads", 0)
+        memory += _resident(status)
         if enough and tasks > enough:
             break
     return Census(tasks, memory)
 
 
-def shared_out(root: int) -> int:
-    """The bytes of memory that live below ``root``, with every shared page divided among those who share it."""
-    return sum(_proportional_bytes(pid) for pid in descendants(root))
+def shared_out(root: int) -> Memory:
+    """The memory that is mapped below ``root``, with every shared page divided among those who share it. Raises
+    Unmeasurable."""
+    return sum((_proportional(pid) for pid in descendants(root)), Memory())
+
+
+def held(root: int, counted: int = -1) -> Held:
+    """What is kept by descriptors below ``root``, except for files of the device ``counted``. Raises Unmeasurable."""
+    memory_device = _memory_device()
+    memory: dict[int, int] = {}
+    removed: dict[tuple[int, int], int] = {}
+    for pid in descendants(root):
+        for number in _listed(f"{pid}/fd"):
+            with _ended_is_nothing(f"{pid}/fd"):
+                found = os.stat(f"{pid}/fd/{number}", dir_fd=_PROC)
+                if found.st_dev == memory_device:
+                    memory[found.st_ino] = found.st_blocks * 512
+                elif found.st_nlink == 0 and found.st_dev != counted:
+                    removed[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return Held(sum(memory.values()), sum(removed.values()))
 
 
 def start_ticks(pid: int) -> int:
     """When the kernel started the process, in its ticks since boot. Raises ProcessLookupError."""
-    return int(_stat(pid)[19])
+    stat = _read(f"{pid}/stat")
+    if not stat:
+        raise ProcessLookupError(pid)
+    # The second field, the name, may hold anything.
+    return int(stat.rpartition(b")")[2].split()[19])
 
 
 def reap() -> dict[int, int]:
@@ -73,10 +137,9 @@ def kill_all(group: int) -> dict[int, int]:
     first call. Those that left the group are hunted until none is found.
     """
     ended = {}
-    me = os.getpid()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
-    while pids := list(descendants(me)):
+    while pids := _mine():
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -88,45 +151,73 @@ def kill_all(group: int) -> dict[int, int]:
     return ended
 
 
-def _children(pid: int) -> list[int]:
-    found: list[int] = []
-    with contextlib.suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                found.extend(map(int, (thread / "children").read_bytes().split()))
-    return found
+def _mine() -> list[int]:
+    """Everything below this process. As long as that cannot be seen, nobody may say that nothing is left: in the end
+    the agent fails, and the portal kills what is left of it. Raises Unmeasurable."""
+    deadline = time.monotonic() + _LOOK_SECONDS
+    while True:
+        try:
+            return list(descendants(os.getpid()))
+        except Unmeasurable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
 
 
-def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the third on; the second, the name, may hold anything."""
+def _proportional(pid: int) -> Memory:
     try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        raise ProcessLookupError(pid) from None
+        lines = (line.partition(b":") for line in _read(f"{pid}/smaps_rollup").splitlines()[1:])
+    except Unmeasurable:
+        # Of a process that keeps others from looking; with all that it shares it holds no less.
+        return _resident(_status(pid))
+    sizes = {name: 1024 * int(rest.split()[0]) for name, _, rest in lines}
+    return Memory(sizes.get(b"Pss_Anon", 0), sizes.get(b"Pss_Shmem", 0))
 
 
-def _threads(pid: int) -> int:
+def _resident(status: Mapping[bytes, int]) -> Memory:
+    return Memory(1024 * status.get(b"RssAnon", 0), 1024 * status.get(b"RssShmem", 0))
+
+
+def _status(pid: int) -> dict[bytes, int]:
+    """The numbers of /proc/<pid>/status; empty where the process has ended."""
+    lines = (line.partition(b":") for line in _read(f"{pid}/status").splitlines())
+    return {name: int(rest.split()[0]) for name, _, rest in lines if name in (b"Threads", b"RssAnon", b"RssShmem")}
+
+
+def _memory_device() -> int:
+    """The device of memory that is named by descriptors alone; it is one for the whole machine."""
+    descriptor = os.memfd_create("device", os.MFD_CLOEXEC)
     try:
-        return max(1, int(_stat(pid)[17]))
-    except ProcessLookupError:
-        return 0
+        return os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
 
 
-def _private_bytes(pid: int) -> int:
-    """Resident memory without pages of files."""
+def _listed(path: str) -> Iterable[str]:
+    with _ended_is_nothing(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=_PROC)
+        try:
+            return os.listdir(descriptor)  # noqa: PTH208  by descriptor
+        finally:
+            os.close(descriptor)
+    return ()
+
+
+def _read(path: str) -> bytes:
+    """A file of /proc; empty where the process has ended."""
+    with _ended_is_nothing(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=_PROC)
+        try:
+            return b"".join(iter(lambda: os.read(descriptor, _LONGEST), b""))
+        finally:
+            os.close(descriptor)
+    return b""
+
+
+@contextlib.contextmanager
+def _ended_is_nothing(path: str) -> Iterator[None]:
     try:
-        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_bytes().split()
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(shared)) * _PAGE
-
-
-def _proportional_bytes(pid: int) -> int:
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
-            if line.startswith(b"Pss_Anon:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        # It has ended, or this kernel does not tell.
-        pass
-    return _private_bytes(pid)
+        yield
+    except OSError as error:
+        if error.errno not in _ENDED:
+            raise Unmeasurable(f"/proc/{path}: {error.strerror}") from None

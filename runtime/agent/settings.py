@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ _PASSED_ON_PREFIXES = (
     # By which the processes of PaddlePaddle and PyTorch find one another.
     *("PADDLE_", "MASTER_", "LOCAL_", "GLOO_"),
 )
+_IMPORT_PATH = "PYTHONPATH"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,10 @@ class Settings:
     memory: int
     processes: int
     cpu_seconds: int
-    sandbox: bool
+    disk: int
+    sandbox: str
+    run_as: int
+    import_path: tuple[str, ...]
     cost_lines: bool
     data_path: tuple[str, ...]
     termination: Path | None
@@ -79,8 +84,10 @@ def read(environ: Mapping[str, str]) -> Settings:
         memory=int(environ.get(contract.LIMIT_MEMORY, "0")),
         processes=int(environ.get(contract.LIMIT_PROCESSES, "0")),
         cpu_seconds=int(environ.get(contract.LIMIT_CPU_SECONDS, "0")),
-        sandbox=contract.runs_user_code(environment.role, environ)
-        and environ.get(contract.SANDBOX, "landlock") == "landlock",
+        disk=int(environ.get(contract.LIMIT_DISK, "0")),
+        sandbox=_sandbox(environment.role, environ),
+        run_as=int(environ.get(contract.RUN_AS, "0")),
+        import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,
         termination=Path(told) if (told := environ.get(contract.TERMINATION_FILE)) else None,
@@ -102,4 +109,22 @@ def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     }
     theirs = json.loads(environ.get(contract.USER_ENVIRONMENT) or "{}")
     users = {str(name): str(value) for name, value in theirs.items() if not name.startswith("REGATTA_")}
-    return passed_on | {"PYTHONUNBUFFERED": "1"} | users
+    environment = passed_on | {"PYTHONUNBUFFERED": "1"} | users
+    # The job's own directories come after those of the platform, which hold the runtime.
+    path = [*_import_path(environ), *filter(None, users.get(_IMPORT_PATH, "").split(os.pathsep))]
+    return environment | ({_IMPORT_PATH: os.pathsep.join(path)} if path else {})
+
+
+def _import_path(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The directories of the agent's own PYTHONPATH, which the backend decided."""
+    return tuple(filter(None, environ.get(_IMPORT_PATH, "").split(os.pathsep)))
+
+
+def _sandbox(role: str, environ: Mapping[str, str]) -> str:
+    """How the process is confined. Raises ValueError for a word that is none: nothing is guessed here."""
+    if not contract.runs_user_code(role, environ):
+        return contract.NO_SANDBOX
+    kind = environ.get(contract.SANDBOX, contract.LANDLOCK)
+    if kind not in contract.SANDBOXES:
+        raise ValueError(f"{contract.SANDBOX} is {kind!r}; it is one of {', '.join(contract.SANDBOXES)}")
+    return kind

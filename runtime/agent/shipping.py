@@ -3,35 +3,64 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from runtime import contract
 from runtime.agent import artifacts, output
 from runtime.agent.artifacts import Found
-from runtime.agent.ingest import Answer, Failed, Gap, Ingest, Replaced, Taken
-from runtime.agent.spool import EVENTS, LOGS, METRICS, Spool
+from runtime.agent.ingest import (
+    MISSING_SECONDS,
+    Answer,
+    Failed,
+    Gap,
+    Ingest,
+    Missing,
+    Persistence,
+    Refused,
+    Replaced,
+    Taken,
+    whole,
+)
+from runtime.agent.spool import EVENTS, LOGS, METRICS, Batch, Spool
 
 # The name of the list in the body of each kind.
 _LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
-# A file refused with one of these will not be taken the next time either.
-_REFUSED_FOR_GOOD = (400, 403, 409, 413, 415, 422)
+# How long somebody between agent and portal may refuse a file, such as a proxy with a limit, before it is left out.
+BLOCKED_SECONDS = 60.0
+_BLOCKS = (403, 413, 414, 415, 431)
+# The portal's refusals of an entry. Others of a batch are of the moment.
+_UNFIT = (400, 413, 422)
+_LONGEST_LINE = 4000
+_SHOWN = 200  # bytes of an entry that is left out
 
 
 class Sender:
-    """The agent's one voice towards the portal. ``say``, ``line`` and ``append`` never wait for it."""
+    """The agent's one voice towards the portal. ``report``, ``line`` and ``append`` never wait for it."""
 
     def __init__(
-        self, ingest: Ingest, replica: str, life: int, directory: Path, on_replaced: Callable[[str], None]
+        self,
+        ingest: Ingest,
+        replica: str,
+        life: int,
+        directory: Path,
+        on_replaced: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal."""
+        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal. ``clock`` decides
+        how long something was said."""
+        self._missing = Persistence(MISSING_SECONDS, clock)
+        self._clock = clock
         self._ingest = ingest
         self._replica = replica
         self._life = life
@@ -48,6 +77,7 @@ class Sender:
         self._finishing = False
         self._give_up_at: float | None = None
         self._replaced = False
+        self._complained: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -59,8 +89,11 @@ class Sender:
         self._spools[kind].append(entries)
 
     def line(self, text: str) -> None:
-        """A log line of the platform's own."""
-        self.append(LOGS, output.line_entries(time.time(), output.SYSTEM, [text]))
+        """A log line of the platform's own. Where it cannot be kept, it goes to the agent's own output."""
+        try:
+            self.append(LOGS, output.line_entries(time.time(), output.SYSTEM, [text[:_LONGEST_LINE]]))
+        except OSError as error:
+            sys.stderr.write(f"{text[:_LONGEST_LINE]} (not in the log: {error.strerror})\n")
 
     def report(self, phase: str, **facts: Any) -> None:
         """Say how the replica is; reports go before all else, in order."""
@@ -84,11 +117,17 @@ class Sender:
             self._finishing = True
         self._wake()
         self._thread.join()
-        delivered = self._flush() and self._send_files(files) and self._flush()
+        readable = True
+        try:
+            delivered = self._flush() and self._send_files(files) and self._flush()
+        except OSError as error:
+            # What was kept cannot be read: how the process ended is known all the same.
+            sys.stderr.write(f"What this replica has kept cannot be read: {error}.\n")
+            delivered, readable = not self._over(), False
         if delivered and last_report is not None:
             delivered = self._send_report(last_report)
         self._ingest.close()
-        return delivered
+        return delivered and readable
 
     # --- The sender's thread -----------------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -96,7 +135,11 @@ class Sender:
             self._sleep(self._until_due())
             if self._finishing:
                 return
-            self._send_due()
+            try:
+                self._send_due()
+            except OSError as error:
+                sys.stderr.write(f"What this replica has kept cannot be read: {error}; trying again.\n")
+                self._back_off()
 
     def _over(self) -> bool:
         late = self._give_up_at is not None and time.monotonic() >= self._give_up_at
@@ -124,19 +167,48 @@ class Sender:
 
     def _send_batch(self, kind: str, spool: Spool) -> bool:
         batch = spool.batch()
+        if not batch.entries:  # they were left out by an earlier life
+            spool.taken(batch.after)
+            return True
         head = json.dumps({"replica": self._replica, "first": batch.first})[:-1]
         body = b"".join((head.encode(), f', "{_LISTS[kind]}": ['.encode(), b",".join(batch.entries), b"]}"))
-        answer = self._settled(self._ingest.post_json(kind, body))
+        answer = self._settled(_acknowledged(self._ingest.post_json(kind, body)))
         if isinstance(answer, Taken):
             spool.taken(batch.after)
-            if (last := int(answer.body.get("last", 0))) > batch.after.number:
+            if (last := int(answer.body["last"])) > batch.after.number:
                 spool.go_to(last)
         elif isinstance(answer, Gap):
             spool.go_to(answer.last)
-        return not self._over() and not isinstance(answer, Failed)
+        elif isinstance(answer, Refused) and answer.status in _UNFIT:
+            self._leave_out(kind, spool, batch, answer)
+        elif isinstance(answer, Refused):
+            self._back_off()
+        return not self._over() and isinstance(answer, Taken | Gap | Refused)
+
+    def _leave_out(self, kind: str, spool: Spool, batch: Batch, refused: Refused) -> None:
+        """Take the entries that the portal names out of what is sent, or find the one by sending fewer."""
+        places = sorted(_named(refused.fields, _LISTS[kind], len(batch.entries)))
+        if not places and len(batch.entries) > 1:
+            spool.send_at_most(len(batch.entries) // 2)
+            return
+        for place in places or [0]:
+            shown = batch.entries[place][:_SHOWN].decode("utf-8", "replace")
+            sys.stderr.write(f"An entry of {kind} is left out, {refused.why}: {shown}\n")
+        spool.leave_out(batch, places or [0])
+        if kind not in self._complained:
+            self._complained.add(kind)
+            self.line(f"an entry of {kind} was not taken by the portal and is left out: {refused.why}")
 
     def _send_report(self, body: Mapping[str, Any]) -> bool:
-        return self._until_taken(lambda: self._call("report", body))
+        """False where it was given up. One that the portal refuses is said to be so in the agent's own output."""
+
+        def send() -> Answer:
+            answer = self._call("report", body)
+            if isinstance(answer, Refused):
+                sys.stderr.write(f"The portal refused a report: {answer.why}\n")
+            return answer
+
+        return self._until_taken(send)
 
     def _send_files(self, directory: Path) -> bool:
         selection = artifacts.select(directory)
@@ -146,18 +218,25 @@ class Sender:
 
     def _send_file(self, found: Found) -> bool:
         """True when it was taken, or refused for good, which is said in the log."""
+        blocked = Persistence(BLOCKED_SECONDS, self._clock)
         try:
             with artifacts.opened(found) as file:
                 call = artifacts.call(self._replica, found, artifacts.sha256(file))
-                return self._until_taken(lambda: self._post_file(call, file, found), refusals=_REFUSED_FOR_GOOD)
+                return self._until_taken(lambda: self._post_file(call, file, found, blocked))
         except OSError as error:
             self.line(f"{found.name} could not be read and is not kept: {error.strerror}")
             return True
 
-    def _post_file(self, call: str, file: Any, found: Found) -> Answer:
+    def _post_file(self, call: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
         file.seek(0)
-        answer = self._settled(self._ingest.post_file(call, file, found.size))
-        if isinstance(answer, Failed) and answer.status in _REFUSED_FOR_GOOD:
+        answer = self._settled(self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size))
+        if not (isinstance(answer, Failed) and answer.status in _BLOCKS):
+            blocked.reset()
+        elif blocked.persists():
+            answer = Refused(
+                answer.status, f"what stands between this replica and the portal refuses it: {answer.why}", {}
+            )
+        if isinstance(answer, Refused):
             self.line(f"{found.name} is not kept: {answer.why}")
         return answer
 
@@ -173,10 +252,10 @@ class Sender:
                     return False
         return not self._over()
 
-    def _until_taken(self, attempt: Callable[[], Answer], refusals: tuple[int, ...] = ()) -> bool:
+    def _until_taken(self, attempt: Callable[[], Answer]) -> bool:
+        """Whether it was taken, or refused by the portal itself, before it was given up."""
         while not self._over():
-            answer = attempt()
-            if isinstance(answer, Taken) or (isinstance(answer, Failed) and answer.status in refusals):
+            if isinstance(attempt(), Taken | Refused):
                 return True
         return False
 
@@ -185,7 +264,12 @@ class Sender:
 
     def _settled(self, answer: Answer) -> Answer:
         """Draw the consequences that are the same for every call: back off, or hear that the attempt is over."""
-        if isinstance(answer, Failed):
+        if isinstance(answer, Missing):
+            if self._missing.persists():
+                answer = Replaced(answer.why)
+        else:
+            self._missing.reset()
+        if isinstance(answer, Failed | Missing):
             self._back_off()
         elif isinstance(answer, Replaced):
             self._replaced = True
@@ -215,6 +299,19 @@ class Sender:
         with self._state:
             self._woken = True
             self._state.notify_all()
+
+
+def _acknowledged(answer: Answer) -> Answer:
+    """The answer to a batch. What does not say how far it was taken is no answer of the portal's."""
+    if isinstance(answer, Taken) and whole(answer.body.get("last")) is None:
+        return Failed(0, "the answer does not say what was taken")
+    return answer
+
+
+def _named(fields: Mapping[str, Any], entries: str, count: int) -> set[int]:
+    """The places in a batch of which a refusal speaks, as in ``points.17.1``."""
+    found = (re.match(rf"{entries}\.([0-9]{{1,9}})(?:\.|$)", field) for field in fields)
+    return {int(match[1]) for match in found if match and int(match[1]) < count}
 
 
 def _numbered_before(directory: Path) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,10 +27,12 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive entries, each one JSON text. ``after`` is the cursor behind the last."""
+    """Consecutive entries, each one JSON text, and where in the file each begins. ``after`` is the cursor behind the
+    last."""
 
     first: int
     entries: Sequence[bytes]
+    places: Sequence[int]
     after: Cursor
 
 
@@ -39,7 +41,7 @@ class Spool:
 
     An entry counts from the moment it is in the file, so that whatever happens to the portal or the network it can be
     sent, and sent again. Appending and reading may happen on different threads. A replica that is started again in its
-    place goes on in the file of its life before.
+    place goes on in the file of its life before. A line of blanks is an entry that was left out, and has no number.
     """
 
     def __init__(self, path: Path, wake: Callable[[], None], before: int = 0) -> None:
@@ -47,7 +49,9 @@ class Spool:
         entries were numbered that are in no file any more."""
         self._before = before
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._path = path
         self._wake = wake
+        self._most: int | None = None  # entries of the next batch, while one is looked for that is refused
         self._lock = threading.Lock()
         self.sent, self._size = self._kept()
         # Half an entry is no entry.
@@ -81,12 +85,35 @@ class Spool:
         with self._lock:
             size = self._size
         block = self._read(self.sent.offset, size, LARGEST_BATCH)
-        entries = block.split(b"\n")[:-1]
-        after = Cursor(self.sent.number + len(entries), self.sent.offset + len(block))
-        return Batch(self.sent.number + 1, entries, after)
+        entries, places, offset = list[bytes](), list[int](), self.sent.offset
+        for line in block.split(b"\n")[:-1]:
+            if len(entries) == self._most:
+                break
+            if not _is_left_out(line):
+                entries.append(line)
+                places.append(offset)
+            offset += len(line) + 1
+        return Batch(self.sent.number + 1, entries, places, Cursor(self.sent.number + len(entries), offset))
+
+    def send_at_most(self, entries: int) -> None:
+        """Make the next batch this small. The ones after it are as large as ever."""
+        self._most = max(1, entries)
+
+    def leave_out(self, batch: Batch, numbers: Iterable[int]) -> None:
+        """Take entries of a batch that was not taken out of the file: those after them move up by one each. Raises
+        OSError."""
+        # Written over, since the file is open for appending, which would append whatever the position.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            for number in numbers:
+                os.pwrite(descriptor, b" " * max(1, len(batch.entries[number])), batch.places[number])
+        finally:
+            os.close(descriptor)
+        self._most = None
 
     def taken(self, after: Cursor) -> None:
         """The portal has everything before ``after``."""
+        self._most = None
         with self._lock:
             self.sent = after
             self._waiting_since = time.monotonic() if self._size > after.offset else None
@@ -97,9 +124,11 @@ class Spool:
         with self._lock:
             size = self._size
         while number < last and offset < size:
-            entries = self._read(offset, size, LARGEST_BATCH).split(b"\n")[:-1][: last - number]
-            number += len(entries)
-            offset += sum(map(len, entries)) + len(entries)
+            for line in self._read(offset, size, LARGEST_BATCH).split(b"\n")[:-1]:
+                if number == last:
+                    break
+                number += not _is_left_out(line)
+                offset += len(line) + 1
         self.taken(Cursor(number, offset))
 
     def _kept(self) -> tuple[Cursor, int]:
@@ -107,14 +136,13 @@ class Spool:
 
         Sending the last one again tells where the portal is: it has it already, or says from where to go on.
         """
-        number = begin = end = offset = 0
-        while block := os.pread(self._file, LARGEST_BATCH, offset):
-            if (last := block.rfind(b"\n")) >= 0:
-                before = block.rfind(b"\n", 0, last)
-                begin, end = (end if before < 0 else offset + before + 1), offset + last + 1
-                number += block.count(b"\n")
-            offset += len(block)
-        return Cursor(self._before + max(0, number - 1), begin), end
+        number = begin = offset = 0
+        size = os.fstat(self._file).st_size
+        while lines := self._read(offset, size, LARGEST_BATCH).split(b"\n")[:-1]:
+            number += len(lines) - sum(map(_is_left_out, lines))
+            offset += sum(map(len, lines)) + len(lines)
+            begin, again = offset - len(lines[-1]) - 1, not _is_left_out(lines[-1])
+        return Cursor(self._before + number - (again if offset else 0), begin), offset
 
     def _write(self, block: bytes) -> None:
         rest = memoryview(block)
@@ -135,3 +163,7 @@ class Spool:
             if whole or len(block) >= end - offset:
                 return whole
             limit *= 2
+
+
+def _is_left_out(line: bytes) -> bool:
+    return line.startswith(b" ")

@@ -7,7 +7,7 @@ import json
 import os
 import select
 import signal
-import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -15,14 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from runtime import contract
-from runtime.agent import child, kernel, output, processes, sandbox, shortcut
-from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
+from runtime.agent import child, output, processes, sandbox, shortcut
+from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending
 from runtime.agent.fetching import NotFetched, Portal
+from runtime.agent.limits import Limits
 from runtime.agent.link import Link
+from runtime.agent.reserve import Reserve
 from runtime.agent.settings import Settings
 from runtime.agent.spool import EVENTS, LOGS, METRICS
 from runtime.contract import Member, ReplicaState
 from runtime.cost_lines import CostReader
+from runtime.isolation import kernel, landlock
 from runtime.lines import Cap
 
 WATCH_SECONDS = 0.1
@@ -68,6 +71,7 @@ class Supervisor:
     def run(self) -> int:
         """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
         self._take_lock()
+        self._reserve = Reserve(self._settings.directory)
         self._note()
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         # Keeps the agent's environment, with the token in it, from other processes of the same user.
@@ -90,12 +94,12 @@ class Supervisor:
             raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
 
     def _prepare_sandbox(self) -> tuple[int | None, str]:
-        """The rule set, or none and a remark for the log."""
-        if not self._settings.sandbox:
+        """The rule set of a process without namespaces, or none and a remark for the log."""
+        if self._settings.sandbox != contract.LANDLOCK:
             return None, ""
         try:
-            return sandbox.prepare(self._settings, self._command), ""
-        except sandbox.SandboxMissing as missing:
+            return sandbox.rules(self._settings, self._command), ""
+        except landlock.LandlockMissing as missing:
             return None, str(missing)
 
     def _start_child(self, ruleset: int | None) -> child.Child | Ending:
@@ -104,8 +108,8 @@ class Supervisor:
             return Ending(None, None, False, "was stopped before it began")
         try:
             return child.start(self._settings, self._command, self._link.child_end, ruleset)
-        except (OSError, subprocess.SubprocessError) as error:
-            return Ending(contract.EXIT_ERROR, None, False, f"could not be started: {error}")
+        except child.NotStarted as error:
+            return Ending(contract.EXIT_ERROR, None, False, str(error))
         finally:
             if ruleset is not None:
                 os.close(ruleset)
@@ -135,12 +139,14 @@ class Supervisor:
     # --- While it runs -----------------------------------------------------------------------------------------------
     def _watch_over(self, started: child.Child) -> None:
         """Return when the process has ended and been collected."""
-        with contextlib.closing(_Poll(os.pidfd_open(started.pid), self._wake)) as poll:
+        root = os.getpid() if started.init is None else started.init
+        limits = Limits(self._settings, root, started.shared_memory)
+        with contextlib.closing(limits), contextlib.closing(_Poll(os.pidfd_open(started.pid), self._wake)) as poll:
             while self._status is None:
                 poll.wait(WATCH_SECONDS)
                 self._collect(processes.reap(), started)
                 self._carry_out_stop(started)
-                self._enforce_limits(started)
+                self._enforce(limits, started)
 
     def _collect(self, ended: dict[int, int], started: child.Child) -> None:
         if started.pid in ended:
@@ -160,23 +166,11 @@ class Supervisor:
                 self._forced = Forced(Force.KILLED, "did not stop when it was asked to, and was killed")
             self._collect(processes.kill_all(started.pid), started)
 
-    def _enforce_limits(self, started: child.Child) -> None:
-        broken = None if self._status is not None else self._broken_limit()
+    def _enforce(self, limits: Limits, started: child.Child) -> None:
+        broken = None if self._status is not None else limits.broken()
         if broken:
             self._forced = broken
             self._collect(processes.kill_all(started.pid), started)
-
-    def _broken_limit(self) -> Forced | None:
-        settings = self._settings
-        count = processes.census(os.getpid(), settings.processes)
-        if settings.processes and count.tasks > settings.processes:
-            return Forced(Force.PROCESSES, f"started more than {settings.processes:,} processes and threads")
-        if settings.memory and count.memory > settings.memory:
-            used = processes.shared_out(os.getpid())
-            if used > settings.memory:
-                why = f"out of memory: used {mebibytes(used)} of {mebibytes(settings.memory)}"
-                return Forced(Force.MEMORY, why)
-        return None
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------
     def _stop(self, forced: Forced, grace: float) -> None:
@@ -293,6 +287,7 @@ class Supervisor:
         self._note(phase="exited", finished=time.time(), **end.facts())
         delivered = self._sender.finish(self._settings.output, self._state.last_report(self._settings.replica))
         self._note(delivered=delivered)
+        self._reserve.release()
         if self._settings.termination is not None:
             return self._state.leave_word(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
@@ -302,7 +297,19 @@ class Supervisor:
             if self._state.phase == "exited":
                 changes.pop("phase", None)
             self._state = replace(self._state, **changes)
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """Write the state, out of the reserve where the disk is full. A state that cannot be written stops nothing: how
+        the process ended is reported all the same."""
+        try:
             self._state.write(self._settings.directory)
+        except OSError:
+            self._reserve.release()
+            try:
+                self._state.write(self._settings.directory)
+            except OSError as error:
+                sys.stderr.write(f"The state of this replica ({self._state.phase}) cannot be written: {error}.\n")
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

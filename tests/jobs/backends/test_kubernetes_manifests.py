@@ -42,7 +42,9 @@ def plan(trainers: int = 2, pservers: int = 2, **fields: Any) -> LaunchPlan:
         for index in range(count)
     )
     ref = AttemptRef("job-1", ATTEMPT, 3, "team")
-    made = LaunchPlan(ref, "team", Path("/bundle"), replicas, timedelta(seconds=5), 2**20, "rga_secret")
+    made = LaunchPlan(
+        ref, "team", Path("/bundle"), replicas, timedelta(seconds=5), 2**20, "rga_secret", wire_secret="wired"
+    )
     return replace(made, **fields)
 
 
@@ -102,7 +104,7 @@ def test_every_replica_of_the_plan_has_its_place(trainers: int, pservers: int) -
 def test_no_secret_is_in_the_paddle_job() -> None:
     made = with_environment(plan(), USER_ENVIRONMENT='{"API_KEY": "sesame"}')
     written = json.dumps(manifests.paddle_job(made, CLUSTER))
-    assert not [word for word in ("rga_secret", "password", "sesame") if word in written]
+    assert not [word for word in ("rga_secret", "wired", "password", "sesame") if word in written]
 
 
 def test_the_agents_get_their_secrets_as_variables_and_none_as_a_file() -> None:
@@ -119,6 +121,18 @@ def test_the_secret_has_what_the_variables_refer_to() -> None:
             if isinstance(value, dict) and "secretKeyRef" in value:
                 assert value["secretKeyRef"]["key"] in data
     assert base64.b64decode(data["trainer.REGATTA_INGEST_TOKEN"]) == b"rga_secret"
+
+
+@pytest.mark.parametrize(("role", "ours"), [("master", "master"), ("ps", "pserver"), ("worker", "trainer")])
+def test_every_role_gets_the_secret_of_the_wire_from_the_attempt_s_secret(role: str, ours: str) -> None:
+    key = f"{ours}.REGATTA_WIRE_SECRET"
+    reference = {"secretKeyRef": {"name": f"attempt-{ATTEMPT}", "key": key}}
+    assert environment(role)[contract.WIRE_SECRET] == reference
+    assert base64.b64decode(manifests.secret(plan(), CLUSTER)["data"][key]) == b"wired"
+
+
+def test_a_plan_whose_processes_speak_another_protocol_has_no_secret_of_the_wire() -> None:
+    assert contract.WIRE_SECRET not in environment(made=plan(wire_secret=""))
 
 
 # --- A pod -----------------------------------------------------------------------------------------------------------

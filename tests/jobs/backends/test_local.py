@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ from tests.contracts.backend_contract import (
     all_exited,
     all_running,
     make_plan,
+    restart,
     wait_until,
 )
 from tests.runtime.agent.ingest_server import IngestServer
@@ -40,6 +42,12 @@ import os
 def mark():
     with open({marker!r}, "a") as file:
         file.write(os.environ[{replica!r}] + "\\n")
+"""
+
+
+SAYS_SECRET = f"""
+from pathlib import Path
+Path("said").write_text(os.environ[{contract.WIRE_SECRET!r}])
 """
 
 
@@ -245,6 +253,31 @@ def test_the_token_is_in_no_plan_and_readable_to_nobody_else(
     assert {stat.S_IMODE((kept / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
 
 
+def test_of_two_launches_the_first_decides_on_the_secret_of_the_wire(
+    backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
+) -> None:
+    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    backend.launch(attempt)
+    (attempts / "attempt" / "plan.json").unlink()  # as where the portal was killed before it had written it
+    reopen().launch(replace(attempt, wire_secret="second"))
+    wait_until(backend, attempt.ref, all_exited)
+    kept = attempts / "attempt"
+    assert {(kept / one.name / "work" / "said").read_text() for one in attempt.replicas} == {"wired"}
+    assert "wired" not in (kept / "plan.json").read_text()
+    assert stat.S_IMODE((kept / "wire-secret").stat().st_mode) == 0o600
+
+
+def test_another_life_of_a_replica_has_the_secret_of_the_first(
+    backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
+) -> None:
+    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_exited)
+    restart(reopen(), attempt.ref, "trainer-0", 2)
+    wait_until(backend, attempt.ref, all_exited)
+    assert (directory(attempts) / "work" / "said").read_text() == "wired"
+
+
 def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
@@ -314,3 +347,46 @@ def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, a
     backend.stop(attempt.ref, timedelta(seconds=9))
     assert json.loads((directory(attempts) / contract.STOP_FILE).read_text())["grace"] == 3
     wait_until(backend, attempt.ref, all_exited)
+
+
+# --- Full disk -------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From the call on nothing of this process can be written."""
+
+    def fill() -> None:
+        def refuse(path: Path, *arguments: object, **options: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+        monkeypatch.setattr(Path, "write_text", refuse)
+
+    return fill
+
+
+def test_on_a_full_disk_an_attempt_whose_agent_is_gone_is_seen(
+    backend: LocalBackend, plan: Callable, attempts: Path, full_disk: Callable[[], None]
+) -> None:
+    attempt = plan(BackendContract.ENDLESS)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_running)
+    kill_agent(attempts)
+    full_disk()
+    view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert view.replicas[1].phase is Phase.RUNNING
+    backend.stop(attempt.ref, NO_GRACE)
+
+
+def test_on_a_full_disk_an_attempt_can_be_stopped_and_leaves_no_drafts(
+    attempts: Path, plan: Callable, full_disk: Callable[[], None]
+) -> None:
+    now = [1000.0]
+    backend = LocalBackend(attempts, lambda: now[0])
+    attempt = plan("import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nmark()\ntime.sleep(60)")
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_running)
+    full_disk()
+    backend.stop(attempt.ref, NO_GRACE)
+    now[0] += (LAST_WORDS + NO_GRACE).total_seconds() + 1
+    backend.stop(attempt.ref, NO_GRACE)
+    wait_until(backend, attempt.ref, lambda view: not any(one.phase is Phase.RUNNING for one in view.replicas))
+    assert [path.name for path in attempts.rglob(".stop.json.*")] == []

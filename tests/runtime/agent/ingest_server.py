@@ -31,6 +31,9 @@ class IngestServer:
         self.drop_replies = 0  # so many calls are taken and not answered
         self.forget = 0  # so many entries of the logs are lost once, as by a restored database
         self.stale = False
+        self.missing = False
+        self.proxy: tuple[int, Any] | None = None  # what a proxy answers in the portal's place
+        self.proxied = 0  # so many calls were answered by it
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
@@ -68,15 +71,21 @@ class IngestServer:
         if self._server is not None:
             self.go_away()
 
-    def answer(self, path: str, body: bytes, token: str) -> tuple[int, dict[str, Any]] | None:
-        """Status and body; None: no reply."""
+    def answer(self, path: str, body: bytes, token: str) -> tuple[int, Any] | None:
+        """Status and body, a text where it is not the portal's; None: no reply."""
         with self._changed:
             self.tokens.add(token)
+            if self.proxy is not None:
+                self.proxied += 1
+                self._changed.notify_all()
+                return self.proxy
             if self._server is None or self.fail:
                 self.fail = max(0, self.fail - 1)
                 return 500, {}
             if self.stale:
-                return 409, {"code": "stale_attempt", "detail": "a newer attempt runs"}
+                return 409, problem("stale_attempt", "a newer attempt runs")
+            if self.missing:
+                return 404, problem("not_found", "there is no such attempt")
             answer = self._take(urlsplit(path), body)
             self._changed.notify_all()
             if self.drop_replies:
@@ -106,17 +115,22 @@ class IngestServer:
             self.forget = 0
         first, entries = message["first"], message[LISTS[kind]]
         if first > len(known) + 1:
-            return 409, {"code": "gap", "last": len(known)}
+            return 409, {**problem("gap", "the batch begins too late"), "last": len(known)}
         known.extend(entries[len(known) + 1 - first :])
         return 200, {"last": len(known)}
 
     def _take_artifact(self, query: dict[str, list[str]], body: bytes) -> tuple[int, dict[str, Any]]:
         name = query["name"][0]
         if name in self.refused_artifacts:
-            return 413, {"code": "too_large", "detail": "that is too large"}
+            return 413, problem("too_large", "that is too large")
         assert hashlib.sha256(body).hexdigest() == query["sha256"][0]
         self.artifacts[name] = body
         return 201, {"name": name, "size": len(body), "sha256": query["sha256"][0]}
+
+
+def problem(code: str, detail: str) -> dict[str, Any]:
+    """The body of one of the portal's own refusals."""
+    return {"type": f"urn:regatta:problem:{code}", "code": code, "detail": detail}
 
 
 class _Server(ThreadingHTTPServer):
@@ -137,7 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         status, reply = answer
-        payload = json.dumps(reply).encode()
+        payload = reply.encode() if isinstance(reply, str) else json.dumps(reply).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(payload)))
         self.end_headers()

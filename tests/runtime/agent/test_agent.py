@@ -118,6 +118,36 @@ def test_an_agent_of_a_replaced_attempt_ends_its_process(replica: Replica, porta
     assert replica.state.why == "was ended because its attempt is over: a newer attempt runs"
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [(404, "<html>default backend</html>"), (409, "<html>conflict</html>"), (200, "<html>sign in</html>"), (403, "")],
+    ids=["404", "409", "a page", "403"],
+)
+def test_a_proxy_in_front_of_the_portal_ends_no_process_and_loses_nothing(
+    replica: Replica, portal: IngestServer, answer: tuple[int, str]
+) -> None:
+    replica.start("import time\nfor i in range(150): print(i); time.sleep(0.01)")
+    portal.wait_until(lambda: bool(portal.taken["logs"]))
+    portal.proxy = answer
+    portal.wait_until(lambda: portal.proxied >= 3)
+    portal.proxy = None
+    assert replica.wait() == 0
+    assert portal.texts("stdout") == [str(i) for i in range(150)]
+    assert portal.last_report()["code"] == 0
+
+
+def test_a_portal_that_for_a_moment_knows_no_such_attempt_ends_no_process(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.start("import time\nfor i in range(150): print(i); time.sleep(0.01)")
+    portal.wait_until(lambda: bool(portal.taken["logs"]))
+    portal.missing = True
+    until("it has been said", lambda: replica.state is not None and replica.state.phase == "exited")
+    portal.missing = False
+    assert replica.wait() == 0
+    assert portal.texts("stdout") == [str(i) for i in range(150)]
+
+
 def test_points_and_events_of_the_process_are_numbered_and_sent(replica: Replica, portal: IngestServer) -> None:
     replica.run(
         JOINED

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime import contract
-from runtime.agent.link import LONGEST_KEY, Link
+from runtime.agent.link import LONGEST_KEY, Link, _point_entry
 
 
 class Notes:
@@ -83,3 +83,10 @@ def test_a_process_that_does_not_listen_does_not_hold_the_agent_up() -> None:
         link.say(contract.FENCED, why="x" * 10)
     link.listen(Notes())
     link.say(contract.FENCED, why="nobody is there")
+
+
+@pytest.mark.parametrize("step", [10**400, 2**53 + 1, -(2**53) - 1, 1e300, float("inf"), "many", None], ids=range(7))
+def test_a_step_that_the_portal_would_not_take_is_not_kept(step: object) -> None:
+    with pytest.raises((ValueError, TypeError, OverflowError)):
+        _point_entry(1.0, step, "cost", 0.5)
+    assert _point_entry(1.0, 2**53, "cost", 0.5) == f'[1.0, {2**53}, "cost", 0.5]'

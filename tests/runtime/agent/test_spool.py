@@ -24,6 +24,7 @@ def drain(spool: Spool) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
     while spool.due(0.0) is not None:
         batch = spool.batch()
+        assert batch.entries, "what is due has entries"
         found += enumerate(batch.entries, batch.first)
         spool.taken(batch.after)
     return found

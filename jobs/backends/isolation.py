@@ -1,0 +1,90 @@
+"""How jobs are isolated where they run on the portal's own machine, and who may run them where they are not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from django.conf import settings
+
+from runtime.isolation.probe import Isolation, Mode, probe
+
+NAMESPACES, NONE = "namespaces", "none"
+
+
+class Owner(Protocol):
+    """Whose job it is."""
+
+    @property
+    def is_admin(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the local backend does. ``uids``: where each attempt gets one of them, else None. ``disk``: bytes that the
+    files of a replica may take up, 0 for any. ``admins_only``: why jobs of others do not run, where they do not."""
+
+    namespaces: bool
+    uids: range | None
+    disk: int
+    admins_only: str = ""
+
+
+def provided() -> Isolation | None:
+    """What this machine provides; None where jobs do not run on it."""
+    if settings.CLUSTER_BACKEND != "local":
+        return None
+    return _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
+
+
+def policy() -> Policy:
+    """What the settings and the machine make of it."""
+    disk = settings.LOCAL_DISK_BYTES
+    if settings.LOCAL_ISOLATION == NONE:
+        return Policy(False, None, disk)
+    found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
+    if found.mode is Mode.NONE:
+        return Policy(False, None, disk, _why_not(found))
+    return Policy(True, settings.LOCAL_UIDS if found.mode is Mode.UID else None, disk)
+
+
+def refusal(owner: Owner) -> str:
+    """Why a job of that owner would not run; empty where it would."""
+    if settings.CLUSTER_BACKEND != "local" or owner.is_admin:
+        return ""
+    return policy().admins_only
+
+
+def start_problem() -> str:
+    """Why the portal must not start: isolation is demanded and cannot be had; empty otherwise."""
+    found = provided()
+    if found is None or settings.LOCAL_ISOLATION != NAMESPACES or found.mode is not Mode.NONE:
+        return ""
+    return f"REGATTA_LOCAL_ISOLATION is namespaces, but this machine cannot isolate jobs: {'; '.join(found.missing)}."
+
+
+def start_line() -> str:
+    """What is said of it when the portal starts; empty where jobs do not run on this machine."""
+    found = provided()
+    if found is None:
+        return ""
+    missing = f" Missing: {'; '.join(found.missing)}." if found.missing else ""
+    if settings.LOCAL_ISOLATION == NONE:
+        return "Jobs are not isolated (REGATTA_LOCAL_ISOLATION=none): every job can reach what the portal can."
+    if found.mode is Mode.NONE:
+        return f"Jobs are not isolated on this machine: only those of admins run.{missing}"
+    return f"Jobs are isolated by: {', '.join(found.layers)}.{missing}"
+
+
+def _why_not(found: Isolation) -> str:
+    return (
+        "Jobs are not isolated on this machine, so only platform admins may run them. "
+        f"An admin can change that: {'; '.join(found.missing)}."
+    )
+
+
+@lru_cache(maxsize=4)
+def _probed(uid: int, data: str) -> Isolation:
+    """Once in the life of a process: it takes a moment, and a machine seldom changes."""
+    return probe(uid, (data,))

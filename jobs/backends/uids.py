@@ -1,0 +1,57 @@
+"""A user id for each attempt, from a range that nobody else uses; never one that an attempt still has."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+UID_FILE = "uid"
+_LOCK, _LAST = "uids.lock", "uids.last"
+
+
+def of(attempt: Path, allowed: range) -> int:
+    """The id of the attempt, whose directory is there: chosen once, and kept until the directory is removed. Raises
+    OSError where all are taken."""
+    with (attempt.parent / _LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (known := _read(attempt / UID_FILE)) is not None:
+            return known
+        chosen = _choose(attempt.parent, allowed)
+        # First the last one, so that an id that was cleaned up is not the next one chosen.
+        _write(attempt.parent / _LAST, chosen)
+        _write(attempt / UID_FILE, chosen)
+        return chosen
+
+
+def _choose(attempts: Path, allowed: range) -> int:
+    taken = {_read(path) for path in attempts.glob(f"*/{UID_FILE}")} | set(_owners_of_processes())
+    last = _read(attempts / _LAST)
+    begin = allowed.index(last) + 1 if last is not None and last in allowed else 0
+    for step in range(len(allowed)):
+        candidate = allowed[(begin + step) % len(allowed)]
+        if candidate not in taken:
+            return candidate
+    raise OSError(f"all {len(allowed):,} user ids of REGATTA_LOCAL_UIDS are taken")
+
+
+def _owners_of_processes() -> Iterator[int]:
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                yield process.stat().st_uid
+
+
+def _read(path: Path) -> int | None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        return int(path.read_text(encoding="ascii"))
+    return None
+
+
+def _write(path: Path, uid: int) -> None:
+    """Replace the file; a reader never sees half of it. Called under the lock."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(str(uid), encoding="ascii")
+    os.replace(fresh, path)  # noqa: PTH105

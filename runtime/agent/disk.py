@@ -1,0 +1,68 @@
+"""How much the files of a replica's own directories take up, measured from outside and at its own pace."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable
+
+# Pauses between two measurements, and how many times as long as the last one they are at least.
+_PAUSE_SECONDS = 1.0
+_SHARE_OF_TIME = 5
+# Every file takes an entry of the file system, however small it is.
+LEAST_BYTES = 4096
+
+
+class Disk:
+    """Measures in a thread of its own. ``used`` is what was found last; ``problem`` why nothing was found."""
+
+    def __init__(self, directories: Iterable[str]) -> None:
+        self._directories = tuple(directories)
+        self._over = threading.Event()
+        self.used = 0
+        self.problem = ""
+        self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        pause = 0.0
+        while not self._over.wait(pause):
+            began = time.monotonic()
+            try:
+                self.used = size(self._directories)
+            except OSError as error:
+                self.problem = f"{error.filename}: {error.strerror}"
+                return
+            pause = max(_PAUSE_SECONDS, _SHARE_OF_TIME * (time.monotonic() - began))
+
+
+def size(directories: Iterable[str]) -> int:
+    """The bytes that everything below takes up on the disk. Links are not followed, and a file with several names
+    counts once. Raises OSError; what is removed while it is looked at is no error."""
+    total, seen = 0, set()
+    waiting = list(directories)
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    try:
+                        status = entry.stat(follow_symlinks=False)
+                    except FileNotFoundError:
+                        continue
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(entry.path)
+                    elif status.st_nlink > 1:
+                        if (status.st_dev, status.st_ino) in seen:
+                            continue
+                        seen.add((status.st_dev, status.st_ino))
+                    total += max(LEAST_BYTES, status.st_blocks * 512)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return total

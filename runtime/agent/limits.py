@@ -1,0 +1,94 @@
+"""The limits of one replica, enforced from outside. What cannot be measured ends the replica: a limit that nobody
+checks is none."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from runtime.agent import processes
+from runtime.agent.disk import Disk
+from runtime.agent.endings import Force, Forced, mebibytes
+from runtime.agent.processes import Unmeasurable
+from runtime.agent.settings import Settings
+
+# Memory and files that only descriptors hold take a look at each of these, which costs more than the rest.
+_DESCRIPTORS_SECONDS = 1.0
+
+
+class Limits:
+    """Compares what runs below the process ``root`` with the settings. ``shared_memory``: the directory of the
+    replica's own /dev/shm, where it has one. Only such a replica is sure to be readable from outside."""
+
+    def __init__(self, settings: Settings, root: int, shared_memory: int | None) -> None:
+        self._settings, self._root, self._shared_memory = settings, root, shared_memory
+        self._isolated = shared_memory is not None
+        self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
+        self._held = processes.Held(0, 0)
+        self._look_at = 0.0
+        self._disk = Disk(map(str, (settings.work, settings.output, settings.temporary)))
+        if settings.disk:
+            self._disk.start()
+
+    def close(self) -> None:
+        self._disk.close()
+        if self._shared_memory is not None:
+            os.close(self._shared_memory)
+
+    def broken(self) -> Forced | None:
+        """The limit that is exceeded, or the measurement that failed."""
+        try:
+            return self._processes() or self._memory() or self._files()
+        except (Unmeasurable, OSError) as problem:
+            return _unmeasured(str(problem))
+
+    def _processes(self) -> Forced | None:
+        most = self._settings.processes
+        self._census = processes.census(self._root, most)
+        if most and self._census.tasks > most:
+            return Forced(Force.PROCESSES, f"started more than {most:,} processes and threads")
+        return None
+
+    def _memory(self) -> Forced | None:
+        limit = self._settings.memory
+        self._look_at_descriptors()
+        files = self._in_shared_memory() + self._held.memory
+        if not limit or _total(self._census.memory, files) <= limit:
+            return None
+        used = _total(processes.shared_out(self._root), files)
+        if used <= limit:
+            return None
+        return Forced(Force.MEMORY, f"out of memory: used {mebibytes(used)} of {mebibytes(limit)}")
+
+    def _files(self) -> Forced | None:
+        limit = self._settings.disk
+        if not limit:
+            return None
+        if self._disk.problem:
+            return _unmeasured(self._disk.problem)
+        used = self._disk.used + self._held.disk
+        if used <= limit:
+            return None
+        why = f"used {mebibytes(used)} of {mebibytes(limit)} of disk; write less, or remove files that are not needed"
+        return Forced(Force.DISK, why)
+
+    def _look_at_descriptors(self) -> None:
+        now = time.monotonic()
+        if self._isolated and now >= self._look_at:
+            self._held = processes.held(self._root, self._device)
+            self._look_at = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
+
+    def _in_shared_memory(self) -> int:
+        if self._shared_memory is None:
+            return 0
+        status = os.fstatvfs(self._shared_memory)
+        return (status.f_blocks - status.f_bfree) * status.f_frsize
+
+
+def _total(mapped: processes.Memory, files: int) -> int:
+    """Shared memory is mapped or only a file; what is both counts once."""
+    return mapped.own + max(mapped.shared, files)
+
+
+def _unmeasured(why: str) -> Forced:
+    return Forced(Force.UNMEASURED, f"was ended because what it uses could not be measured ({why})")

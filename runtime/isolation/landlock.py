@@ -1,0 +1,58 @@
+"""Rules on files, signals and abstract sockets that hold for a process and for everything that it starts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+from runtime.isolation import kernel
+
+_EXECUTE, _WRITE, _READ, _LIST = (1 << bit for bit in range(4))
+_REMOVE, _MAKE_FILE = 1 << 5, 1 << 8
+_TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
+# Bits of file rights known since each version; a newer kernel is asked for no more than the last.
+_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
+# Signals and abstract sockets can be confined since version 6.
+SCOPES_SINCE, _SCOPES = 6, 0b11
+
+LOOK = _EXECUTE | _READ | _LIST
+DEVICE = _READ | _WRITE
+# Of a directory that others use too: files of random names, which cannot be listed.
+SHARE = _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE
+EVERYTHING = (1 << max(_RIGHTS.values())) - 1
+_FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_CONTROL
+
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+class LandlockMissing(Exception):
+    """The kernel cannot confine the process. The message says why."""
+
+
+def prepare(grants: Mapping[str, int]) -> int:
+    """The descriptor of a rule set that grants rights below these paths and nothing else. Raises LandlockMissing."""
+    version = kernel.landlock_version()
+    if not version:
+        raise LandlockMissing("This kernel has no Landlock: the trainer can read what its user may read.")
+    known = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
+    try:
+        ruleset = kernel.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
+        for path, rights in grants.items():
+            _allow(ruleset, path, rights & known)
+    except OSError as error:
+        raise LandlockMissing(f"Landlock could not be set up ({error}): the trainer runs without it.") from None
+    return ruleset
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return  # not on this machine
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _FILE_RIGHTS
+        kernel.landlock_allow(ruleset, descriptor, rights)
+    finally:
+        os.close(descriptor)

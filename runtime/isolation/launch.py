@@ -1,0 +1,128 @@
+"""Starts the launcher, which sees nothing of the caller's environment, and waits until the command runs."""
+
+from __future__ import annotations
+
+import contextlib
+import marshal
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime.isolation import launcher
+from runtime.isolation.view import View
+
+# How long the launcher may take; it needs milliseconds.
+_SECONDS = 60.0
+_LONGEST_REPORT = 4096
+# A shared-memory file system without a limit takes at most this share of the machine's memory, as the kernel's own.
+_SHARE_OF_MEMORY = 2
+
+
+class NotLaunched(Exception):
+    """The command was not started. The message says why."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """The launcher, the leader of its own process group, and the directory of the command's own shared memory."""
+
+    process: subprocess.Popen[bytes]
+    shared_memory: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """What is started and what it gets. ``uid``: the identity to take, which needs root; 0: the caller's own, in a user
+    namespace. ``shared_memory``: bytes, 0 for half of the machine's memory."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str
+    uid: int
+    view: View
+    writable: Sequence[str]
+    limits: Sequence[tuple[int, int, int]] = ()
+    inherit: Sequence[int] = ()
+    shared_memory: int = 0
+
+
+def launch(command: Command, stdout: int, stderr: int) -> Launched:
+    """Start it; it is killed when the calling thread ends. Raises NotLaunched."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs, _written(_order(command, theirs.fileno())) as order:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", launcher.__file__, str(order)],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd="/",
+                env={},
+                pass_fds=(*command.inherit, theirs.fileno(), order),
+                process_group=0,
+            )
+        except OSError as error:
+            raise NotLaunched(str(error)) from None
+        theirs.close()
+        try:
+            return Launched(process, _await_start(ours))
+        except NotLaunched:
+            process.kill()
+            process.wait()
+            raise
+
+
+def _order(command: Command, report: int) -> launcher.Order:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "parent": os.getpid(),
+        "command": list(command.words),
+        "environment": dict(command.environment),
+        "directory": command.directory,
+        "uid": command.uid,
+        "view": tuple(tuple(map(tuple, part)) for part in command.view),
+        "shared_memory": command.shared_memory or machine // _SHARE_OF_MEMORY,
+        "writable": list(command.writable),
+        "limits": list(command.limits),
+        "report": report,
+        "inherit": list(command.inherit),
+    }
+
+
+@contextlib.contextmanager
+def _written(order: launcher.Order) -> Iterator[int]:
+    """The order in memory, as a descriptor to read it from."""
+    descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            marshal.dump(dict(order), file)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _await_start(ours: socket.socket) -> int:
+    """Read what the launcher reports: the descriptor of the shared memory. Raises NotLaunched."""
+    ours.settimeout(_SECONDS)
+    shared_memory, text = -1, b""
+    with contextlib.suppress(ConnectionError):
+        while len(text) < _LONGEST_REPORT:
+            try:
+                piece, descriptors, _flags, _peer = socket.recv_fds(ours, _LONGEST_REPORT, 1)
+            except TimeoutError:
+                text = f"its isolation was not set up within {_SECONDS:g} s".encode()
+                break
+            shared_memory = descriptors[0] if descriptors else shared_memory
+            if not piece:
+                break
+            text += piece
+    if text == launcher.SHARED_MEMORY_OPENED + launcher.STARTED and shared_memory >= 0:
+        return shared_memory
+    if shared_memory >= 0:
+        os.close(shared_memory)
+    reason = text.removeprefix(launcher.SHARED_MEMORY_OPENED).removeprefix(launcher.STARTED)
+    raise NotLaunched(reason.decode("utf-8", "replace") or "its launcher ended without a reason")

@@ -1,0 +1,349 @@
+"""Starts a command inside of its walls, and behaves as the command does: it ends with its exit code or signal, a
+SIGTERM is passed on, and killing the launcher kills everything inside.
+
+    python -I -S launcher.py NUMBER      NUMBER is a descriptor with the order, a marshalled dictionary (``Order``)
+
+Three processes: the launcher, outside; the init, the first process of the PID namespace, which builds the view, then
+only collects what ends, and with which the kernel ends all others; and the command. What concerns the command alone,
+its environment above all, reaches neither of the other two. Whoever started the launcher reads from the socket
+``report``: the descriptor of the private /dev/shm, then STARTED, or else why the command could not be started.
+"""
+
+from __future__ import annotations
+
+import errno
+import marshal
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn, TypedDict
+
+if __name__ == "__main__":
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from runtime.isolation import kernel, landlock, view
+from runtime.isolation.confinement import confine
+
+STARTED = b"+"
+SHARED_MEMORY_OPENED = b"s"
+# A job is what the kernel ends first when the machine has no more memory.
+_OOM_SCORE = "500"
+# No root by user id 0, no capability that returns with a program; and none of this can be changed.
+_SECURE_BITS = 1 | 2 | 32 | 64 | 128
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_FAILED = 1
+# A directory that every machine has; the view is built on it and then becomes the root.
+_BASE = "/tmp"  # noqa: S108
+
+
+class Order(TypedDict):
+    """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace."""
+
+    parent: int
+    command: list[str]
+    environment: dict[str, str]
+    directory: str
+    uid: int
+    view: tuple[Any, ...]
+    shared_memory: int
+    writable: list[str]
+    limits: list[tuple[int, int, int]]
+    report: int
+    inherit: list[int]
+
+
+def main(order: Order) -> int:
+    report = socket.socket(fileno=order["report"])
+    report.set_inheritable(False)  # its end says that the command runs
+    # The portal's is 077, with which the job's user could not enter the directories of the view.
+    os.umask(0o022)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        userns = _map_of_owners(order["uid"]) if order["uid"] else 0
+        _unshare(order)
+        _die_with(order["parent"])
+    except OSError as error:
+        return _refuse(report, "isolate the process", error)
+    init = os.fork()
+    if init == 0:
+        os.close(reading)
+        _Init(order, report, userns, writing).run()
+    os.close(writing)
+    report.close()
+    _forget(order["inherit"])
+    status = os.read(reading, 4)
+    _, own = os.waitpid(init, 0)
+    return _end_as(int.from_bytes(status, "little") if status else own)
+
+
+def _unshare(order: Order) -> None:
+    namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
+    if order["uid"]:
+        kernel.unshare(namespaces)
+        return
+    uid, gid = os.geteuid(), os.getegid()
+    kernel.unshare(namespaces | kernel.CLONE_NEWUSER)
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+
+
+def _map_of_owners(uid: int) -> int:
+    """A user namespace in which this user's files are those of the job: the descriptor."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+            os.write(writing, STARTED)
+            signal.pause()
+        finally:
+            os._exit(_FAILED)
+    try:
+        os.close(writing)
+        if not os.read(reading, 1):
+            return 0
+        for name, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
+            _write(f"/proc/{child}/{name}", f"{own} {uid} 1")
+        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0  # then files are shown as they are
+    finally:
+        os.close(reading)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _die_with(parent: int) -> None:
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(_FAILED)
+
+
+def _end_as(status: int) -> int:
+    """Exit as the command did; by the same signal where it was ended by one."""
+    if not os.WIFSIGNALED(status):
+        return os.waitstatus_to_exitcode(status)
+    number = os.WTERMSIG(status)
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number
+
+
+class _Init:
+    """The first process of the PID namespace."""
+
+    def __init__(self, order: Order, report: socket.socket, userns: int, status: int) -> None:
+        self._order, self._report, self._userns, self._status = order, report, userns, status
+
+    def run(self) -> NoReturn:
+        try:
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if _is_broken(self._status):
+                os._exit(_FAILED)  # the launcher ended before that call
+            opened = build(view.View(*self._order["view"]), self._order["shared_memory"], self._userns)
+            socket.send_fds(self._report, [SHARED_MEMORY_OPENED], [opened])
+            os.close(opened)
+            # A stop that comes between the two is kept until there is somebody to pass it on to.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+            command = os.fork()
+            if command == 0:
+                _run_command(self._order, self._report)
+            self._guard(command)
+        except OSError as error:
+            os._exit(_refuse(self._report, "build what the process may see", error))
+        finally:
+            os._exit(_FAILED)
+
+    def _guard(self, command: int) -> None:
+        """Pass a stop on, collect all that ends, and end with the command."""
+        for number in _STOP_SIGNALS:
+            signal.signal(number, lambda number, frame: _pass_on(command, number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        # With an identity of its own the command is another user's process.
+        kernel.drop_capabilities(1 << kernel.CAP_KILL if self._order["uid"] else 0)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        self._report.close()
+        _forget(self._order["inherit"])
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if pid == command:
+                os.write(self._status, status.to_bytes(4, "little"))
+                os._exit(0)
+
+
+def _pass_on(command: int, number: int) -> None:
+    try:
+        os.killpg(command, number)
+    except OSError:
+        os.kill(command, number)  # it has not made a group of its own yet
+
+
+def _is_broken(pipe: int) -> bool:
+    poll = select.poll()
+    poll.register(pipe, 0)
+    return bool(poll.poll(0))
+
+
+# --- The view --------------------------------------------------------------------------------------------------------
+def build(shown: view.View, shared_memory: int, userns: int) -> int:
+    """Build the view and make it the root; the descriptor of its /dev/shm."""
+    kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    # All at once, before the first mount covers one of them.
+    trees = [(_tree(view.Tree(*each), userns), view.Tree(*each)) for each in shown.trees]
+    kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4m,mode=755")
+    for path, content in shown.files:
+        _write(_place(path, directory=False), content)
+    for path, target in shown.links:
+        os.symlink(target, _parent(path))
+    for descriptor, tree in trees:
+        kernel.attach(descriptor, _place(tree.target, directory=_is_directory(descriptor)))
+        os.close(descriptor)
+    options = f"size={shared_memory},mode=1777" if shared_memory else "mode=1777"
+    kernel.mount("tmpfs", _place(view.SHARED_MEMORY), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    kernel.mount("proc", _place("/proc"), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    kernel.enter_root(_BASE)
+    kernel.restrict_mount("/", kernel.MOUNT_ATTR_RDONLY)
+    return os.open(view.SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _tree(tree: view.Tree, userns: int) -> int:
+    descriptor = kernel.clone_tree(tree.source)
+    attributes = kernel.MOUNT_ATTR_NOSUID
+    if tree.use != view.DEVICE:
+        attributes |= kernel.MOUNT_ATTR_NODEV
+    if tree.use in (view.READ, view.GIVE):
+        attributes |= kernel.MOUNT_ATTR_RDONLY
+    kernel.restrict_tree(descriptor, attributes)
+    if tree.use == view.GIVE and userns:
+        try:
+            kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)
+        except OSError:
+            pass  # a file system that cannot: its files are shown as they are
+    return descriptor
+
+
+def _place(path: str, directory: bool = True) -> str:
+    """Where a path of the view is while it is built; there is something to mount on."""
+    place = _parent(path)
+    if os.path.realpath(place) != os.path.realpath(_BASE) + path:
+        raise OSError(errno.ELOOP, "a link is in the way", path)
+    if directory:
+        os.makedirs(place, 0o755, exist_ok=True)
+    elif not os.path.lexists(place):
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+    return place
+
+
+def _parent(path: str) -> str:
+    """The place of a path, in a directory that is there."""
+    place = _BASE + path
+    os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
+    return place
+
+
+def _is_directory(descriptor: int) -> bool:
+    return os.path.isdir(f"/proc/self/fd/{descriptor}")
+
+
+# --- The command -----------------------------------------------------------------------------------------------------
+def _run_command(order: Order, report: socket.socket) -> NoReturn:
+    step = "confine the process"
+    try:
+        # Python ignores the last two; programs expect to be ended by them.
+        for number in (*_STOP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.setsid()
+        _write("/proc/self/oom_score_adj", _OOM_SCORE)
+        for which, soft, hard in order["limits"]:
+            resource.setrlimit(which, (soft, hard))
+        _drop_privileges(order["uid"])
+        confine(_ruleset(order["writable"]), alone=True)
+        step = "start it"
+        os.chdir(order["directory"])
+        for descriptor in order["inherit"]:
+            os.set_inheritable(descriptor, True)
+        report.send(STARTED)
+        _execute(order["command"], order["environment"])
+    except OSError as error:
+        os._exit(_refuse(report, step, error))
+    finally:
+        os._exit(_FAILED)
+
+
+def _drop_privileges(uid: int) -> None:
+    kernel.drop_bounding_set()
+    kernel.prctl(kernel.PR_SET_SECUREBITS, _SECURE_BITS)
+    if uid:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    kernel.drop_capabilities()
+
+
+def _ruleset(writable: list[str]) -> int | None:
+    """The view is a wall by itself; where the kernel has Landlock, it is the second one."""
+    grants = {
+        "/": landlock.LOOK,
+        **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
+        **dict.fromkeys([*writable, view.TEMPORARY, view.SHARED_MEMORY], landlock.EVERYTHING),
+    }
+    try:
+        return landlock.prepare(grants)
+    except landlock.LandlockMissing:
+        return None
+
+
+def _execute(command: list[str], environment: dict[str, str]) -> None:
+    """As a shell would, by the PATH of the command. Raises OSError that names what was looked for."""
+    try:
+        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, command[0]) from None
+
+
+# --- Small things ----------------------------------------------------------------------------------------------------
+def _refuse(report: socket.socket, step: str, error: OSError) -> int:
+    text = str(error) if step == "start it" else f"the machine did not {step}: {error}"
+    try:
+        report.send(text.encode("utf-8", "replace"))
+    except OSError:
+        pass  # nobody is left who could be told
+    return _FAILED
+
+
+def _forget(descriptors: list[int]) -> None:
+    """Close what is the command's alone, its output too: a reader waits until nobody holds them."""
+    nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    for descriptor in (*descriptors, nothing):
+        os.close(descriptor)
+
+
+def _write(path: str, content: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(descriptor, content.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _order(descriptor: int) -> Order:
+    with os.fdopen(descriptor, "rb") as file:
+        order: Order = marshal.load(file)  # noqa: S302  written by the agent, for this process alone
+    return order
+
+
+if __name__ == "__main__":
+    sys.exit(main(_order(int(sys.argv[1]))))

@@ -1,0 +1,151 @@
+"""Which isolation this machine provides, found out by trying: a command is started as a job would be, and says what it
+sees."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from runtime.isolation import kernel, landlock, view
+from runtime.isolation.launch import Command, NotLaunched, launch
+
+_SECONDS = 30.0
+# Prints what is wrong, or nothing.
+_LOOK = """
+import os, sys
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+wrong = [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2"), ("CapEff", "0" * 16), ("Pid", "2"))
+         if status[name].strip() != value]
+wrong += [path for path in ("/run", "/home", "/etc/shadow") if os.path.exists(path)]
+wrong += ["the user id"] if os.getuid() != int(sys.argv[1]) else []
+given = sys.argv[2]
+wrong += [os.path.dirname(given)] if os.listdir(os.path.dirname(given)) != [os.path.basename(given)] else []
+try:
+    open(given + "/private").close()
+except OSError as error:
+    wrong += [str(error)]
+print(*wrong, sep=", ", end="")
+"""
+# Settings of the kernel that keep ordinary users from making namespaces: value that does, and what to do.
+_HINDRANCES = (
+    ("kernel/unprivileged_userns_clone", "0", "set kernel.unprivileged_userns_clone=1 with sysctl"),
+    ("user/max_user_namespaces", "0", "set user.max_user_namespaces=10000 with sysctl"),
+    (
+        "kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "allow userns to the portal's Python in AppArmor, or set kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+)
+
+
+class Mode(StrEnum):
+    """``UID``: namespaces, and a user id of its own for each attempt; the portal runs as root. ``USER``: namespaces,
+    a user namespace among them, under the portal's own user id. ``NONE``: neither."""
+
+    UID = "uid"
+    USER = "user"
+    NONE = "none"
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """What a machine provides. ``missing``: for each thing that it does not, what it is and how to get it."""
+
+    mode: Mode
+    missing: tuple[str, ...] = ()
+    landlock: int = 0
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What keeps a job in, by name."""
+        if self.mode is Mode.NONE:
+            return ("seccomp", *(["Landlock"] if self.landlock else []))
+        own = "user id of its own" if self.mode is Mode.UID else "user namespace"
+        rest = ("PID, mount and IPC namespaces", "own view of files", "no capabilities", "seccomp")
+        return (own, *rest, *(["Landlock"] if self.landlock else []))
+
+
+def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
+    """Try what is best and then what is left. ``uid``: one that attempts would get; ``hidden``: directories that no job
+    may see."""
+    version = kernel.landlock_version()
+    weaker = _without_landlock(version)
+    for directory in hidden:
+        if (tree := _exposing(directory)) is not None:
+            what = f"{directory} is below {tree}, which every job reads: set REGATTA_DATA_DIR to another place"
+            return Isolation(Mode.NONE, (what, *weaker), version)
+    missing: list[str] = []
+    modes = [(Mode.UID, uid), (Mode.USER, 0)] if os.geteuid() == 0 else [(Mode.USER, 0)]
+    for mode, identity in modes:
+        problem = _try(identity, hidden[0] if hidden else None)
+        if not problem:
+            return Isolation(mode, (*missing, *weaker), version)
+        missing.append(_explained(mode, problem))
+    return Isolation(Mode.NONE, (*missing, *weaker), version)
+
+
+def _try(uid: int, hidden: str | None) -> str:
+    """Run the command with that identity; what is wrong, or nothing. It reads a private file of this user in the
+    directory ``hidden``, whose file system decides whether that works, and sees nothing else of the directory."""
+    with (
+        tempfile.TemporaryDirectory(prefix="regatta-probe-") as directory,
+        tempfile.TemporaryDirectory(prefix="probe-", dir=hidden or directory) as given,
+        tempfile.TemporaryFile() as output,
+    ):
+        private = os.open(f"{given}/private", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.close(private)
+        if uid:
+            os.chown(directory, uid, uid)
+        words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given]
+        identity = uid or os.geteuid(), uid or os.getegid()
+        shown = view.build(*identity, (sys.prefix, sys.base_prefix, given), (directory,), directory, directory)
+        command = Command(words, {}, view.TEMPORARY, uid, shown, [directory])
+        try:
+            launched = launch(command, output.fileno(), output.fileno())
+            os.close(launched.shared_memory)
+            code = launched.process.wait(_SECONDS)
+        except (NotLaunched, OSError) as error:
+            return str(error)
+        except subprocess.TimeoutExpired:
+            launched.process.kill()
+            launched.process.wait()
+            return "a command did not end in time"
+        output.seek(0)
+        said = output.read().decode("utf-8", "replace")
+        return said or (f"a command ended with code {code}" if code else "")
+
+
+def _explained(mode: Mode, problem: str) -> str:
+    if mode is Mode.UID:
+        how = "run it with CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID, or as an ordinary user"
+        return f"the portal runs as root and cannot isolate jobs ({problem}): {how}"
+    found = [how for name, value, how in _HINDRANCES if _setting(name) == value]
+    how = found[0] if found else "in a container, allow it user namespaces, or use Linux 5.12 or newer"
+    return f"user namespaces do not work ({problem}): {how}"
+
+
+def _setting(name: str) -> str:
+    try:
+        return Path("/proc/sys", name).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _without_landlock(version: int) -> tuple[str, ...]:
+    if version >= landlock.SCOPES_SINCE:
+        return ()
+    return ("jobs can reach abstract sockets of other programs: use Linux 6.12 or newer with Landlock",)
+
+
+def _exposing(directory: str) -> str | None:
+    """The tree that every job sees and that holds the directory."""
+    real = os.path.realpath(directory)
+    installations = (os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix))
+    inside = next((each for each in installations if Path(real).is_relative_to(each)), None)
+    return inside or view.exposed(directory)

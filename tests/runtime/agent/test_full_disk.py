@@ -1,0 +1,78 @@
+"""A disk that takes nothing more costs lines, and never how the process ended."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from runtime.agent.reserve import BYTES, FILE, Reserve
+from tests.runtime.agent.conftest import Replica
+from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
+
+WAITS = """
+import pathlib, sys, time
+print("up", flush=True)
+while not pathlib.Path("go").exists():
+    time.sleep(0.01)
+sys.exit(7)
+"""
+
+
+def fill_disk_of(replica: Replica) -> None:
+    """From now on no file of the agent can grow, nor any new one hold a byte."""
+    assert replica.process is not None
+    hard = resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (0, hard))
+
+
+@pytest.mark.processes
+def test_how_the_process_ended_is_reported_from_a_full_disk(replica: Replica, portal: IngestServer) -> None:
+    replica.start(WAITS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    fill_disk_of(replica)
+    (replica.directory / "work" / "go").touch()
+    replica.wait()
+    assert (portal.last_report()["phase"], portal.last_report()["code"]) == ("exited", 7)
+    complaint = replica.complaint()
+    assert "The state of this replica (exited) cannot be written" in complaint
+    assert "Traceback" not in complaint
+
+
+@pytest.mark.processes
+def test_a_process_whose_output_finds_no_room_is_stopped_and_its_end_reported(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.start("import time\nwhile True: print('x' * 100, flush=True); time.sleep(0.01)")
+    portal.wait_until(lambda: bool(portal.taken["logs"]))
+    fill_disk_of(replica)
+    replica.wait()
+    assert portal.last_report()["phase"] == "exited"
+    assert "could not be kept" in portal.last_report()["why"]
+    assert "Traceback" not in replica.complaint()
+
+
+def test_the_reserve_holds_blocks_of_the_disk_and_gives_them_back(tmp_path: Path) -> None:
+    reserve = Reserve(tmp_path)
+    assert (tmp_path / FILE).stat().st_blocks * 512 >= BYTES
+    reserve.release()
+    reserve.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_blocks_can_be_held_there_is_no_reserve(tmp_path: Path) -> None:
+    Reserve(tmp_path / "missing").release()
+
+
+@pytest.mark.processes
+def test_an_agent_holds_its_reserve_while_it_runs_and_leaves_none_behind(
+    replica: Replica, portal: IngestServer
+) -> None:
+    replica.start(WAITS)
+    portal.wait_until(lambda: "up" in portal.texts())
+    until("it has its reserve", lambda: (replica.directory / FILE).exists())
+    (replica.directory / "work" / "go").touch()
+    replica.wait()
+    assert not (replica.directory / FILE).exists()

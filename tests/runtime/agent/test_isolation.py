@@ -1,0 +1,356 @@
+"""Hostile programs, each within the walls of the agent and, as a control, without any: there it must reach its aim.
+
+``uid``: the agent is root and the program gets a user id of its own. ``user``: the agent is an ordinary user and the
+program runs in a user namespace. Tests that run as an ordinary user have the second case alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime import contract
+from runtime.isolation import kernel, landlock
+from tests import unprivileged
+from tests.runtime.agent.conftest import Replica
+from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
+
+pytestmark = pytest.mark.processes
+
+HOSTILE = Path(__file__).parent / "hostile"
+JOB_UID = 2_000_000_007
+MODES = ["uid", "user"] if os.geteuid() == 0 else ["user"]
+MIB = 2**20
+
+
+@dataclass
+class Cell:
+    """A portal's data directory with a secret, its agent's identity, and a replica in it."""
+
+    mode: str
+    data: Path
+    portal: IngestServer
+    victim: subprocess.Popen[bytes]
+    served: str
+
+    @property
+    def agent_uid(self) -> int:
+        return unprivileged.UID if self.mode == "user" and os.geteuid() == 0 else os.geteuid()
+
+    @property
+    def job_uid(self) -> int:
+        return JOB_UID if self.mode == "uid" else self.agent_uid
+
+    @property
+    def secret(self) -> Path:
+        return self.data / "secret-key"
+
+    def variables(self, **more: str) -> dict[str, str]:
+        closed = "/etc/shadow" if self.agent_uid == 0 else "/etc/hostname"
+        known = {"SECRET": str(self.secret), "VICTIM": str(self.victim.pid), "CLOSED": closed}
+        return {**known, "SOCKET": str(self.data / "socket"), "ABSTRACT": self.served, **more}
+
+    def run(self, name: str, timeout: float = 60.0, *, env: dict[str, str] | None = None, **limits: int) -> Outcome:
+        """Run the program within walls, to its end."""
+        replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, **limits)
+        try:
+            replica.wait(timeout)
+            return Outcome("\n".join(self.portal.texts("stdout")), self.portal.last_report())
+        finally:
+            replica.end()
+
+    def start(self, script: str, *, env: dict[str, str] | None = None, **variables: Any) -> Replica:
+        """Begin to run the script within walls."""
+        replica = Replica(self.data / "attempts" / "attempt" / "trainer-0", self.portal)
+        rooms = [replica.directory / name for name in ("work", "output", "tmp")]
+        for room in rooms:
+            room.mkdir(parents=True)
+        (replica.directory / "work" / "sitecustomize.py").write_text(
+            "import os\nopen('loaded', 'a').write(f'{os.getpid()} {os.getuid()}\\n')\n"
+        )
+        own(self.data, self.agent_uid)
+        for room in rooms:
+            own(room, self.job_uid)
+        if self.mode == "uid":
+            variables["RUN_AS"] = JOB_UID
+        replica.environment = {
+            "PYTHONPATH": str(self.data / "python"),
+            contract.USER_ENVIRONMENT: json.dumps({**self.variables(), **(env or {})}),
+        }
+        with as_user(self.agent_uid):
+            return replica.start(script, **{"SANDBOX": "namespaces", **variables})
+
+    def control(self, name: str, timeout: float = 60.0, **env: str) -> str:
+        """What the program says where it runs as the agent's user without walls."""
+        own(self.data, self.agent_uid)
+        command = [sys.executable, "-B", str(HOSTILE / f"{name}.py")]
+        if self.agent_uid != os.geteuid():
+            command = [sys.executable, "-m", "tests.unprivileged", *command]
+        rooms = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
+        known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(unprivileged.PROJECT)}
+        done = subprocess.run(
+            command, env={**known, **rooms, **self.variables(**env)}, capture_output=True, timeout=timeout, check=False
+        )
+        return done.stdout.decode() + done.stderr.decode()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    said: str
+    report: dict[str, Any]
+
+
+@contextlib.contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    """Replicas are started as that user."""
+    if uid == os.geteuid():
+        yield
+        return
+    popen = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        options["env"] = {**options["env"]}
+        return popen([sys.executable, "-m", "tests.unprivileged", *command], **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", start)
+        yield
+
+
+def own(directory: Path, uid: int) -> None:
+    if os.geteuid() != 0:
+        return
+    os.chown(directory, uid, uid)
+    for parent, directories, files in os.walk(directory):
+        for name in (*directories, *files):
+            os.chown(Path(parent, name), uid, uid, follow_symlinks=False)
+
+
+@pytest.fixture(params=MODES)
+def cell(request: pytest.FixtureRequest, portal: IngestServer) -> Iterator[Cell]:
+    # Not in /tmp, where a job has a directory of its own.
+    parent = Path("/srv") if os.geteuid() == 0 else unprivileged.PROJECT / "build"
+    parent.mkdir(exist_ok=True)
+    data = Path(tempfile.mkdtemp(prefix="regatta-cell-", dir=parent))
+    (data / "python").mkdir()
+    (data / "python" / "runtime").symlink_to(unprivileged.PROJECT / "runtime")
+    (data / "secret-key").write_text("secret")
+    (data / "secret-key").chmod(0o600)
+    command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    if request.param == "user" and os.geteuid() == 0:
+        command = [sys.executable, "-m", "tests.unprivileged", *command]
+    victim = subprocess.Popen(command)
+    name = f"regatta-test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+        for address in (str(data / "socket"), "\0" + name):
+            stack.enter_context(answering(address))
+        yield Cell(request.param, data, portal, victim, name)
+    victim.kill()
+    victim.wait()
+    shutil.rmtree(data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def answering(address: str) -> Iterator[None]:
+    """A server that trusts whoever comes."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(address)
+        listener.listen()
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    link, _ = listener.accept()
+                    with link:
+                        link.sendall(b"secret")
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("search_path", ["", "/:/root:{data}"])
+def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, search_path: str) -> None:
+    found = {"PYTHONPATH": search_path.format(data=cell.data)} if search_path else {}
+    assert cell.run("files", env=found).said == "HELD"
+    control = cell.control("files")
+    assert all(word in control for word in (f"open {cell.secret}", "chmod", "utime", "write"))
+
+
+def test_other_processes_are_out_of_reach(cell: Cell) -> None:
+    assert cell.run("processes").said == "HELD"
+    control = cell.control("processes")
+    victim = cell.victim.pid
+    assert all(f"{word} {victim}" in control for word in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
+
+
+def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
+    said = cell.run("sockets").said
+    assert str(cell.data) not in said
+    if kernel.landlock_version() >= landlock.SCOPES_SINCE:
+        assert said == "HELD"
+    assert cell.control("sockets").count("answers secret") == 2
+
+
+def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> None:
+    assert cell.run("kernel").said == "HELD"
+    assert "REACHED" in cell.control("kernel")
+
+
+def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
+    report = cell.run("blind", LIMIT_MEMORY=250 * MIB).report
+    assert report["out_of_memory"]
+    assert report["why"].startswith("out of memory: used ")
+
+
+def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
+    """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
+    replica = cell.start((HOSTILE / "blind.py").read_text(), SANDBOX="none", LIMIT_MEMORY=250 * MIB)
+    try:
+        assert replica.wait(60) != 0
+        assert "Unmeasurable: /proc/" in replica.complaint()
+        assert not processes_named(str(replica.directory / "work"))
+    finally:
+        replica.end()
+
+
+@pytest.mark.parametrize("kind", ["shm", "memfd"])
+def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None:
+    name = f"regatta-{uuid.uuid4().hex}"
+    outcome = cell.run("memory", env={"KIND": kind, "NAME": name}, LIMIT_MEMORY=200 * MIB)
+    assert "REACHED" not in outcome.said
+    assert outcome.report["why"].startswith("out of memory: used "), outcome
+    assert not Path("/dev/shm", name).exists()
+    if kind == "shm":
+        assert "REACHED" in cell.control("memory", KIND=kind, NAME=name)
+        Path("/dev/shm", name).unlink()
+
+
+@pytest.mark.parametrize("kind", ["files", "removed", "names"])
+def test_the_disk_has_a_limit(cell: Cell, kind: str) -> None:
+    outcome = cell.run("disk", env={"KIND": kind}, LIMIT_DISK=30 * MIB)
+    assert "REACHED" not in outcome.said
+    assert outcome.report["code"] == contract.EXIT_ERROR
+    assert " of 30 MiB of disk; write less" in outcome.report["why"]
+
+
+def test_what_stays_within_the_limit_of_the_disk_goes_on(cell: Cell) -> None:
+    assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).said
+
+
+def test_a_daemon_ends_with_its_job(cell: Cell) -> None:
+    name = f"daemon-{uuid.uuid4().hex}"
+    assert cell.run("daemon", env={"NAME": name}).said == "left"
+    assert not processes_named(name)
+    assert "left" in cell.control("daemon", NAME=name)
+    left = processes_named(name)
+    for pid in left:
+        os.kill(pid, 9)
+    assert left
+
+
+def processes_named(name: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and name.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_fork_bomb_is_ended_and_leaves_nothing(cell: Cell) -> None:
+    outcome = cell.run("bomb", LIMIT_PROCESSES=40)
+    assert outcome.report["why"] == "started more than 40 processes and threads"
+    if cell.mode == "uid":
+        assert not [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and owner(entry) == JOB_UID]
+
+
+def owner(entry: Path) -> int:
+    try:
+        return entry.stat().st_uid
+    except OSError:
+        return -1
+
+
+def test_loader_variables_reach_the_program_alone(cell: Cell) -> None:
+    work = cell.data / "attempts" / "attempt" / "trainer-0" / "work"
+    hostile = {"PYTHONPATH": str(work), "PYTHONSTARTUP": str(work / "x"), "LD_PRELOAD": "/nowhere/evil.so"}
+    outcome = cell.run("variables", env={**hostile, "GCONV_PATH": str(work), "LD_AUDIT": "/nowhere/audit.so"})
+    assert outcome.said.strip() == f"2 {cell.job_uid}"
+    complaints = [line for line in cell.portal.texts("stderr") if "evil.so" in line]
+    assert len(complaints) == 1
+
+
+def test_a_python_home_of_the_job_breaks_the_job_alone(cell: Cell) -> None:
+    outcome = cell.run("variables", env={"PYTHONHOME": "/nowhere"})
+    assert outcome.report["code"] == 1
+
+
+def test_asked_to_stop_the_program_gets_the_signal_and_its_grace(cell: Cell) -> None:
+    script = """
+    import signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: (print("asked", flush=True), sys.exit(7)))
+    print("ready", flush=True)
+    time.sleep(60)
+    """
+    replica = cell.start(script)
+    try:
+        cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
+        replica.ask_to_stop()
+        replica.wait(30)
+        assert cell.portal.texts("stdout") == ["ready", "asked"]
+        assert cell.portal.last_report()["code"] == 7
+    finally:
+        replica.end()
+
+
+@pytest.mark.parametrize(
+    ("script", "facts"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", {"code": None, "signal": 11}),
+        ("raise SystemExit(3)", {"code": 3, "signal": None}),
+    ],
+)
+def test_an_end_is_reported_as_the_program_ended(cell: Cell, script: str, facts: dict[str, object]) -> None:
+    replica = cell.start(script)
+    try:
+        replica.wait(30)
+        report = cell.portal.last_report()
+        assert {name: report[name] for name in facts} == facts
+    finally:
+        replica.end()
+
+
+def test_when_the_agent_is_killed_everything_inside_goes_with_it(cell: Cell) -> None:
+    name = f"endless-{uuid.uuid4().hex}"
+    replica = cell.start(
+        f"""
+        import subprocess, sys
+        subprocess.run([sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(300)", "{name}"])
+        """
+    )
+    cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
+    replica.end()
+    until("nothing is left", lambda: all(is_zombie(pid) for pid in processes_named(name)), 10)
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return True
