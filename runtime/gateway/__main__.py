@@ -43,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(command: Sequence[str], desk: Desk, service: Service, leaving: Callable[[], str]) -> int:
-    environment = {name: value for name, value in os.environ.items() if name != contract.AGENT_FD}
+    withheld = (contract.AGENT_FD, contract.WIRE_SECRET)
+    environment = {name: value for name, value in os.environ.items() if name not in withheld}
     try:
         program = subprocess.Popen(command, env={**environment, contract.GATEWAY: service.address})
     except OSError as error:

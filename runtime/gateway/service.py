@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 import secrets
 import struct
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -20,6 +23,9 @@ from numpy.typing import NDArray
 from runtime.errors import Leaving, Lost, RegattaError, UsageError
 from runtime.gateway import forms
 from runtime.gateway.desk import DTYPES, Desk, Over, Stale
+from runtime.protocol import shortage
+from runtime.protocol.proof import PAUSE_SECONDS, PROOF_SECONDS, Refusals
+from runtime.protocol.shortage import Shortage
 from runtime.trainer.tasks import JobFailed
 
 Array = NDArray[Any]
@@ -57,14 +63,15 @@ class Request(NamedTuple):
 
 
 class Service:
-    """Serves a desk on 127.0.0.1, below a path that nobody guesses. ``leaving``: why this process should end."""
+    """Serves a desk on 127.0.0.1, below a path that only the program is given. ``leaving``: why this process should
+    end."""
 
     def __init__(self, desk: Desk, leaving: Callable[[], str]) -> None:
         self._desk = desk
         self._leaving = leaving
-        self._secret = secrets.token_urlsafe(16)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._secret = secrets.token_urlsafe(32)
+        self.refusals = Refusals()
+        self._server = _Listener(("127.0.0.1", 0), _handler(self))
         self._routes: list[tuple[str, re.Pattern[str], Callable[[Request], Reply]]] = [
             ("GET", re.compile(r"/v1/task"), self._task),
             ("POST", re.compile(r"/v1/task/(?P<task>[0-9]+)/(?P<how>done|fail|release)"), self._report_task),
@@ -90,14 +97,19 @@ class Service:
         self._server.shutdown()
         self._server.server_close()
 
+    def admits(self, target: str) -> bool:
+        """Whether the path of a request begins with the secret."""
+        given = urlsplit(target).path.removeprefix("/").partition("/")[0]
+        return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._secret.encode())
+
     def answer(self, method: str, target: str, body: bytes) -> Reply:
         """The reply to a request; whatever goes wrong in it becomes a typed one."""
+        if not self.admits(target):
+            return _problem(HTTPStatus.NOT_FOUND, "unknown", "The address is in REGATTA_GATEWAY, whole.")
         if self._leaving():
             return _unavailable(self._leaving())
         address = urlsplit(target)
         path = address.path.removeprefix(f"/{self._secret}")
-        if path == address.path:
-            return _problem(HTTPStatus.NOT_FOUND, "unknown", "The address is in REGATTA_GATEWAY, whole.")
         for wanted, pattern, function in self._routes:
             if wanted == method and (match := pattern.fullmatch(path)):
                 names = {name: unquote(part) for name, part in match.groupdict().items()}
@@ -266,21 +278,71 @@ def _dtype(form: str) -> str:
     return DTYPES[form]
 
 
+class _Listener(ThreadingHTTPServer):
+    """Takes connections, also after descriptors or threads were used up for a moment."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._shortage = Shortage()
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except ConnectionError:
+            raise
+        except OSError as error:
+            self._run_short(error)
+            raise
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        error = sys.exception()
+        if isinstance(error, RuntimeError | MemoryError):  # no thread could begin
+            self._run_short(error)
+        elif not isinstance(error, ConnectionError | TimeoutError):  # else the program has left
+            super().handle_error(request, client_address)
+
+    def _run_short(self, error: Exception) -> None:
+        self._shortage.add(error)
+        time.sleep(shortage.PAUSE_SECONDS)
+
+
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        # For the first request. The program may keep its connection for as long as it likes.
+        timeout = PROOF_SECONDS
 
         def do_GET(self) -> None:
-            self._reply(service.answer("GET", self.path, b""))
+            if self._is_admitted():
+                self._reply(service.answer("GET", self.path, b""))
 
         def do_POST(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            if length > BODY_LIMIT:
+            if not self._is_admitted():
+                return
+            length = self.headers.get("Content-Length") or "0"
+            if not (length.isascii() and length.isdigit()):
+                self.close_connection = True
+                why = f"Content-Length is a number of bytes, not {length[:40]!r}."
+                self._reply(_problem(HTTPStatus.BAD_REQUEST, "refused", why))
+            elif int(length) > BODY_LIMIT:
                 self.close_connection = True
                 why = f"A body has at most {BODY_LIMIT:,} bytes."
                 self._reply(_problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large", why))
-                return
-            self._reply(service.answer("POST", self.path, self.rfile.read(length)))
+            else:
+                self._reply(service.answer("POST", self.path, self.rfile.read(int(length))))
+
+        def _is_admitted(self) -> bool:
+            """Nothing is read of a stranger's body, who is answered after a pause and has no second try."""
+            if service.admits(self.path):
+                self.connection.settimeout(None)
+                return True
+            service.refusals.add(str(self.client_address[0]))
+            time.sleep(PAUSE_SECONDS)
+            self.close_connection = True
+            self._reply(service.answer(self.command, self.path, b""))
+            return False
 
         def _reply(self, reply: Reply) -> None:
             self.send_response(reply.status)

@@ -31,6 +31,7 @@ from runtime.master.server import STORE_PATIENCE_SECONDS, Master
 from runtime.master.state import Happening, Plan
 from runtime.master.table import TaskTable, partition
 from runtime.protocol.frames import job_crc
+from runtime.protocol.proof import secret_of
 from runtime.pserver.declaration import Mode
 
 REGISTRATION_SECONDS = 30.0
@@ -47,6 +48,7 @@ class _Process:
 
     def __init__(self, environment: contract.Environment, channel: Channel, store: CoordinationStore) -> None:
         self._environment = environment
+        self._secret = secret_of(environment)
         self._channel = channel
         self._store = store
         self._prefix = contract.attempt_prefix(environment.job_id, environment.attempt)
@@ -59,7 +61,8 @@ class _Process:
         """Serve until the job is over; the exit code."""
         table = find_table(self._environment)
         job = job_crc(self._environment.job_id, self._environment.attempt)
-        reception = Reception(job)
+        reception = Reception(job, secret=self._secret)
+        reception.refusals.report = self._warn
         reception.incarnation = self._register(reception.address)
         self._channel.on_fenced(self._on_fenced)
         owner = self._await_turn(reception.incarnation)
@@ -129,6 +132,10 @@ class _Process:
             log.info(happening.text)
             if happening.notable:
                 self._channel.event(happening.kind, happening.text)
+
+    def _warn(self, text: str) -> None:
+        log.warning(text)
+        self._channel.event("warning", text)
 
     def _verdict(self) -> int:
         if why := self._fenced or str((self._master and self._master.lost) or ""):

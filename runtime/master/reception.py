@@ -6,18 +6,30 @@ peer does not take at once is kept until it does.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import socket
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from runtime import contract
 from runtime.errors import Refused, WireError
-from runtime.protocol import frames
+from runtime.protocol import frames, shortage
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
+from runtime.protocol.proof import (
+    HELLO_BYTES,
+    NO_PROOF,
+    PAUSE_SECONDS,
+    PROOF_SECONDS,
+    UNPROVEN,
+    UNPROVEN_LIMIT,
+    Challenge,
+    Refusals,
+    Unproven,
+)
+from runtime.protocol.shortage import Shortage
 
 _RECEIVE_BYTES = 1 << 16
 # A peer that leaves so much unread is cut off.
@@ -29,10 +41,11 @@ _REFUSAL = _ANSWER | Flag.ERROR
 class Caller:
     """One connection: what came of its next frame, and what it has still to take."""
 
-    def __init__(self, link: socket.socket) -> None:
+    def __init__(self, link: socket.socket, challenge: Challenge | None) -> None:
         link.setblocking(False)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.link = link
+        self.challenge = challenge  # None: the peer has proven itself, or does not have to
         self.incoming = b""
         self.outgoing = b""
 
@@ -49,12 +62,26 @@ class Reception:
 
     ``job`` and ``incarnation`` (0: not checked) fence requests that were meant for another attempt or for an earlier
     master; every reply carries the incarnation, so that a trainer can tell a replaced master from the one that is.
-    All methods but ``wake`` are for one thread at a time.
+    ``secret`` is the attempt's: what a peer asks before it has proven that it holds it becomes no call. Empty: nobody
+    has to. All methods but ``wake`` are for one thread at a time.
     """
 
-    def __init__(self, job: int = 0, incarnation: int = 0) -> None:
+    def __init__(
+        self,
+        job: int = 0,
+        incarnation: int = 0,
+        secret: bytes = b"",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.incarnation = incarnation
+        self.refusals = Refusals()
+        self._secret = secret
         self._job = job
+        self._clock = clock
+        self._shortage = Shortage()
+        self._accept_at: float | None = None  # while connections cannot be taken
+        self._unproven: dict[Caller, float] = {}  # until when each may prove itself; the oldest first
+        self._dismissed: dict[Caller, tuple[float, WireError]] = {}  # when each that was refused ends, and why
         self._listener = socket.create_server((contract.own_address(), 0), backlog=256)
         self._listener.setblocking(False)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -77,7 +104,8 @@ class Reception:
     def poll(self, seconds: float) -> list[Call]:
         """What has been asked, waiting for it so long at most. Senders of another attempt are refused here."""
         calls: list[Call] = []
-        for key, events in self._selector.select(seconds):
+        self._look_at_clock()
+        for key, events in self._selector.select(min([seconds, *self._dues()])):
             if key.fileobj is self._listener:
                 self._accept()
             elif key.data is None:
@@ -113,6 +141,8 @@ class Reception:
     def hang_up(self, caller: Caller) -> None:
         if caller in self._callers:
             self._callers.remove(caller)
+            self._unproven.pop(caller, None)
+            self._dismissed.pop(caller, None)
             self._selector.unregister(caller.link)
             caller.link.close()
 
@@ -146,11 +176,43 @@ class Reception:
 
     # --- Reading -----------------------------------------------------------------------------------------------------
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # a peer that gave up meanwhile
+        link: socket.socket | None = None
+        try:
             link, _peer = self._listener.accept()
-            caller = Caller(link)
-            self._callers.add(caller)
+            caller = Caller(link, Challenge(self._secret, self.address) if self._secret else None)
             self._selector.register(link, selectors.EVENT_READ, caller)
+        except (ConnectionError, BlockingIOError):  # a peer that gave up
+            _close(link)
+        except OSError as error:
+            # Descriptors or memory are used up. The listener would be reported as ready again and again.
+            _close(link)
+            self._shortage.add(error)
+            self._accept_at = self._clock() + shortage.PAUSE_SECONDS
+            self._selector.unregister(self._listener)
+        else:
+            self._callers.add(caller)
+            if caller.challenge:
+                self._unproven[caller] = self._clock() + PROOF_SECONDS
+            for oldest in list(self._unproven)[:-UNPROVEN_LIMIT]:
+                self.hang_up(oldest)
+
+    def _dues(self) -> list[float]:
+        """Seconds until something is to be done that nobody asks for."""
+        now, times = self._clock(), [] if self._accept_at is None else [self._accept_at]
+        times += list(self._unproven.values())[:1]
+        times += [until for until, _ in list(self._dismissed.values())[:1]]
+        return [max(0.0, at - now) for at in times]
+
+    def _look_at_clock(self) -> None:
+        now = self._clock()
+        if self._accept_at is not None and now >= self._accept_at:
+            self._accept_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+        for late in [caller for caller, until in self._unproven.items() if until <= now]:
+            self.refusals.add(_peer(late))
+            self.hang_up(late)
+        for caller, error in [(caller, error) for caller, (until, error) in self._dismissed.items() if until <= now]:
+            self._say_goodbye(caller, error)
 
     def _read(self, caller: Caller) -> list[Call]:
         try:
@@ -160,18 +222,45 @@ class Reception:
         except OSError:
             data = b""
         if not data:
+            if caller.challenge and caller.challenge.responded:
+                self.refusals.add(_peer(caller))
             self.hang_up(caller)
+            return []
+        if caller in self._dismissed:
             return []
         caller.incoming += data
         try:
             return [call for request in _requests(caller) if (call := self._admitted(caller, request))]
         except WireError as error:
-            self._say_goodbye(caller, error)
+            if caller.challenge:
+                self._dismiss(caller, error)
+            else:
+                self._say_goodbye(caller, error)
             return []
+
+    def _dismiss(self, caller: Caller, error: WireError) -> None:
+        """One without proof has no second try, and is answered after a pause."""
+        self.refusals.add(_peer(caller))
+        self._unproven.pop(caller, None)
+        self._dismissed[caller] = self._clock() + PAUSE_SECONDS, error
+
+    def _hear_out(self, caller: Caller, challenge: Challenge, request: Message) -> None:
+        """A message of the proof. Raises Unproven."""
+        if request.head.op is not Op.HELLO:
+            raise Unproven(NO_PROOF)
+        if not challenge.responded:
+            self.answer(Call(caller, request), challenge.respond(request.body))
+            return
+        challenge.check(request.body)
+        caller.challenge = None
+        del self._unproven[caller]
 
     def _admitted(self, caller: Caller, request: Message) -> Call | None:
         """The request as a call; None for one that was meant for somebody else, which is told so."""
         call, head = Call(caller, request), request.head
+        if caller.challenge:
+            self._hear_out(caller, caller.challenge, request)
+            return None
         if self._job and head.job and head.job != self._job:
             why = "This request belongs to another attempt of a job; its sender should end."
             self.refuse(call, Refused("other_job", why))
@@ -183,9 +272,22 @@ class Reception:
         return call
 
     def _say_goodbye(self, caller: Caller, error: WireError) -> None:
-        """Tell a peer whose bytes made no sense why it is cut off."""
-        self.refuse(Call(caller, Message(Header(Op.BYE))), Refused(frames.BAD_FRAME, str(error)))
+        """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
+        code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME
+        self.refuse(Call(caller, Message(Header(Op.BYE))), Refused(code, str(error)))
         self.hang_up(caller)
+
+
+def _peer(caller: Caller) -> str:
+    try:
+        return str(caller.link.getpeername()[0])
+    except OSError:
+        return "a host that is gone"
+
+
+def _close(link: socket.socket | None) -> None:
+    if link is not None:
+        link.close()
 
 
 def _requests(caller: Caller) -> Iterator[Message]:
@@ -195,6 +297,8 @@ def _requests(caller: Caller) -> Iterator[Message]:
         head = frames.unpack(data)
         if head.op is Op.BLOCK or not head.last:
             raise WireError("Numbers came where none are expected: a master takes requests only.")
+        if caller.challenge and head.size > HELLO_BYTES:
+            raise Unproven(NO_PROOF)
         end = HEADER_BYTES + head.size
         if len(caller.incoming) < end:
             return

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runtime.data.dataset import Chunk
+from runtime.data.dataset import PICTURES, Chunk
+from runtime.data.formats.span import CHUNK_BYTES
 
 
 class Span(NamedTuple):
@@ -81,8 +82,25 @@ class TaskTable:
 
 
 def partition(dataset: str, chunks: Iterable[Chunk], chunks_per_task: int = 1) -> TaskTable:
-    """Group consecutive chunks; the last task may be short. Fewer than one a task counts as one; empty chunks go."""
-    size = max(1, chunks_per_task)
+    """Group consecutive chunks; the last task may be short. Fewer than one a task counts as one; empty chunks go.
+
+    Pictures, each a chunk, make tasks of about the bytes of a usual chunk: a batch never crosses the end of a task.
+    """
     kept = [chunk for chunk in chunks if chunk.records]
+    if kept and kept[0].format == PICTURES:
+        return TaskTable(dataset, tuple(_by_bytes(kept)))
+    size = max(1, chunks_per_task)
     groups = (tuple(kept[begin : begin + size]) for begin in range(0, len(kept), size))
     return TaskTable(dataset, tuple(groups))
+
+
+def _by_bytes(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, ...]]:
+    """Groups of CHUNK_BYTES at most, or of one chunk."""
+    group: list[Chunk] = []
+    for chunk in chunks:
+        if group and sum(each.length for each in group) + chunk.length > CHUNK_BYTES:
+            yield tuple(group)
+            group = []
+        group.append(chunk)
+    if group:
+        yield tuple(group)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from runtime.errors import Leaving, Lost, Refused, WireError
+from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
 from runtime.protocol.connection import (
     Allocate,
     Arrived,
@@ -24,6 +24,7 @@ from runtime.protocol.connection import (
 )
 from runtime.protocol.duplex import Talk
 from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
+from runtime.protocol.proof import Claim, Unproven
 
 # Without a word from the server for this long it counts as lost. A server that needs longer says WAIT.
 DEADLINE_SECONDS = 15.0
@@ -56,9 +57,11 @@ class Client:
         expected: int = 0,
         deadline: float = DEADLINE_SECONDS,
         leaving: Callable[[], bool] = lambda: False,
+        secret: bytes = b"",
     ) -> None:
-        host, _colon, port = address.rpartition(":")
-        self._address = (host, int(port))
+        """``secret`` is the attempt's: both ends of a connection prove that they hold it. Empty: neither does."""
+        self._address = address
+        self.secret = secret
         self._name = name
         self._head = Header(Op.HELLO, job=job, shard=shard, incarnation=incarnation, expected=expected)
         self._numbers = itertools.count(1)
@@ -82,8 +85,7 @@ class Client:
             return
         (address, incarnation), self._next = self._next, None
         self.close()
-        host, _colon, port = address.rpartition(":")
-        self._address = (host, int(port))
+        self._address = address
         self._head = self._head._replace(expected=incarnation)
 
     def close(self) -> None:
@@ -136,13 +138,13 @@ class Client:
 
     def connect(self) -> None:
         """Connect, if it is not and can be."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, RegattaError):
             self._connect()
 
     def send(self, message: Message) -> None:
         """Send a request; a failure shows in ``reply``, which tries again."""
         message = self._addressed(message)
-        with contextlib.suppress(Closed, DeadlinePassed, ConnectionError):
+        with contextlib.suppress(RegattaError, ConnectionError):
             self._connect().send(message, self._deadline)
             return
         self.close()
@@ -162,7 +164,7 @@ class Client:
         try:
             is_reply = partial(self._is_reply, message)
             return Talk(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
-        except (OSError, Closed):
+        except (OSError, RegattaError):
             self.close()
             return None
 
@@ -224,13 +226,33 @@ class Client:
 
     def _connect(self) -> Connection:
         if self._connection is None:
+            host, _colon, port = self._address.rpartition(":")
             try:
-                link = socket.create_connection(self._address, timeout=min(CONNECT_SECONDS, self._deadline))
+                link = socket.create_connection((host, int(port)), timeout=min(CONNECT_SECONDS, self._deadline))
+                connection = Connection(link, self._should_stop)
             except OSError as error:
                 # A host that is gone refuses nothing: it is silent, or the network has no way to it.
                 raise Closed(str(error)) from error
-            self._connection = Connection(link, self._should_stop)
+            if self.secret:
+                self._prove(connection)
+            self._connection = connection
         return self._connection
+
+    def _prove(self, connection: Connection) -> None:
+        """Have the server prove itself, and then do so. Raises WireError, Refused, Leaving; the connection is closed
+        then. Closed where the server has no proof: a stranger may have taken the port of one that is gone."""
+        claim = Claim(self.secret, self._address)
+        try:
+            connection.send(Message(self._head, claim.hello()), self._deadline)
+            answer = connection.receive(self._deadline)
+            self._is_reply(Message(self._head), answer)
+            connection.send(Message(self._head, claim.prove(answer.body)), self._deadline)
+        except Unproven as error:
+            connection.close()
+            raise Closed(str(error)) from error
+        except RegattaError:
+            connection.close()
+            raise
 
     def _receive(self, message: Message, allocate: Allocate) -> Message:
         while True:

@@ -76,6 +76,7 @@ class Connection:
         self._leaving = leaving
         self._header = bytearray(HEADER_BYTES)
         self._sending = threading.Lock()
+        self.head_limit = frames.MAX_PAYLOAD  # bytes of a head frame's payload
 
     def close(self) -> None:
         self._link.close()
@@ -90,6 +91,14 @@ class Connection:
     def fileno(self) -> int:
         """For a poll."""
         return self._link.fileno()
+
+    @property
+    def peer(self) -> str:
+        """The peer's host, for messages."""
+        try:
+            return str(self._link.getpeername()[0])
+        except OSError:
+            return "a host that is gone"
 
     @property
     def local(self) -> bool:
@@ -108,11 +117,19 @@ class Connection:
         if not self._sending.acquire(blocking=False):
             return
         try:
-            if select.select((), [self._link], (), 0)[1]:
+            if self._takes_more():
                 for parts in parcels(message):
                     self._send_parts(parts, 0.0)
         finally:
             self._sending.release()
+
+    def _takes_more(self) -> bool:
+        """Whether the kernel takes a few bytes at once; not of a connection that another thread has closed."""
+        if (descriptor := self._link.fileno()) < 0:
+            return False
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        return any(events & select.POLLOUT for _, events in poll.poll(0))
 
     def leave(self, message: Message) -> bool:
         """Have a message without blocks go out with the next one that is sent, or after a fifth of a second, or when
@@ -178,7 +195,7 @@ class Connection:
         arrived: Arrived = lambda header: None,
     ) -> Reading:
         """Read one message: whoever goes on with this has filled the memory that it gave last. Raises WireError."""
-        head, content = yield from self._frame(lambda header: memoryview(bytearray(header.size)))
+        head, content = yield from self._frame(self._head_memory)
         if head.op is Op.BLOCK:
             raise WireError("A message begins with a block; a head frame is due.")
         body = frames.from_json(content)
@@ -191,6 +208,11 @@ class Connection:
             arrived(block[0])
             last = block[0].last
         return Message(head, body, blocks)
+
+    def _head_memory(self, header: Header) -> memoryview:
+        if header.size > self.head_limit:
+            raise WireError(f"A head frame of {header.size} bytes came where {self.head_limit} are allowed.")
+        return memoryview(bytearray(header.size))
 
     def _frame(self, allocate: Allocate) -> Generator[memoryview, None, Block]:
         yield memoryview(self._header)

@@ -21,7 +21,7 @@ import numpy as np
 from runtime.errors import WireError
 
 MAGIC = b"DPS1"
-VERSION = 2
+VERSION = 3
 HEADER_BYTES = 64
 MAX_PAYLOAD = 1 << 20
 

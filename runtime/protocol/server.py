@@ -10,10 +10,22 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from runtime import contract
-from runtime.errors import Refused, WireError
-from runtime.protocol import frames
+from runtime.errors import Leaving, Refused, WireError
+from runtime.protocol import frames, shortage
 from runtime.protocol.connection import Arrived, Began, Closed, Connection, DeadlinePassed, Message, refuse_blocks
 from runtime.protocol.frames import Flag, Header
+from runtime.protocol.proof import (
+    HELLO_BYTES,
+    NO_PROOF,
+    PAUSE_SECONDS,
+    PROOF_SECONDS,
+    UNPROVEN,
+    UNPROVEN_LIMIT,
+    Challenge,
+    Refusals,
+    Unproven,
+)
+from runtime.protocol.shortage import Shortage
 
 SEND_SECONDS = 30.0
 # Whoever waits for an answer hears this often that the server lives.
@@ -88,14 +100,21 @@ class Server:
         job: int = 0,
         incarnation: int = 0,
         waiting: float = WAITING_SECONDS,
+        secret: bytes = b"",
     ) -> None:
+        """``secret`` is the attempt's: a peer that does not prove that it holds it reaches no session. Empty: nobody
+        has to."""
         self._open_session = open_session
         self._waiting = waiting
+        self._secret = secret
+        self.refusals = Refusals()
+        self._shortage = Shortage()
         self._job = job
         self.incarnation = incarnation
         self._listener = socket.create_server((contract.own_address(), 0))
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
+        self._unproven: dict[Connection, None] = {}  # the oldest first
         self._asked: dict[Connection, tuple[Header, float]] = {}  # what is being answered, and since when
         self._closing = False
         self._closed = threading.Event()
@@ -129,22 +148,38 @@ class Server:
     def _accept(self) -> None:
         while not self._closing:
             try:
-                link, _peer = self._listener.accept()
-            except OSError:
-                return
+                self._admit(self._listener.accept()[0])
+            except (OSError, RuntimeError, MemoryError) as error:
+                # Descriptors, threads or memory are used up for a moment, or the peer has left. A server whose
+                # acceptor ends keeps its lease and is never replaced: it goes on.
+                if not self._closing and not isinstance(error, ConnectionError):
+                    self._shortage.add(error)
+                    self._closed.wait(shortage.PAUSE_SECONDS)
+
+    def _admit(self, link: socket.socket) -> None:
+        """Serve a connection on a thread of its own. Raises OSError, RuntimeError; the connection is closed then."""
+        try:
             connection = Connection(link, leaving=lambda: self._closing)
             thread = threading.Thread(target=self._serve, args=(connection,), name="server-connection", daemon=True)
             with self._lock:
                 self._connections[connection] = thread
+                if self._secret:
+                    self._unproven[connection] = None
+                surplus = list(self._unproven)[:-UNPROVEN_LIMIT]
+            for oldest in surplus:
+                oldest.abort()
             thread.start()
+        except Exception:
+            link.close()
+            with self._lock:
+                self._connections.pop(connection, None)
+                self._unproven.pop(connection, None)
+            raise
 
     def _serve(self, connection: Connection) -> None:
-        session = self._open_session()
-        told = self._telling(connection, session) if isinstance(session, Listening) else ()
         try:
-            while not self._closing:
-                request = connection.receive(QUIET_SECONDS, session.allocate, *told)
-                self._answer(connection, session, request)
+            if not self._secret or self._proves_itself(connection):
+                self._converse(connection)
         except (Closed, DeadlinePassed):
             pass
         except WireError as error:
@@ -153,10 +188,43 @@ class Server:
             if not self._closing:
                 raise
         finally:
-            session.closed()
             connection.close()
             with self._lock:
                 self._connections.pop(connection, None)
+                self._unproven.pop(connection, None)
+
+    def _proves_itself(self, connection: Connection) -> bool:
+        """Whether the peer holds the secret. One that does not is answered after a pause, and has no second try."""
+        challenge, peer = Challenge(self._secret, self.address), connection.peer
+        connection.head_limit = HELLO_BYTES
+        try:
+            first = _hello(connection)
+            connection.send(reply(first, challenge.respond(first.body)), PROOF_SECONDS)
+            challenge.check(_hello(connection).body)
+        except Leaving:
+            return False
+        except WireError as error:
+            # A peer that looks whether somebody listens, and one that is ended while it connects, have tried nothing.
+            if challenge.responded or not isinstance(error, Closed):
+                self.refusals.add(peer)
+            if not isinstance(error, Closed):
+                self._closed.wait(PAUSE_SECONDS)
+                _say_goodbye(connection, error)
+            return False
+        with self._lock:
+            self._unproven.pop(connection, None)
+        connection.head_limit = frames.MAX_PAYLOAD
+        return True
+
+    def _converse(self, connection: Connection) -> None:
+        session = self._open_session()
+        told = self._telling(connection, session) if isinstance(session, Listening) else ()
+        try:
+            while not self._closing:
+                request = connection.receive(QUIET_SECONDS, session.allocate, *told)
+                self._answer(connection, session, request)
+        finally:
+            session.closed()
 
     def _telling(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
         def send(message: Message) -> None:
@@ -206,8 +274,17 @@ def _error(head: Header, refused: Refused) -> Message:
     return Message(header, {"code": refused.code, "why": refused.why})
 
 
+def _hello(connection: Connection) -> Message:
+    """Receive a message of the proof. Raises WireError."""
+    message = connection.receive(PROOF_SECONDS)
+    if message.head.op is not frames.Op.HELLO:
+        raise Unproven(NO_PROOF)
+    return message
+
+
 def _say_goodbye(connection: Connection, error: WireError) -> None:
-    """Tell a peer whose bytes made no sense why it is cut off."""
+    """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
     head = Header(frames.Op.BYE)
+    code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME
     with contextlib.suppress(WireError):
-        connection.send(_error(head, Refused(frames.BAD_FRAME, str(error))), 1.0)
+        connection.send(_error(head, Refused(code, str(error))), 1.0)

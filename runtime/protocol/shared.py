@@ -1,16 +1,17 @@
 """Memory that two processes of one host map, so that numbers need not pass through a socket.
 
 A segment has no name in any file system: nothing is left behind when a process is killed. The other process gets at it
-in one of two ways. It opens the owner's descriptor through ``/proc``, or it is handed the descriptor over a socket that
-it has put up itself, which a confined process can do as well. Both fail by themselves between hosts, containers and
-users; that is how a pair of processes finds out whether it can share memory. Sealing keeps the size fixed under the
-reader's feet.
+in one of two ways. It opens the descriptor of the process that it visits through ``/proc``, or it is handed the
+descriptor over a socket that it has put up itself, which a confined process can do as well. Both fail by themselves
+between hosts, containers and users; that is how a pair of processes finds out whether it can share memory. Sealing
+keeps the size fixed under the reader's feet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hmac
 import mmap
 import os
 import secrets
@@ -21,6 +22,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from runtime.protocol import proof
 
 Array = NDArray[Any]
 # Elements and type of each array, one after the other.
@@ -36,6 +39,9 @@ _TOKEN_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 # Linux 5.1; Python 3.13 has a name for it. Only mappings made before can be written through.
 _SEAL_FUTURE_WRITE = 0x10
+# Strangers may fill the queue of a handover: numbers go over the socket then.
+_BACKLOG = 16
+
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 
 
@@ -89,12 +95,10 @@ class Segment:
             os.close(descriptor)
             raise
 
-    def leave(self, name: str) -> None:
-        """Hand the descriptor over to the process that has put up ``Handover`` ``name``. Raises OSError."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.setblocking(False)
-            link.connect(_address(name))
-            socket.send_fds(link, [b"\0"], [self.descriptor])
+    def leave(self, visit: Visit, secret: bytes = b"") -> None:
+        """Hand the descriptor over to the process that is visited, with a proof of the attempt's secret. Raises
+        OSError."""
+        socket.send_fds(visit.link, [proof.of_handover(secret, visit.name)], [self.descriptor])
 
     def close(self) -> None:
         """Give the descriptor up; the arrays stay. May be called twice."""
@@ -103,29 +107,65 @@ class Segment:
             self.descriptor = -1
 
 
-class Handover:
-    """Where a process of this host can leave a descriptor, under a random name and in no file system."""
+class Visit:
+    """A connection to the process that has put up ``Handover`` ``name``. Raises OSError where nobody has.
 
-    def __init__(self) -> None:
+    ``process`` is its number as the kernel sees it from here: a process in a PID namespace has another one for itself,
+    and one that lies could have any process's descriptors opened.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self.link.setblocking(False)
+            self.link.connect(_address(name))
+            credentials = self.link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.process, _user, _group = _CREDENTIALS.unpack(credentials)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self.link.close()
+
+
+class Handover:
+    """Where a process of this host can leave a descriptor, under a random name and in no file system.
+
+    The kernel lists the name for every process of the host: what comes without a proof of the attempt's ``secret`` is
+    a stranger's and is not used.
+    """
+
+    def __init__(self, secret: bytes = b"") -> None:
         self.name = secrets.token_hex(_TOKEN_BYTES)
+        self._expected = proof.of_handover(secret, self.name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(_address(self.name))
-        self._listener.listen(1)
+        self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
 
     def collect(self) -> int:
-        """The descriptor that was left. Raises OSError where there is none, or where a stranger left it."""
-        link, _address = self._listener.accept()
-        with link:
-            _process, user, _group = _CREDENTIALS.unpack(
-                link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            )
-            if user not in (0, os.getuid()):
-                raise OSError("a process of another user answered")
-            _data, descriptors, _flags, _peer = socket.recv_fds(link, 1, 1)
-        if not descriptors:
-            raise OSError("no descriptor was left")
-        return descriptors[0]
+        """The descriptor that was left. Raises OSError where there is none with a proof."""
+        while True:
+            link, _address = self._listener.accept()
+            with link:
+                link.setblocking(False)
+                descriptor = self._received(link)
+            if descriptor is not None:
+                return descriptor
+
+    def _received(self, link: socket.socket) -> int | None:
+        """The descriptor of one that has left it; None of a stranger."""
+        try:
+            data, descriptors, _flags, _peer = socket.recv_fds(link, len(self._expected), 1)
+        except OSError:
+            return None
+        if len(descriptors) == 1 and hmac.compare_digest(data, self._expected):
+            return descriptors[0]
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return None
 
     def close(self) -> None:
         self._listener.close()

@@ -131,7 +131,7 @@ class Link:
         self._source.drop()
         if self._staging is None:
             return
-        with contextlib.suppress(OSError, ValueError), contextlib.closing(Handover()) as handover:
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(Handover(self._client.secret)) as handover:
             body = {**self._staging.where, "handover": handover.name, "journal": self._source.wants_journal}
             try:
                 answer = self._client.call(Op.SHARE, body)

@@ -34,6 +34,7 @@ from tests.runtime.agent.ingest_server import IngestServer
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB, ATTEMPT = "job", 1
+SECRET = "0123456789abcdef" * 4
 PREFIX = contract.attempt_prefix(JOB, ATTEMPT)
 # Long enough for a machine that is busy with other tests; shorter where a test waits for a lease to run out.
 LEASE_SECONDS, SHORT_LEASE_SECONDS = 8.0, 3.0
@@ -195,6 +196,7 @@ class Cluster:
             contract.DATA_PATH: str(self.directory / "data"),
             contract.INGEST_URL: self.portal.url,
             contract.INGEST_TOKEN: "token",
+            contract.WIRE_SECRET: SECRET,
             contract.COORDINATION: self._coordination(name),
             contract.REPLICA_DIR: str(directory),
             contract.WORK_DIR: str(directory / "work"),

@@ -60,7 +60,7 @@ def test_asymmetric_partition(job, mode):
 
 
 def test_doubled_connections(job):
-    """Every request arrives twice, on two connections, with its gradients: memory is handed over to one alone."""
+    """Every byte arrives twice, on two connections: the copy of a proof proves nothing on the other one."""
     cluster = job(mode="async", tasks=40, launch=False, variables={"REGATTA_FAULTS_FAR": "yes"})
     for name in ("master-0", "pserver-0", "trainer-0", "trainer-1"):
         cluster.start(name)
@@ -68,7 +68,7 @@ def test_doubled_connections(job):
             cluster.wires[name]["pserver-0"].weather.doubling = True
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert sum(event.kind == "not applied" and event["outcome"] == "duplicate" for event in events) >= 10
+    assert any("did not prove that it belongs to this job" in text for text in cluster.portal.events())
 
 
 @pytest.mark.parametrize("mode", ["m_of_n(2)", "ssp(2)"])

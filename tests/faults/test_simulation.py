@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.faults.simulation import Accounts, Simulation, Tasks
+from tests.properties import examples
 
 
 def schedules(simulation: type[Simulation], most: int) -> st.SearchStrategy:
@@ -14,7 +15,7 @@ def schedules(simulation: type[Simulation], most: int) -> st.SearchStrategy:
     return st.lists(st.tuples(st.sampled_from(rules), st.integers(0, 1 << 12)), max_size=most)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(st.integers(1, 6), st.booleans(), st.booleans(), schedules(Tasks, 60))
 def test_tasks_survive_the_network(tasks: int, sync: bool, prefetch: bool, schedule) -> None:
     simulation = Tasks(tasks, sync, prefetch)
@@ -23,7 +24,7 @@ def test_tasks_survive_the_network(tasks: int, sync: bool, prefetch: bool, sched
 
 
 @pytest.mark.parametrize("mode", ["sync", "m_of_n(2)", "async"])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(schedule=schedules(Accounts, 80))
 def test_accounts_survive_the_network(mode: str, schedule) -> None:
     Accounts(mode).run(schedule)

@@ -222,3 +222,12 @@ def test_it_may_be_reported_done_before_it_was_asked_for():
     assert x.done(task.prefetched[0], 5.0) is Verdict.OK
     assert x.done(task, 5.0) is Verdict.OK
     assert queue.count(Status.DONE) == 2
+
+
+def test_a_task_that_was_never_asked_for_says_nothing_of_how_long_tasks_take():
+    queue, x, _y = ahead()
+    task = x.get(0.0)
+    x.done(task.prefetched[0], 500.0)
+    assert queue.durations.usual is None
+    x.done(task, 505.0)
+    assert queue.durations.usual == 505.0

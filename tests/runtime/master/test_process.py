@@ -25,6 +25,7 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[3]
+SECRET = "0123456789abcdef" * 4
 
 
 class AgentOfTest:
@@ -40,6 +41,7 @@ class AgentOfTest:
         self.store = EmbeddedStore(directory / "store.db")
         values = {
             contract.JOB_ID: "j",
+            contract.WIRE_SECRET: SECRET,
             contract.ROLE: contract.MASTER,
             contract.DATASET: "public/diabetes",
             contract.PASSES: "2",
@@ -113,7 +115,7 @@ def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
     agent = start()
     master, trainer = agent.register(), contract.Member(contract.TRAINER, 0, 77)
     agent.tell(master, trainer)
-    client = TaskClient(master.address, 0, 77)
+    client = TaskClient(master.address, 0, 77, secret=SECRET.encode())
     records = 0
     while not isinstance(answer := client.next_task(), JobDone):
         if isinstance(answer, Task):
@@ -142,7 +144,10 @@ def test_a_master_that_was_killed_goes_on_in_another_process_with_the_same_hands
     trainers = [contract.Member(contract.TRAINER, index, 77 + index) for index in range(2)]
     master = first.register()
     first.tell(master, *trainers)
-    clients = [TaskClient(master.address, index, 77 + index, master=master.incarnation) for index in range(2)]
+    clients = [
+        TaskClient(master.address, index, 77 + index, master=master.incarnation, secret=SECRET.encode())
+        for index in range(2)
+    ]
     had = [client.next_task() for client in clients]
     first.kill()
     second = start(**{contract.TRAINERS: "2"})
@@ -161,7 +166,7 @@ def test_one_who_stands_by_takes_over_within_the_ttl_when_master_and_agent_are_k
     trainer = contract.Member(contract.TRAINER, 0, 77)
     for agent in (first, second):
         agent.tell(one, other, trainer)
-    client = TaskClient(one.address, 0, 77, master=one.incarnation)
+    client = TaskClient(one.address, 0, 77, master=one.incarnation, secret=SECRET.encode())
     task = client.next_task()
     first.kill(with_agent=True)
     killed = time.monotonic()

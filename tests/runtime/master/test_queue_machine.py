@@ -13,6 +13,7 @@ from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.queue import TaskQueue
 from runtime.master.state import Key, Plan, Verdict
+from tests.properties import examples
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 from tests.runtime.master.test_queue import table_of
 
@@ -198,4 +199,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

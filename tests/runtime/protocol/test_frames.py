@@ -35,7 +35,7 @@ headers = st.tuples(
 def test_the_header_lies_in_64_little_endian_bytes_as_specified():
     packed = frames.pack(HEAD, b"abc")
     assert len(packed) == 64
-    assert packed[:8] == b"DPS1" + bytes([2, 6]) + struct.pack("<H", 1 | 4 | 1 << 3)
+    assert packed[:8] == b"DPS1" + bytes([3, 6]) + struct.pack("<H", 1 | 4 | 1 << 3)
     assert struct.unpack("<IIQQQQIII", packed[8:60]) == (1, 2, 3, 4, 5, 6, 7, 8, 3)
 
 

@@ -2,13 +2,15 @@ import errno
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runtime.protocol.shared import Handover, Segment
+from runtime.protocol import proof
+from runtime.protocol.shared import Handover, Segment, Visit
 
 LAYOUT = [(5, "f4"), (3, "f8"), (0, "f4")]
 
@@ -62,7 +64,7 @@ def test_nobody_else_can_write_to_a_private_segment():
 
 def test_a_descriptor_that_was_handed_over_is_mapped_for_reading():
     handover, segment = Handover(), Segment.create(LAYOUT, private=True)
-    segment.leave(handover.name)
+    segment.leave(Visit(handover.name))
     other = Segment.adopt(handover.collect(), LAYOUT)
     segment.arrays[1][2] = 5
     assert other.arrays[1].tolist() == [0, 0, 5]
@@ -70,16 +72,47 @@ def test_a_descriptor_that_was_handed_over_is_mapped_for_reading():
         other.arrays[1][2] = 6
 
 
+def test_what_a_stranger_left_is_not_collected():
+    handover = Handover(b"secret")
+    stranger, segment = Segment.create(LAYOUT, private=True), Segment.create(LAYOUT, private=True)
+    stranger.leave(Visit(handover.name))
+    stranger.leave(Visit(handover.name), b"another secret")
+    segment.leave(Visit(handover.name), b"secret")
+    other = Segment.adopt(handover.collect(), LAYOUT)
+    assert other.where["token"] == segment.where["token"]
+    with pytest.raises(BlockingIOError):
+        handover.collect()
+
+
+def test_a_proof_for_one_handover_is_none_for_another():
+    first, second = Handover(b"secret"), Handover(b"secret")
+    segment = Segment.create(LAYOUT, private=True)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(f"\0regatta-{second.name}")
+        socket.send_fds(link, [proof.of_handover(b"secret", first.name)], [segment.descriptor])
+    with pytest.raises(BlockingIOError):
+        second.collect()
+
+
+def test_who_connects_and_leaves_nothing_holds_nobody_up():
+    handover, segment = Handover(b"secret"), Segment.create(LAYOUT, private=True)
+    silent = socket.socket(socket.AF_UNIX)
+    silent.connect(f"\0regatta-{handover.name}")
+    segment.leave(Visit(handover.name), b"secret")
+    assert Segment.adopt(handover.collect(), LAYOUT).where["token"] == segment.where["token"]
+    silent.close()
+
+
 def test_where_nothing_was_left_nothing_is_collected():
     with pytest.raises(OSError):
         Handover().collect()
 
 
-def test_nothing_can_be_left_where_nobody_waits(segment):
+def test_nobody_can_be_visited_who_does_not_wait():
     handover = Handover()
     handover.close()
     with pytest.raises(OSError):
-        segment.leave(handover.name)
+        Visit(handover.name)
 
 
 def test_a_segment_for_which_there_is_no_memory_is_refused_before_it_is_used(monkeypatch):
@@ -98,7 +131,7 @@ def test_a_segment_for_which_there_is_no_memory_is_refused_before_it_is_used(mon
 
 _CONFINED = """
 import json
-from runtime.agent import kernel
+from runtime.isolation import kernel
 from runtime.protocol.shared import Handover, Segment
 if version := kernel.landlock_version():
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -112,15 +145,25 @@ print(Segment.adopt(handover.collect(), layout).arrays[0].tolist(), segment.arra
 
 
 @pytest.mark.processes
+def test_a_visit_names_the_process_by_the_kernels_word_and_not_by_its_own():
+    command = [sys.executable, "-c", _HOLDER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        name = process.stdout.readline().strip()
+        assert Visit(name).process == process.pid
+        process.kill()
+
+
+@pytest.mark.processes
 def test_memory_is_shared_with_a_confined_process_in_both_directions():
     layout = [(5, "f4")]
     command = [sys.executable, "-c", _CONFINED]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         where, name = json.loads(process.stdout.readline())
-        Segment.open(where, layout).arrays[0][:] = 3
+        visit = Visit(name)
+        Segment.open({**where, "process": visit.process}, layout).arrays[0][:] = 3
         mine = Segment.create(layout, private=True)
         mine.arrays[0][:] = 4
-        mine.leave(name)
+        mine.leave(visit)
         said, _ = process.communicate("go\n", timeout=60)
     assert said.strip() == "[4.0, 4.0, 4.0, 4.0, 4.0] [3.0, 3.0, 3.0, 3.0, 3.0]"
 

@@ -33,6 +33,7 @@ class Attempt:
         self.output = directory / "out"
         self.output.mkdir(parents=True)
         self._directory = directory
+        self._job = variables.get(contract.JOB_ID, "job")
         self._number = number
         self._script = script
         self._variables = variables
@@ -82,6 +83,10 @@ class Attempt:
         for replica in self.replicas.values():
             replica.process.wait()
 
+    def members(self) -> list[Member]:
+        with self._lock:
+            return list(self._members.values())
+
     def log(self, name: str) -> str:
         return (self._directory / f"{name}.log").read_text()
 
@@ -102,7 +107,8 @@ class Attempt:
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
-            contract.JOB_ID: "job",
+            contract.JOB_ID: self._job,
+            contract.WIRE_SECRET: "0123456789abcdef" * 4,
             contract.ATTEMPT: str(self._number),
             contract.ROLE: role,
             contract.INDEX: str(index),
@@ -128,7 +134,7 @@ class Attempt:
             replica.points += message["points"]
         elif message["op"] == contract.HELLO:
             with self._lock:
-                key = contract.member_key("job", self._number, role, index)
+                key = contract.member_key(self._job, self._number, role, index)
                 self._store.delete(key)  # the lease of an earlier process in its place has run out
                 entry = self._store.put(key, b"{}")
                 member = Member(role, index, entry.create_revision, message["address"])

@@ -153,7 +153,8 @@ class SendsACopyTooLate(Client):
 
     def send_a_copy(self, message):
         assert self.taken.acquire(timeout=10)
-        earlier = Connection(socket.create_connection(self._address))
+        host, _, port = self._address.rpartition(":")
+        earlier = Connection(socket.create_connection((host, int(port))))
         earlier.send(message, 10)
         assert self.taken.acquire(timeout=10)
         earlier.close()
