@@ -45,7 +45,8 @@ class Header:
     ``declaration`` is ``Declaration.to_json()``; ``kinds`` counts the arrays of each block; ``sequences`` is the number
     of the last request of each trainer, by incarnation, that the version contains. ``tables`` has for each table its
     declaration (``table``), how many ``pieces`` there are and of how many arrays (``kinds``).
-    ``progress`` is how far the data is, ``Progress.to_json()``.
+    ``progress`` is how far the data is, ``Progress.to_json()``; ``rounds`` is how far schedules of the learning rate
+    are, None in files of earlier releases, where the version says it.
     """
 
     job: str
@@ -59,6 +60,7 @@ class Header:
     sequences: Mapping[str, int] = field(default_factory=dict)
     tables: Sequence[Mapping[str, Any]] = field(default_factory=list)
     progress: Mapping[str, Any] = field(default_factory=lambda: Progress().to_json())
+    rounds: float | None = None
 
     @property
     def frames(self) -> int:

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from runtime import contract, coordination
@@ -24,6 +25,7 @@ from runtime.contract import PSERVER, Environment
 from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
+from runtime.protocol.proof import secret_of
 from runtime.pserver import keeper
 from runtime.pserver.comeback import NOTHING, Recovered
 from runtime.pserver.keeper import Identity, Keeper
@@ -79,6 +81,7 @@ class _Process:
     def __init__(self, environment: Environment, channel: Channel, store: CoordinationStore) -> None:
         self._began = time.monotonic()
         self._environment = environment
+        self._secret = secret_of(environment)
         self._channel = channel
         self._store = store
         self._mark = contract.values_key(environment.job_id, environment.attempt, environment.index)
@@ -99,7 +102,9 @@ class _Process:
             on_values=self._has_values,
             on_lost=self._lost,
             room=_room(self._environment),
+            secret=self._secret,
         )
+        server.refusals.report = partial(self._tell, "warning")
         server.start()
         self._channel.on_fenced(self._fenced)
         self._channel.on_members(server.change_members)

@@ -24,25 +24,31 @@ OFFER_SECONDS = 10.0
 # The version of values that nobody has.
 NOTHING = -1
 
+_MAPPINGS = ("sequences", "clocks", "samples")  # of ``Standing``
+
 
 @dataclass(frozen=True)
 class Standing:
     """What a version is made of, where steps are applied one by one: which requests of which trainers.
 
-    ``sequences``: the last request of each trainer, by incarnation. ``clocks``, ``samples``: see ``Pace``, by index.
+    ``sequences``: the last request of each trainer, by incarnation. ``clocks``, ``samples`` (by index), ``rounds``: see
+    ``Pace``.
     """
 
     sequences: Mapping[int, int] = field(default_factory=dict)
     clocks: Mapping[int, int] = field(default_factory=dict)
     samples: Mapping[int, int] = field(default_factory=dict)
+    rounds: float = 0.0
 
-    def to_json(self) -> dict[str, list[list[int]]]:
-        return {name: [list(pair) for pair in numbers.items()] for name, numbers in vars(self).items()}
+    def to_json(self) -> dict[str, Any]:
+        pairs = {name: [list(pair) for pair in getattr(self, name).items()] for name in _MAPPINGS}
+        return {**pairs, "rounds": self.rounds}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Standing:
         """Read ``to_json``'s form. Raises KeyError, TypeError, ValueError."""
-        return cls(*({int(key): int(number) for key, number in body[name]} for name in cls.__dataclass_fields__))
+        mappings = {name: {int(key): int(number) for key, number in body[name]} for name in _MAPPINGS}
+        return cls(**mappings, rounds=float(body["rounds"]))
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ def _fill(
     ]
     contained = {int(incarnation): seq for incarnation, seq in sequences.items()}
     progress = Progress.from_json(header.progress)
-    shard.restore(declaration, header.version, arrays, contained, now, _rows(found), progress)
+    shard.restore(declaration, header.version, arrays, contained, now, _rows(found), progress, header.rounds)
 
 
 def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
@@ -297,6 +297,7 @@ class Keeper:
                 {"table": table.to_json(), "pieces": pieces, "kinds": table.kinds} for table, pieces in snapshot.tables
             ],
             progress=snapshot.progress.to_json(),
+            rounds=snapshot.rounds,
         )
 
     def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:

@@ -44,7 +44,7 @@ def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room:
     np.add(p, room, out=p)
 
 
-def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: float, room: Array) -> None:
+def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
     np.multiply(g, g, out=room)
     np.add(squares, room, out=squares)
     _descend(p, g, squares, rate, eps, room)
@@ -60,7 +60,7 @@ def adam(
     rest1: float,
     beta2: float,
     rest2: float,
-    eps: float,
+    eps: Number,
     room: Array,
 ) -> None:
     """``rest1`` and ``rest2`` are what the betas lack of one."""
@@ -81,10 +81,10 @@ def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, room: Array)
     np.subtract(velocity, room, out=velocity)
 
 
-def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: float, room: Array) -> None:
-    """p -= direction / sqrt(squares + eps) * rate."""
-    np.add(squares, eps, out=room)
-    np.sqrt(room, out=room)
+def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
+    """p -= direction / (sqrt(squares) + eps) * rate."""
+    np.sqrt(squares, out=room)
+    np.add(room, eps, out=room)
     np.divide(direction, room, out=room)
     np.multiply(room, rate, out=room)
     np.subtract(p, room, out=p)

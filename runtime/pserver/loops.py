@@ -41,7 +41,7 @@ def adagrad(p: Array, g: Array, squares: Array, rate: Any, eps: Any) -> None:
     for i in range(p.size):
         total = squares[i] + g[i] * g[i]
         squares[i] = total
-        p[i] -= g[i] / np.sqrt(total + eps) * rate
+        p[i] -= g[i] / (np.sqrt(total) + eps) * rate
 
 
 def adam(
@@ -61,7 +61,7 @@ def adam(
         total = square[i] * beta2 + g[i] * g[i] * rest2
         mean[i] = fresh
         square[i] = total
-        p[i] -= fresh / np.sqrt(total + eps) * rate
+        p[i] -= fresh / (np.sqrt(total) + eps) * rate
 
 
 # By the name of the rule in ``optimisers``.

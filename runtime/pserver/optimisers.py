@@ -54,13 +54,13 @@ class Optimiser:
         """
         run(type(self).__name__, (parameter, gradient, *state), self.numbers(step, scale))
 
-    def numbers(self, step: int, scale: float = 1.0) -> tuple[float, ...]:
-        """What the kernel takes behind the arrays."""
-        return (self.rate(step) * scale, *self.constants)
+    def numbers(self, step: int, scale: float = 1.0, rounds: float | None = None) -> tuple[float, ...]:
+        """The kernel's arguments after the arrays. ``rounds``: the position of the schedule; None: ``step`` - 1."""
+        return (self.rate(step, rounds) * scale, *self.constants(step))
 
-    def rate(self, step: int) -> float:
-        """The learning rate of update number ``step``."""
-        return schedules.rate_at(self.lr, step - 1) * self.correction(step)
+    def rate(self, step: int, rounds: float | None = None) -> float:
+        """The learning rate of update number ``step``. ``rounds``: as in ``numbers``."""
+        return schedules.rate_at(self.lr, step - 1 if rounds is None else rounds) * self.correction(step)
 
     def correction(self, step: int) -> float:
         """What the rate is multiplied by at update number ``step`` of a parameter, whatever the schedule says."""
@@ -70,9 +70,11 @@ class Optimiser:
         """``correction`` of many parameters at once, each at its own update number."""
         return np.ones(steps.shape)
 
-    @property
-    def constants(self) -> tuple[float, ...]:
-        """What the kernel takes after the learning rate."""
+    def constants(self, steps: int | Array) -> tuple[Any, ...]:
+        """The kernel's arguments after the learning rate, at update number ``steps``.
+
+        For an array of update numbers, one a row of a table, a constant that depends on them is an array of its shape.
+        """
         return ()
 
 
@@ -88,8 +90,7 @@ class Momentum(Optimiser):
     mu: float = 0.9
     slots: ClassVar[int] = 1
 
-    @property
-    def constants(self) -> tuple[float, ...]:
+    def constants(self, steps: int | Array) -> tuple[Any, ...]:
         return (self.mu,)
 
 
@@ -100,26 +101,27 @@ class Nesterov(Optimiser):
     mu: float = 0.9
     slots: ClassVar[int] = 1
 
-    @property
-    def constants(self) -> tuple[float, ...]:
+    def constants(self, steps: int | Array) -> tuple[Any, ...]:
         return (self.mu,)
 
 
 @dataclass(frozen=True)
 class Adagrad(Optimiser):
-    """Duchi et al. 2011: s += g * g; p -= lr * g / sqrt(s + eps)."""
+    """Duchi et al. 2011, as torch.optim.Adagrad: s += g * g; p -= lr * g / (sqrt(s) + eps)."""
 
-    eps: float = 1e-5
+    eps: float = 1e-10
     slots: ClassVar[int] = 1
 
-    @property
-    def constants(self) -> tuple[float, ...]:
+    def constants(self, steps: int | Array) -> tuple[Any, ...]:
         return (self.eps,)
 
 
 @dataclass(frozen=True)
 class Adam(Optimiser):
-    """Kingma and Ba 2015, with eps inside the root as PaddlePaddle's servers have it."""
+    """Kingma and Ba 2015, algorithm 1, as torch.optim.Adam: p -= lr * m' / (sqrt(v') + eps), m' and v' corrected means.
+
+    The kernel works on the uncorrected means: the correction of m and v is part of the rate, that of v part of eps.
+    """
 
     lr: float | Schedule = 0.001
     beta1: float = 0.9
@@ -128,16 +130,18 @@ class Adam(Optimiser):
     slots: ClassVar[int] = 2
 
     def correction(self, step: int) -> float:
-        """Undoes that both means begin at zero."""
+        """The correction of both means, which begin at zero."""
         return math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step)
 
     def corrections(self, steps: Array) -> Array:
         corrected: Array = np.sqrt(1 - self.beta2**steps) / (1 - self.beta1**steps)
         return corrected
 
-    @property
-    def constants(self) -> tuple[float, ...]:
-        return (self.beta1, 1 - self.beta1, self.beta2, 1 - self.beta2, self.eps)
+    def constants(self, steps: int | Array) -> tuple[Any, ...]:
+        eps = self.eps * np.sqrt(1 - self.beta2**steps)
+        if not isinstance(eps, np.ndarray):
+            eps = float(eps)  # NumPy would compute with its own scalar in float64, whatever the type of the arrays
+        return (self.beta1, 1 - self.beta1, self.beta2, 1 - self.beta2, eps)
 
 
 def run(rule: str, arrays: Sequence[Array], numbers: Sequence[float]) -> None:

@@ -4,6 +4,9 @@ Together the steps of a round count as their mean by samples would: without that
 as fast as one and diverge. Without a bound nobody ever waits, and a step counts less the more updates it has not seen.
 With a bound of s (stale synchronous training, Ho et al. 2013) a trainer may pull while it is at most s steps ahead of
 the slowest that takes part.
+
+With a bound the steps of a round add up to one update of the learning rate's full size, so a schedule of the learning
+rate advances by rounds: a schedule that was made for synchronous training ends after as many passes.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ class Pace:
 
     def __init__(self, bound: int | None = None) -> None:
         self._bound = bound
+        self._rounds = 0.0  # the sum of the shares of all steps
         self._clocks: dict[int, int] = {}  # steps of each trainer that takes part
         self._samples: dict[int, int] = {}  # behind the last step of each
         self._before: dict[int, int] = {}  # steps of those that took part before this server began again
@@ -34,13 +38,21 @@ class Pace:
         self._samples.pop(index, None)
         self._before.pop(index, None)
 
-    def standing(self) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """How many steps each trainer has made, and of how many samples its last one was."""
-        return dict(self._clocks), dict(self._samples)
+    def rounds(self, version: int) -> float:
+        """The position of a schedule of the learning rate after ``version`` updates."""
+        return version if self._bound is None else self._rounds
 
-    def resume(self, clocks: Mapping[int, int], samples: Mapping[int, int]) -> None:
-        """Go on from ``standing``, also for trainers that are still to say that they take part."""
-        self._before, self._samples = dict(clocks), dict(samples)
+    def resume_rounds(self, rounds: float) -> None:
+        """Continue the schedule from a checkpoint's ``rounds``."""
+        self._rounds = rounds
+
+    def standing(self) -> tuple[Mapping[int, int], Mapping[int, int], float]:
+        """The steps of each trainer, the samples of its last one, and the rounds of all."""
+        return dict(self._clocks), dict(self._samples), self._rounds
+
+    def resume(self, clocks: Mapping[int, int], samples: Mapping[int, int], rounds: float) -> None:
+        """Continue from ``standing``, also for trainers that are still to say that they take part."""
+        self._before, self._samples, self._rounds = dict(clocks), dict(samples), rounds
         self._clocks = {index: self._before.pop(index, clock) for index, clock in self._clocks.items()}
 
     def step(self, index: int) -> None:
@@ -54,7 +66,11 @@ class Pace:
         return self._clocks[index] <= min(self._clocks.values()) + self._bound
 
     def scale(self, index: int, samples: int, staleness: int) -> float:
-        """What to multiply the learning rate of a step with. ``staleness``: updates since its values were pulled."""
+        """The factor of the learning rate of a step, which counts towards ``rounds`` from here on.
+
+        ``staleness``: updates since its values were pulled.
+        """
         self._samples[index] = samples
         share = samples / sum(self._samples.values())
+        self._rounds += share
         return share if self._bound is not None else share * len(self._samples) / max(1, staleness)

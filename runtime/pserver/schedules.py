@@ -12,7 +12,7 @@ from typing import Any
 class Schedule:
     """A learning rate by the number of updates that came before."""
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Constant(Schedule):
     def __post_init__(self) -> None:
         _check(self, self.lr)
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         return self.lr
 
 
@@ -44,7 +44,7 @@ class Linear(Schedule):
     def __post_init__(self) -> None:
         _check(self, self.first, self.last, updates=self.updates)
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         return self.first + (self.last - self.first) * min(1.0, updates / self.updates)
 
 
@@ -59,7 +59,7 @@ class Steps(Schedule):
     def __post_init__(self) -> None:
         _check(self, self.first, self.factor, updates=self.every)
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         return float(self.first * self.factor ** (updates // self.every))
 
 
@@ -74,7 +74,7 @@ class Cosine(Schedule):
     def __post_init__(self) -> None:
         _check(self, self.first, self.last, updates=self.updates)
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         done = min(1.0, updates / self.updates)
         return self.last + (self.first - self.last) * (1 + math.cos(math.pi * done)) / 2
 
@@ -89,15 +89,15 @@ class WarmUp(Schedule):
     def __post_init__(self) -> None:
         _check(self, *([] if isinstance(self.then, Schedule) else [self.then]), updates=self.updates)
 
-    def at(self, updates: int) -> float:
+    def at(self, updates: float) -> float:
         return rate_at(self.then, updates) * min(1.0, (updates + 1) / self.updates)
 
 
 KINDS: Mapping[str, type[Schedule]] = {kind.__name__: kind for kind in (Constant, Linear, Steps, Cosine, WarmUp)}
 
 
-def rate_at(lr: float | Schedule, updates: int) -> float:
-    """The learning rate after ``updates`` updates."""
+def rate_at(lr: float | Schedule, updates: float) -> float:
+    """The learning rate after ``updates`` updates, or rounds of them, which may be a fraction."""
     return lr.at(updates) if isinstance(lr, Schedule) else lr
 
 

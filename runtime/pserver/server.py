@@ -20,8 +20,9 @@ from runtime.errors import Refused, WireError
 from runtime.protocol import bf16
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import DType, Header, Op
+from runtime.protocol.proof import Refusals
 from runtime.protocol.server import Server, reply_head
-from runtime.protocol.shared import NOT_SHARED, Segment
+from runtime.protocol.shared import NOT_SHARED, Segment, Visit
 from runtime.pserver import desk, journal, parcels
 from runtime.pserver.comeback import Offer, Recovered, Standing
 from runtime.pserver.declaration import BlockPlace, Declaration
@@ -47,7 +48,7 @@ log = logging.getLogger("pserver")
 
 
 class ShardServer:
-    """Serves one shard. ``job`` fences connections of other attempts.
+    """Serves one shard. ``job`` fences connections of other attempts, whose peers do not hold the ``secret``.
 
     ``room`` is the memory for it. ``on_rate`` is called now and then with the shard's version and the records per
     second that it takes.
@@ -64,8 +65,10 @@ class ShardServer:
         room: Room = WITHOUT_LIMIT,
         on_values: Callable[[Recovered | None], object] = lambda recovered: None,
         on_lost: Callable[[str], object] = lambda why: None,
+        secret: bytes = b"",
     ) -> None:
         self.shard = shard
+        self.secret = secret
         self.room = room
         self._on_rate = on_rate
         self._rate = Rate()
@@ -78,11 +81,16 @@ class ShardServer:
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
         self._parameters: Segment | None = None  # where trainers of this host read them
-        self._server = Server(lambda: _Session(self), job=job)
+        self._server = Server(lambda: _Session(self), job=job, secret=secret)
 
     @property
     def address(self) -> str:
         return self._server.address
+
+    @property
+    def refusals(self) -> Refusals:
+        """Connections without proof."""
+        return self._server.refusals
 
     def start(self) -> None:
         self._server.start()
@@ -411,9 +419,11 @@ class _Session:
         self._gradients = None
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
             declaration = self._shard.declaration
-            arrays = Segment.open(request.body, declaration.layout if declaration else ()).arrays
-            segment = self._server.parameters(bool(request.body.get("journal")) and self._shard.in_step)
-            segment.leave(str(request.body["handover"]))
+            with contextlib.closing(Visit(str(request.body["handover"]))) as visit:
+                where = {**request.body, "process": visit.process}
+                arrays = Segment.open(where, declaration.layout if declaration else ()).arrays
+                segment = self._server.parameters(bool(request.body.get("journal")) and self._shard.in_step)
+                segment.leave(visit, self._server.secret)
             self._gradients = [place.of(arrays) for place in self._shard.places]
         answer = {"shared": self._gradients is not None, "journal": self._shard.journalled}
         return Message(reply_head(request.head), answer)

@@ -365,7 +365,7 @@ class Shard:
         self._restored = {**self._restored, **standing.sequences}
         for index, incarnation in self._barrier.live.items():
             self._applied[index] = max(self._applied.get(index, 0), self._restored.get(incarnation, 0))
-        self._pace.resume(standing.clocks, standing.samples)
+        self._pace.resume(standing.clocks, standing.samples, standing.rounds)
         return [Release(ticket, Outcome.DONE, version), *self._back(self._comeback)]
 
     def _back(self, comeback: Comeback) -> Releases:
@@ -401,8 +401,11 @@ class Shard:
         now: float,
         rows: Iterable[tuple[Table, Piece]] = (),
         progress: Progress | None = None,
+        rounds: float | None = None,
     ) -> None:
         """Be as at a checkpoint: values and state of every block, and which requests they contain.
+
+        ``rounds``: how far schedules of the learning rate are; None: as far as the version.
 
         Of ``rows`` those are taken that live on this server. Raises Full.
         """
@@ -414,6 +417,7 @@ class Shard:
                 array[:] = values
         self.version, self.ready, self._restored = version, True, sequences
         self.progress = progress or Progress()
+        self._pace.resume_rounds(version if rounds is None else rounds)
 
     def cut(self) -> Snapshot | None:
         """A snapshot of the present version, or the one that is being written; None where there are no values."""
@@ -424,7 +428,8 @@ class Shard:
             blocks += [piece.kept for some in pieces.values() for piece in some]
             tables = [(table, len(some)) for table, some in pieces.items()]
             progress = self.progress.copy()
-            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, progress, self._copies.copy)
+            copy, rounds = self._copies.copy, self._pace.rounds(self.version)
+            self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, progress, copy, rounds)
         return self._snapshot
 
     def make_room_to_cut(self) -> None:
@@ -601,8 +606,9 @@ class Shard:
         self._pace.step(who.index)
         if step.samples:
             self.records += step.samples
+            rounds = self._pace.rounds(self.version)
             scale = self._pace.scale(who.index, step.samples, self.version - step.base)
-            self._update([step], scale)
+            self._update([step], scale, rounds)
         self._note(step.at)
         return Release(ticket, Outcome.DONE, self.version)
 
@@ -658,7 +664,7 @@ class Shard:
         draft, self._draft = self._draft, None
         if draft is None or not draft.whole or not draft.is_of([step.gradients for step in steps]):
             self._set_aside(draft)
-            self._update(steps, 1.0)
+            self._update(steps, 1.0, self.version)
             return
         if (snapshot := self.cut_when_due()) is not None:
             snapshot.detach()
@@ -666,18 +672,19 @@ class Shard:
         self.editions.publish(draft.edition, self.parameters)
         self.parameters, self._state, self._spare_state = draft.edition.arrays, draft.state, self._state
         self._exact, self._spare_exact = draft.exact, self._exact
-        self._change_rows(steps, draft.weights, version, 1.0)
+        self._change_rows(steps, draft.weights, self.version, 1.0)
         self.version = version
 
-    def _change_rows(self, steps: Sequence[Step], weights: Weights, version: int, scale: float) -> None:
+    def _change_rows(self, steps: Sequence[Step], weights: Weights, rounds: float, scale: float) -> None:
         rows = [(step.rows, share) for step, share in zip(steps, weights.shares, strict=True)]
         told = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
-        self.tables.apply(rows, version, scale, *told)
+        self.tables.apply(rows, rounds, scale, *told)
 
-    def _update(self, steps: Sequence[Step], scale: float) -> None:
+    def _update(self, steps: Sequence[Step], scale: float, rounds: float) -> None:
         """Make the next version, of the mean of steps over all their samples; without steps it is the same as the last.
 
-        Summed in the given order, so that the bits do not depend on who came first.
+        Summed in the given order, so that the bits do not depend on who came first. ``scale`` multiplies the learning
+        rate; ``rounds`` is the position of its schedule.
         """
         snapshot = self.cut_when_due()
         owned = self.editions.own(self.parameters)
@@ -692,13 +699,13 @@ class Shard:
         version = self.version + 1
         self._journal.begin()
         self._pay()
-        numbers = self._optimiser.numbers(version, scale)
+        numbers = self._optimiser.numbers(version, scale, rounds)
         blocks = zip(self.parameters, self._state, *(step.gradients for step in steps), strict=True)
         for number, (parameter, state, *gradients) in enumerate(blocks):
             if snapshot is not None:
                 snapshot.touch(number)
             self._change(number, parameter, state, gradients, weights, numbers)
-        self._change_rows(steps, weights, version, scale)
+        self._change_rows(steps, weights, rounds, scale)
         self.version = version
 
     def _change(

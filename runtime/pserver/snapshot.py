@@ -26,7 +26,8 @@ Copy = Callable[[Array], Array]
 class Snapshot:
     """``blocks`` as they are at ``version``, behind them pieces of tables: ``tables`` says how many of each.
 
-    They are the shard's own until they are touched or taken. ``copy`` copies an array. Any thread may call.
+    They are the shard's own until they are touched or taken. ``copy`` copies an array. ``rounds`` is the position of
+    schedules of the learning rate; None: the version. Any thread may call.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class Snapshot:
         tables: Sequence[tuple[Table, int]] = (),
         progress: Progress | None = None,
         copy: Copy = np.copy,
+        rounds: float | None = None,
     ) -> None:
         self.version = version
         self.sequences = sequences
         self.tables = tables
         self.progress = progress or Progress()
+        self.rounds = version if rounds is None else rounds
         self._copy = copy
         self._blocks: list[Kept] = list(blocks)
         self._attached = [True] * len(self._blocks)  # still the shard's

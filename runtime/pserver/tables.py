@@ -208,14 +208,14 @@ class Shelf:
         return size * self.table.row_bytes + _SPARE_BYTES <= headroom()
 
     def apply(
-        self, gradients: Rows, version: int, scale: float, changing: Callable[[Array], object] = lambda places: None
+        self, gradients: Rows, rounds: float, scale: float, changing: Callable[[Array], object] = lambda places: None
     ) -> None:
         """Update each row once; the ids differ, and there is room. ``scale`` multiplies the learning rate.
 
-        The schedule of the learning rate goes by ``version``, the correction of Adam's means by each row's own count.
-        ``changing`` hears the places of the rows before they are changed.
+        The schedule of the learning rate goes by ``rounds``, the correction of Adam's means by each row's own count.
+        ``changing`` is called with the places of the rows before they change.
         """
-        rate = schedules.rate_at(self.table.optimiser.lr, version - 1) * scale
+        rate = schedules.rate_at(self.table.optimiser.lr, rounds) * scale
         places = self._admit(gradients.ids)
         changing(places)
         step = max(1, _PIECE_ELEMENTS // self.table.dim)
@@ -228,9 +228,10 @@ class Shelf:
         counts = self._updates[places] + 1
         self._updates[places] = counts
         rates = (rule.corrections(counts) * rate).astype("f4")[:, None]
+        constants = [_column(constant) for constant in rule.constants(counts)]
         taken = [np.take(array, places, axis=0) for array in self._arrays]
         values, *state = taken
-        kernels.KERNELS[type(rule).__name__](values, gradients, *state, rates, *rule.constants, np.empty_like(values))
+        kernels.KERNELS[type(rule).__name__](values, gradients, *state, rates, *constants, np.empty_like(values))
         for array, fresh in zip(self._arrays, taken, strict=True):
             array[places] = fresh
 
@@ -310,13 +311,14 @@ class Tables:
     def apply(
         self,
         pushed: Iterable[tuple[Pushed, float]],
-        version: int,
+        rounds: float,
         scale: float,
         changing: Callable[[Table, Array], object] = lambda table, places: None,
     ) -> None:
         """Update rows by what several trainers have pushed and been promised, each with its weight, in this order.
 
-        ``changing`` hears the places of a table's rows before they are changed.
+        ``rounds``, ``scale``: as in ``Shelf.apply``. ``changing`` is called with the places of a table's rows before
+        they change.
         """
         parts: dict[str, list[Rows]] = {}
         for one, weight in pushed:
@@ -325,7 +327,7 @@ class Tables:
                 parts.setdefault(name, []).append(weighted)
         for name, some in parts.items():
             shelf = self._shelves[name]
-            shelf.apply(joined(some).summed(), version, scale, partial(changing, shelf.table))
+            shelf.apply(joined(some).summed(), rounds, scale, partial(changing, shelf.table))
         self._promised.clear()
 
     def take(self, table: Table, piece: Piece) -> None:
@@ -344,6 +346,11 @@ class Tables:
                 f"Table {shelf.table.name!r} on parameter server {self._server} holds {len(shelf):,} rows and has no "
                 f"memory for {more:,} more of {whose}. Give the parameter servers more memory, or take more of them."
             ) from None
+
+
+def _column(constant: float | Array) -> float | Array:
+    """A constant of each row as a column of the table's type; one of all rows as it is."""
+    return constant.astype("f4")[:, None] if isinstance(constant, np.ndarray) else constant
 
 
 def _grown(array: Array, size: int, used: int) -> Array:

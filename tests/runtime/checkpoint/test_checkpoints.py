@@ -129,6 +129,15 @@ def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
     assert restored(disk, both, same_version=False)[0] == [8, 4]
 
 
+def test_of_two_common_versions_the_newest_is_restored(store):
+    disk, both = CrashingDisk(), Book(store, "job", 1, 2)
+    first, second = Writer(store, 0, 2), Writer(store, 1, 2)
+    for version in (4, 8):
+        for who in (first, second):
+            save(disk, both, who, version)
+    assert restored(disk, both, same_version=True)[0] == [8, 8]
+
+
 def test_servers_without_a_common_version_have_none(store):
     disk, both = CrashingDisk(), Book(store, "job", 1, 2)
     save(disk, both, Writer(store, 0, 2), 4)
@@ -163,6 +172,69 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
     with pytest.raises(Lost, match="newer process"):
         save(disk, book, zombie, 4)
     assert restored(disk, book)[0] == [3]
+
+
+class OvertakenStore:
+    """``meanwhile`` happens once, between what is read and the transaction that follows from it."""
+
+    def __init__(self, store, meanwhile):
+        self._store, self._meanwhile = store, [meanwhile]
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def txn(self, compares, operations):
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return self._store.txn(compares, operations)
+
+
+def test_a_record_that_was_written_in_between_is_not_written_over(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    save(disk, book, who, 1)
+    overtaken = Book(OvertakenStore(store, lambda: save(disk, book, who, 2)), "job", 1, 1)
+    with pytest.raises(Lost):
+        save(disk, overtaken, who, 3)
+    assert book.meta(0).current.version == 2
+
+
+def test_a_replaced_process_announces_no_version_to_cut_at(store, book):
+    old = Writer(store)
+    book.announce(4, old.owner)
+    Writer(store)
+    book.announce(8, old.owner)
+    assert book.announced() == 4
+
+
+def test_a_whole_file_that_is_not_the_recorded_one_is_damaged(store, book):
+    disk, who = CrashingDisk(), Writer(store)
+    first, second = save(disk, book, who, 1), save(disk, book, who, 2)
+    with pytest.raises(Damaged, match="not the file that was recorded"):
+        reader.load(disk, first.file, second.md5)
+
+
+class OvertakenBook(Book):
+    """``meanwhile`` happens after a record counts, before its writer clears up."""
+
+    def __init__(self, *given, meanwhile):
+        super().__init__(*given)
+        self._meanwhile = meanwhile
+
+    def record(self, *given):
+        meta = super().record(*given)
+        self._meanwhile()
+        return meta
+
+
+def test_a_replaced_process_leaves_the_file_that_its_successor_is_writing(store):
+    disk, old, written = CrashingDisk(), Writer(store), []
+
+    def succeed():
+        new = Writer(store)
+        written.append(writer.write(disk, new.header(2), blocks(2), 1.0).file)
+
+    save(disk, OvertakenBook(store, "job", 1, 1, meanwhile=succeed), old, 1)
+    assert written[0] in disk.names()
 
 
 def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):

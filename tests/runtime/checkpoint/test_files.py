@@ -8,6 +8,7 @@ import os
 import pytest
 
 from runtime.checkpoint.files import LocalFiles
+from tests.recording_disk import RecordingDisk
 
 BUFFER = 4 << 20
 SIZES = [0, 1, 4095, 4096, 4097, BUFFER - 1, BUFFER, BUFFER + 1, 2 * BUFFER + 5000]
@@ -76,3 +77,26 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path):
     assert written(tmp_path, [10])
     with pytest.raises(FileExistsError):
         LocalFiles(tmp_path).create("file")
+
+
+def test_a_write_of_which_the_system_takes_a_part_is_gone_on_with(tmp_path, monkeypatch):
+    write, sizes = os.write, []
+
+    def short(descriptor, part):
+        sizes.append(len(part))
+        return write(descriptor, part[: max(4096, len(part) // 8192 * 4096)])
+
+    monkeypatch.setattr(os, "write", short)
+    assert written(tmp_path, [BUFFER + 5000])
+    assert len(sizes) > 2
+
+
+def test_a_file_its_name_and_the_name_of_its_directory_are_on_the_disk(tmp_path, monkeypatch):
+    disk = RecordingDisk(monkeypatch)
+    files = LocalFiles(tmp_path / "job" / "1")
+    draft = files.create("file")
+    draft.write(b"x")
+    draft.sync()
+    draft.close()
+    files.sync_directory()
+    assert disk.steps == ["sync file", "sync 1/", "sync job/"]

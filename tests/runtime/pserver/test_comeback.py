@@ -10,6 +10,7 @@ from runtime.pserver.declaration import Declaration, Tensor
 from runtime.pserver.optimisers import SGD, Adam, Momentum
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
+from tests.properties import examples
 
 A, B, C = (Who(index, 10 + index) for index in range(3))
 HELD_7 = Offer(held=7, seen=7, seq=9, begun=0)
@@ -72,7 +73,7 @@ def test_the_next_best_is_asked_where_the_best_is_gone():
 
 
 def test_a_standing_travels_as_json():
-    standing = Standing({10: 4, 11: 2}, {0: 3}, {1: 16})
+    standing = Standing({10: 4, 11: 2}, {0: 3}, {1: 16}, 2.5)
     assert Standing.from_json(standing.to_json()) == standing
 
 
@@ -211,6 +212,22 @@ def test_the_optimiser_goes_on_from_its_checkpoint():
     assert shard.parameters[0].tolist() == [7.0 + 0.5 * 2.0 - 1.0]
 
 
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_requests_in_the_checkpoint_stay_known_after_a_trainer_gave_newer_values(mode):
+    """A is away while B gives its values, which say nothing of A."""
+    shard = Shard(0, even_table(1), 2)
+    wanted = declaration(mode)
+    shard.restore(wanted, 3, [(np.array([5.0], "f4"),)], {A.incarnation: 6}, 0.0)
+    shard.come_back(3)
+    shard.change_members({B.index: B.incarnation})
+    shard.offer("offer", B, wanted, Offer(4, 4, 2, begun=0), 0.0)
+    shard.reseed("values", B, 4, [np.array([7.0], "f4")], Standing({B.incarnation: 2}))
+    shard.change_members({who.index: who.incarnation for who in (A, B)})
+    [release] = shard.push("late", A, Step(6, 1, 3, [np.array([1.0], "f4")]))
+    assert release.outcome is Outcome.DUPLICATE
+    assert shard.parameters[0].tolist() == [7.0]
+
+
 def test_who_cannot_be_helped_hears_why():
     shard = Shard(0, even_table(1), 1)
     shard.come_back()
@@ -220,7 +237,7 @@ def test_who_cannot_be_helped_hears_why():
     assert shard.lost.startswith("The values of parameter server 0 are lost")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=30))
 def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_dies(steps):
     """Each entry is who steps, whether its answer (with the values) arrives, and whether the server dies then."""

@@ -14,6 +14,7 @@ from runtime.pserver.draft import Coming
 from runtime.pserver.optimisers import SGD, Adam, Momentum
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
+from tests.properties import examples
 
 BLOCKS, ELEMENTS, TRAINERS = 3, 2, 3
 TENSORS = tuple(Tensor(name, (ELEMENTS,), "<f4") for name in "abc"[:BLOCKS])
@@ -231,4 +232,4 @@ class DraftMachine(RuleBasedStateMachine):
 
 
 TestDrafts = DraftMachine.TestCase
-TestDrafts.settings = settings(max_examples=25, stateful_step_count=40, deadline=None)
+TestDrafts.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.pserver.journal import MARKS, Journal, kept, layout, restore, whole
+from tests.properties import examples
 
 SIZES = (5, 1, 3)
 TOTAL = sum(SIZES)
@@ -55,7 +56,7 @@ def test_at_every_moment_of_an_update_the_version_before_is_whole():
         assert read(journal, parameters, version + 1) == [version + 1]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 3), st.integers(0, 20))
 def test_what_is_read_is_what_was_asked_for_or_nothing(updates, stop):
     journal, parameters = shard(1)

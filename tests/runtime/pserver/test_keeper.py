@@ -372,6 +372,24 @@ def test_rows_of_a_large_table_are_kept_in_pieces_of_a_block(place, monkeypatch)
     assert rows_of(Servers(place, 1)) == rows_of(servers)
 
 
+def test_the_position_of_a_schedule_outlives_the_server(place):
+    servers = Servers(place, 1, mode="ssp(2)")
+    for step in range(3):
+        servers.push(step)
+    servers.shards[0]._pace.resume_rounds(1.25)  # as two trainers would have left it
+    servers.close()
+    assert Servers(place, 1, mode="ssp(2)", attempt=1).shards[0].cut().rounds == 1.25
+
+
+def test_a_checkpoint_without_the_position_of_a_schedule_continues_from_its_version(place):
+    servers = Servers(place, 1, mode="ssp(2)")
+    servers.push(0)
+    servers.close()
+    (name,) = place.files().names()
+    body = {key: value for key, value in asdict(reader.head(place.files(), name)).items() if key != "rounds"}
+    assert Header.from_bytes(json.dumps(body).encode()).rounds is None
+
+
 def test_a_checkpoint_from_before_there_were_tables_is_read(place):
     servers = Servers(place, 1)
     servers.push(0)

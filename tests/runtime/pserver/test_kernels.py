@@ -13,6 +13,7 @@ from runtime.pserver.journal import KEPT, Journal
 from runtime.pserver.kernels import PIECE_ELEMENTS
 from runtime.pserver.means import Means, Weights
 from runtime.pserver.optimisers import KINDS, SGD, Adagrad, Adam, Momentum, Nesterov
+from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1, 0.9), Nesterov(0.1, 0.9), Adagrad(0.1), Adam(0.01)]
 DTYPES = ["<f4", "<f8"]
@@ -30,10 +31,11 @@ def straightforward(rule, p, g, state, rate):
         return (ahead if isinstance(rule, Nesterov) else p + velocity), (velocity,)
     if isinstance(rule, Adagrad):
         squares = state[0] + g * g
-        return p - g / np.sqrt(squares + number(rule.eps)) * rate, (squares,)
+        return p - g / (np.sqrt(squares) + number(rule.eps)) * rate, (squares,)
     mean = state[0] * number(rule.beta1) + g * number(1 - rule.beta1)
     square = state[1] * number(rule.beta2) + g * g * number(1 - rule.beta2)
-    return p - mean / np.sqrt(square + number(rule.eps)) * rate, (mean, square)
+    eps = number(rule.eps * np.sqrt(1 - rule.beta2))  # as of the first update
+    return p - mean / (np.sqrt(square) + eps) * rate, (mean, square)
 
 
 def numbers(dtype):
@@ -47,7 +49,7 @@ def operands(rule, parameter):
 
 
 def constants(rule):
-    return (rule.rate(1), *rule.constants)
+    return (rule.rate(1), *rule.constants(1))
 
 
 def same_bits(ones, others):
@@ -57,7 +59,7 @@ def same_bits(ones, others):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", RULES)
 def test_pieces_give_the_bits_of_whole_array_expressions(rule, dtype):
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(numbers(dtype), st.integers(1, 50))
     def check(parameter, piece):
         ours = operands(rule, parameter)
@@ -76,7 +78,7 @@ def test_pieces_give_the_bits_of_whole_array_expressions(rule, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", RULES)
 def test_the_loops_give_the_bits_of_the_pieces(rule, dtype):
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(numbers(dtype))
     def check(parameter):
         ours, theirs = operands(rule, parameter), operands(rule, parameter)

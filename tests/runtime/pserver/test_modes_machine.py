@@ -9,6 +9,7 @@ from runtime.pserver.declaration import Declaration, Tensor
 from runtime.pserver.optimisers import SGD
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
+from tests.properties import examples
 
 
 class ModeMachine(RuleBasedStateMachine):
@@ -113,4 +114,4 @@ class ModeMachine(RuleBasedStateMachine):
 
 
 TestModes = ModeMachine.TestCase
-TestModes.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestModes.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -57,6 +57,22 @@ def test_the_steps_of_a_round_count_as_their_mean_by_samples(samples, bound):
     assert scales == pytest.approx([count / sum(samples) * whole for count in samples])
 
 
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=8), st.integers(1, 5))
+def test_with_a_bound_a_round_of_all_trainers_is_one_step_of_a_schedule(samples, rounds):
+    pace = Pace(2)
+    pace.resume({}, dict(enumerate(samples)), 0.0)
+    for _ in range(rounds):
+        for index, count in enumerate(samples):
+            pace.scale(index, count, 0)
+    assert pace.rounds(version=len(samples) * rounds) == pytest.approx(rounds)
+
+
+def test_without_a_bound_every_update_is_a_step_of_a_schedule():
+    pace = Pace()
+    pace.scale(A, 10, 0)
+    assert pace.rounds(version=7) == 7
+
+
 class PaceMachine(RuleBasedStateMachine):
     """Trainers that pull before each step, as training code does, come and go in any order."""
 

@@ -4,6 +4,7 @@ import pytest
 from runtime.pserver.barrier import FOREVER
 from runtime.pserver.declaration import Declaration, Tensor
 from runtime.pserver.optimisers import SGD
+from runtime.pserver.schedules import Steps
 from runtime.pserver.shard import START_SECONDS, Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
 
@@ -195,6 +196,23 @@ def test_a_bound_of_nothing_is_synchronous():
         driver.push(B, 4.0, samples=30)
         values.append(driver.value)
     assert values == [-3.25, -3.25]
+
+
+def test_with_a_bound_a_schedule_advances_by_rounds_as_in_synchronous_training():
+    driver = begun(A, B, mode="ssp(2)", lr=Steps(1.0, 0.5, 1))
+    driver.push(A, 1.0)  # alone so far: it counts whole
+    driver.push(B, 2.0)  # rate 0.5 by now, half of the samples
+    assert driver.value == -1.5
+    assert driver.shard.cut().rounds == 1.5
+
+
+def test_a_restored_schedule_continues_where_the_checkpoint_was():
+    driver = begun(A, B, mode="ssp(2)", lr=Steps(1.0, 0.5, 1))
+    driver.push(A, 1.0)
+    driver.push(B, 2.0)
+    fresh = Shard(0, even_table(1), 2)
+    fresh.restore(declaration("ssp(2)", Steps(1.0, 0.5, 1)), 2, [driver.shard.parameters], {}, 0.0, rounds=1.5)
+    assert fresh.cut().rounds == 1.5
 
 
 # --- Steps of no samples --------------------------------------------------------------------------------------------
@@ -469,3 +487,14 @@ def test_a_declaration_survives_the_wire():
 def test_a_declaration_that_makes_no_sense_is_refused(field, value):
     with pytest.raises(ValueError, match=r"mode|float32"):
         Declaration.from_json({**declaration().to_json(), field: value})
+
+
+def test_a_newcomer_is_not_let_into_the_open_version_by_another_newcomer():
+    driver = begun(A, B)
+    driver.push(A, 1.0)
+    driver.members(A, B, C)
+    entering = driver.begin(C)
+    driver.members(A, B, C, D)
+    assert driver.outcome(entering) is None
+    driver.push(B, 1.0)
+    assert (driver.shard.version, driver.outcome(entering)) == (1, Outcome.DONE)

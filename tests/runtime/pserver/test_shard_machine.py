@@ -9,6 +9,7 @@ from runtime.pserver.declaration import Declaration, Tensor
 from runtime.pserver.optimisers import SGD
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table
+from tests.properties import examples
 
 DECLARATION = Declaration((Tensor("w", (2,), "<f4"),), SGD(1.0))
 LAUNCHED = 3
@@ -160,4 +161,4 @@ class ShardMachine(RuleBasedStateMachine):
 
 
 TestShard = ShardMachine.TestCase
-TestShard.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestShard.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

@@ -14,6 +14,7 @@ from runtime.pserver.schedules import Linear
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table, servers_of_rows, slots_of_rows
 from runtime.pserver.tables import Full, Piece, Rows, Shelf, Table, Tables, Unlike
+from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1), Nesterov(0.1), Adagrad(0.1), Adam(0.1)]
 IDS = st.integers(-(2**63), 2**63 - 1)
@@ -31,9 +32,9 @@ def shelf(dim=1, init=None, rule=None, seed=0):
     return Shelf(Table("emb", dim, init or Zeros(), rule or SGD(1.0), seed))
 
 
-def apply(one, pushed, version=1, scale=1.0):
+def apply(one, pushed, rounds=0, scale=1.0):
     one.make_room(one.unseen(pushed.ids))
-    one.apply(pushed.summed(), version, scale)
+    one.apply(pushed.summed(), rounds, scale)
 
 
 # --- First values ----------------------------------------------------------------------------------------------------
@@ -133,9 +134,9 @@ def test_a_row_is_updated_as_a_parameter_of_its_own_would_be(rule):
     np.testing.assert_allclose(one.values(np.arange(4)), [plain[n] for n in range(4)], rtol=1e-6, atol=1e-7)
 
 
-def test_the_schedule_of_the_learning_rate_goes_by_the_version():
+def test_the_schedule_of_the_learning_rate_advances_by_rounds():
     one = shelf(rule=SGD(Linear(1.0, 0.0, 10)))
-    apply(one, rows([1], 1.0), version=6)
+    apply(one, rows([1], 1.0), rounds=5)
     assert one.values(ids(1)).tolist() == [[-0.5]]
 
 
@@ -343,4 +344,4 @@ class TableMachine(RuleBasedStateMachine):
 
 
 TestTableOverServers = TableMachine.TestCase
-TestTableOverServers.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
+TestTableOverServers.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)
