@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from datasets.manifest import BadPath, Chunk, Entry, Manifest, normalise
 from datasets.models import File, Version
 from datasets.storage import default_storage
-from runtime.data.choosing import Chosen, Unread, choose, of_version
+from runtime.data.choosing import Chosen, Unread, choose, labels, of_version
 from runtime.data.errors import UnknownFormat
 from runtime.data.formats import images, table
 from runtime.data.formats.base import Format, digest_of
@@ -42,7 +42,11 @@ class Look:
         self._version = version
         self._alive = alive
         self._left = CHUNKS_LIMIT
-        self.chosen = choose(dict(self._told()), version.dataset.format)
+        found = dict(self._told())
+        self.chosen = choose(found, version.dataset.format)
+        # By files of images, those of their labels.
+        read = {path: each.format or Unread.LABELS for path, each in self.chosen.items()}
+        self._labels = {path: of_it for of_it, path in labels(found).items() if read.get(path) == "idx"}
         self.format = of_version(self.chosen)
 
     def manifest(self) -> Manifest:
@@ -65,23 +69,36 @@ class Look:
         chosen: Chosen = self.chosen[file.path]
         if not chosen.format:
             return Entry(file.path, file.size, file.sha256)
-        chunks = tuple(self._chunks(file, table.named(chosen.format), scratch))
-        return Entry(file.path, file.size, file.sha256, chosen.format, sum(each.records for each in chunks), chunks)
-
-    def _chunks(self, file: File, format_: Format, scratch: Path) -> Iterator[Chunk]:
+        format_ = table.named(chosen.format)
         path = scratch / PurePosixPath(file.path).name
         _refuse_what_needs_more(file.path, format_)
         default_storage().place(_key_of(file), path)
+        beside = self._place_labels(file, scratch)
         try:
-            for span in format_.index(path, CHUNK_BYTES):
-                self._alive()
-                if span.records:
-                    yield self._checked(file, format_, path, span)
+            chunks = tuple(self._chunks(file, format_, path))
+            records, unpacked = sum(each.records for each in chunks), table.unpacked_size(path, format_)
+            return Entry(file.path, file.size, file.sha256, chosen.format, records, chunks, unpacked)
         except RuntimeFault as fault:
             told = str(fault).replace(str(path), file.path)
             raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {told}") from fault
         finally:
-            path.unlink(missing_ok=True)
+            for each in (path, *beside):
+                each.unlink(missing_ok=True)
+
+    def _place_labels(self, file: File, scratch: Path) -> list[Path]:
+        """Lay out the labels of images beside them, where they will be when both are read."""
+        if file.path not in self._labels:
+            return []
+        of_it = self._version.files.select_related("blob").get(path=self._labels[file.path])
+        path = scratch / PurePosixPath(of_it.path).name
+        default_storage().place(_key_of(of_it), path)
+        return [path]
+
+    def _chunks(self, file: File, format_: Format, path: Path) -> Iterator[Chunk]:
+        for span in format_.index(path, CHUNK_BYTES):
+            self._alive()
+            if span.records:
+                yield self._checked(file, format_, path, span)
 
     def _checked(self, file: File, format_: Format, path: Path, span: Span) -> Chunk:
         self._left -= 1
@@ -93,7 +110,7 @@ class Look:
         if format_.name == _LIST:
             self._refuse_what_is_not_there(file, path, span)
         digest = digest_of(path, span) if span.digest is None and format_.takes_digest else span.digest
-        return Chunk(span.offset, span.length, span.records, digest)
+        return Chunk(span.offset, span.length, span.records, digest, span.split)
 
     def _refuse_what_is_not_there(self, file: File, path: Path, span: Span) -> None:
         folder = PurePosixPath(file.path).parent

@@ -23,7 +23,7 @@ import numpy as np
 
 from datasets import pictures
 from datasets.pictures import Picture
-from runtime.data.formats import table
+from runtime.data.formats import gzipped, table
 from runtime.data.formats.base import Format
 from runtime.data.formats.span import Span
 from runtime.data.recordio.header import HEADER_BYTES, NONE, Header
@@ -45,10 +45,15 @@ SECONDS = 20
 _SAFE_INTEGER = 2**53  # larger ones are no integers in browsers
 _ITEMS = 16  # of an array that are written out
 # What the items of a record without names are, where the format says so.
-_NAMES: Mapping[str, Sequence[str]] = {"features": ("features", "label"), "list": ("file", "label")}
+_NAMES: Mapping[str, Sequence[str]] = {
+    "features": ("features", "label"),
+    "idx": ("image", "label"),
+    "image": ("file", "class"),
+    "list": ("file", "label"),
+}
 _PACKED = frozenset({"npz", "parquet"})
 ALTERNATIVE = " or "  # between the types of a column
-_ALONE: Mapping[str, str] = {"text": "line", "npy": "row"}
+_ALONE: Mapping[str, str] = {"text": "line", "npy": "row", "idx": "row"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,8 @@ def swells(path: Path, format_name: str) -> bool:
         with path.open("rb") as file:
             head = file.read(HEADER_BYTES)
         return len(head) == HEADER_BYTES and Header.unpack(head).compressor != NONE
-    return format_name in _PACKED
+    format_ = table.named(format_name)
+    return format_name in _PACKED or (format_.packable and gzipped.is_packed(path, format_.recognise))
 
 
 def of_files(files: Iterable[tuple[str, bytes]]) -> Glance:

@@ -29,8 +29,8 @@ from datasets.storage.base import KeyNotFound, StorageError
 from portal.common.errors import NotFound, RegattaError
 from runtime.data import catalogue
 from runtime.data.choosing import FILES
-from runtime.data.dataset import DatasetInfo
-from runtime.data.formats import images
+from runtime.data.dataset import PICTURES, DatasetInfo
+from runtime.data.formats import idx, images
 from runtime.errors import RegattaError as RuntimeFault
 
 _log = logging.getLogger(__name__)
@@ -87,11 +87,12 @@ def _statistics(manifest: Manifest) -> Mapping[str, int | None]:
 # --- Looking ---------------------------------------------------------------------------------------------------------
 def _seen(version: Version, manifest: Manifest) -> Document:
     entry = next((entry for entry in manifest.files if entry.records), None)
-    if entry is None:
-        return {"format": FILES, "file": "", **asdict(_loose(version))}
+    if entry is None or entry.format == PICTURES:
+        return {"format": entry.format if entry else FILES, "file": "", **asdict(_loose(version))}
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
         path = Path(scratch) / PurePosixPath(entry.path).name
         _lay_out(version, entry.path, path)
+        _lay_out_labels(version, entry, path)
         most = _lay_out_named(version, entry, path) if entry.format == "list" else glance.RECORDS
         return {"format": entry.format, "file": entry.path, **_glance(path, entry, most)}
 
@@ -127,6 +128,14 @@ def _lay_out(version: Version, name: str, path: Path) -> File:
     path.parent.mkdir(parents=True, exist_ok=True)
     default_storage().place(file.blob.key, path)
     return file
+
+
+def _lay_out_labels(version: Version, entry: Entry, path: Path) -> None:
+    """Put the labels of images beside them, where the version has any."""
+    paths = set(version.files.values_list("path", flat=True)) if entry.format == "idx" else set()
+    of_it = idx.labels_of(entry.path, paths)
+    if of_it:
+        _lay_out(version, of_it, path.parent / PurePosixPath(of_it).name)
 
 
 def _lay_out_named(version: Version, entry: Entry, path: Path) -> int:

@@ -161,7 +161,7 @@ def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
 def _list(path: Path, name: str) -> tuple[Chunk, ...]:
     try:
         format_ = table.named(name) if name else table.detect(path)
-        return tuple(Chunk(str(path), *span, format_.name) for span in format_.index(path, CHUNK_BYTES))
+        return tuple(Chunk.of(path, span, format_.name) for span in format_.index(path, CHUNK_BYTES))
     except OSError as error:
         raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the data set again.") from error
 

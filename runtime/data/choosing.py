@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from runtime.data.formats import table
+from runtime.data.formats import classes, idx, table
 
 # What a data set is said to be that is kept as it is.
 FILES = "files"
@@ -18,7 +18,7 @@ FILES = "files"
 MIXED = "mixed"
 SAYABLE = (*table.FORMATS, FILES)
 
-_TEXT = "text"
+_TEXT, _IDX, _IMAGE = "text", "idx", "image"
 
 
 class Unread(StrEnum):
@@ -28,6 +28,8 @@ class Unread(StrEnum):
     PACKED = "packed"
     BESIDE = "beside"
     OTHER = "other"
+    LABELS = "labels"
+    PICTURE = "picture"
 
 
 WORDS: Mapping[Unread, str] = {
@@ -36,6 +38,9 @@ WORDS: Mapping[Unread, str] = {
     "it again to train on it.",
     Unread.BESIDE: "It is text beside files of another format: it is kept as it is, and jobs read no records of it.",
     Unread.OTHER: "It is not of the format of this data set: it is kept as it is, and jobs read no records of it.",
+    Unread.PICTURE: "It is a picture in no folder per class, or beside files of another format: it is kept as it "
+    "is, and jobs read no records of it.",
+    Unread.LABELS: "It holds the labels of images: they are read together with these.",
 }
 
 
@@ -53,10 +58,31 @@ def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]
         return {path: Chosen("") for path in found}
     if said:
         return _as_said(found, said)
-    with_text = [path for path, format_ in found.items() if format_ == _TEXT]
-    others = any(format_ in table.FORMATS and format_ != _TEXT for format_ in found.values())
-    told = dict.fromkeys(with_text, Unread.BESIDE) if others else {}
-    return {path: _chosen(told.get(path, format_)) for path, format_ in found.items()}
+    unread: dict[str, Unread] = dict.fromkeys(labels(found), Unread.LABELS)
+    with_text, pictures = _of_format(found, _TEXT), _of_format(found, _IMAGE)
+    others = len(found) - len(with_text) - len(pictures) - sum(isinstance(each, Unread) for each in found.values())
+    if others or not classes.are_classes(pictures):
+        unread |= dict.fromkeys(pictures, Unread.PICTURE)
+    if others or (pictures and not unread.keys() >= set(pictures)):
+        unread |= dict.fromkeys(with_text, Unread.BESIDE)
+    return {path: _chosen(unread.get(path, format_)) for path, format_ in found.items()}
+
+
+def in_order(formats: Mapping[str, str]) -> list[str]:
+    """The paths of files in the order in which jobs read them: as they are, but pictures of all classes in turn."""
+    pictures = [path for path, format_ in formats.items() if format_ == _IMAGE]
+    return [*(path for path, format_ in formats.items() if format_ != _IMAGE), *classes.spread(pictures)]
+
+
+def _of_format(found: Mapping[str, str | Unread], wanted: str) -> list[str]:
+    return [path for path, format_ in found.items() if format_ == wanted]
+
+
+def labels(found: Mapping[str, str | Unread]) -> Mapping[str, str]:
+    """The IDX files that hold the labels of images, and the files of these images."""
+    files = {path for path, format_ in found.items() if format_ == _IDX}
+    pairs = ((idx.labels_of(path, files), path) for path in sorted(files))
+    return {of_images: path for of_images, path in pairs if of_images}
 
 
 def _chosen(format_: str | Unread) -> Chosen:
@@ -66,7 +92,11 @@ def _chosen(format_: str | Unread) -> Chosen:
 def _as_said(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
     """The files that look like it; where none does, because their names say nothing, all of them."""
     fitting = {path for path, format_ in found.items() if _fits(format_, said)} or set(found)
-    return {path: Chosen(said) if path in fitting else Chosen("", Unread.OTHER) for path in found}
+    paired = labels(dict.fromkeys(fitting, said))
+    unread = {path: Unread.LABELS if path in paired else Unread.OTHER for path in found}
+    return {
+        path: Chosen(said) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
+    }
 
 
 def _fits(format_: str | Unread, said: str) -> bool:

@@ -12,6 +12,8 @@ from runtime.errors import RegattaError, UsageError
 
 # The format of data sets whose description gives the shape of their features.
 FEATURES = "features"
+# The format of which every file is one record.
+PICTURES = "image"
 
 
 class UnknownDataset(UsageError):
@@ -32,6 +34,10 @@ class Chunk(NamedTuple):
     records: int
     digest: int | None = None
     format: str = FEATURES
+
+    @classmethod
+    def of(cls, path: str | Path, span: Span, format_: str) -> Chunk:
+        return cls(str(path), span.offset, span.length, span.records, span.digest, format_)
 
     @property
     def span(self) -> Span:

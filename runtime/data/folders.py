@@ -7,19 +7,20 @@ decides it when a version is sealed.
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from runtime.data.choosing import Unread, choose, of_version
+from runtime.data.choosing import Unread, choose, in_order, of_version
 from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
 from runtime.data.errors import UnknownFormat
 from runtime.data.formats import table
-from runtime.data.formats.span import CHUNK_BYTES
-from runtime.data.splits import TRAIN, divide
+from runtime.data.formats.span import CHUNK_BYTES, Span
+from runtime.data.splits import TRAIN, assign, split_of
 
 _PATTERN = frozenset("*?[")
 
-_Divide = Callable[[Iterable[str]], Mapping[str, list[str]]]
+# The split that a path names, or an empty one.
+_SplitOf = Callable[[str], str]
 
 
 def find(place: str) -> DatasetInfo | None:
@@ -30,14 +31,14 @@ def find(place: str) -> DatasetInfo | None:
         return of_folder(place, path)
     found = [path] if path.is_file() else _matching(str(path))
     files = {str(each): each for each in found}
-    return _made(place, path.parent, files, lambda read: {TRAIN: [*read]}) if files else None
+    return _made(place, path.parent, files, lambda _short: TRAIN) if files else None
 
 
 def of_folder(name: str, folder: Path) -> DatasetInfo | None:
     """The data set of all files below a folder but hidden ones; None where there are none. Raises BadDataset."""
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {short.as_posix(): path for short, path in found.items() if not _is_hidden(short)}
-    return _made(name, folder, files, divide) if files else None
+    return _made(name, folder, files, split_of) if files else None
 
 
 def _matching(pattern: str) -> list[Path]:
@@ -50,19 +51,25 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _made(name: str, folder: Path, files: Mapping[str, Path], divide: _Divide) -> DatasetInfo:
+def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) -> DatasetInfo:
     try:
         chosen = choose({short: _told_by(path) for short, path in files.items()}, "")
     except OSError as error:
         raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
-    read = [short for short in files if chosen[short].format]
+    read = in_order({short: chosen[short].format for short in files if chosen[short].format})
     if not read:
         known = ", ".join(table.suffixes())
         raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
-    splits = divide(read)
+    own = {short: table.named(chosen[short].format).splits(files[short]) for short in read}
+    splits = assign((split or said(short), (short, split)) for short in read for split in own[short] or ("",))
 
     def chunks(split: str) -> tuple[Chunk, ...]:
-        return tuple(chunk for short in splits[split] for chunk in _chunks(files[short], chosen[short].format))
+        return tuple(
+            Chunk.of(files[short], span, chosen[short].format)
+            for short, named in splits[split]
+            for span in _spans(files[short], chosen[short].format)
+            if span.split == named
+        )
 
     return DatasetInfo(name, folder, tuple(splits), chunks, format=of_version(chosen))
 
@@ -74,8 +81,8 @@ def _told_by(path: Path) -> str | Unread:
         return Unread.PACKED if unknown.packed else Unread.UNKNOWN
 
 
-def _chunks(path: Path, format_: str) -> list[Chunk]:
+def _spans(path: Path, format_: str) -> list[Span]:
     try:
-        return [Chunk(str(path), *span, format_) for span in table.named(format_).index(path, CHUNK_BYTES)]
+        return list(table.named(format_).index(path, CHUNK_BYTES))
     except OSError as error:
         raise BadDataset(f"{path} cannot be read ({error.strerror}).") from error

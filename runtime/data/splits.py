@@ -1,13 +1,14 @@
 """Which files are for training and which for testing, by the words in their paths. Pure.
 
 ``train/a.csv``, ``digits-test.csv`` and ``2024/validation-00000-of-00003.tar`` say it. Where no file says that it is
-for training, those are that say nothing; where there are none of these either, all are.
+for training, those are that say nothing; where there are none of these either, all are. ``t10k`` of MNIST means test.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 TRAIN, TEST, VALIDATION = "train", "test", "validation"
 
@@ -22,21 +23,29 @@ _WORDS: Mapping[str, str] = {
     "dev": VALIDATION,
 }
 _BETWEEN = re.compile(r"[^a-z]+")
+_TEST_OF_MNIST = "t10k"  # the ten thousand digits for testing
+
+Unit = TypeVar("Unit")
 
 
 def split_of(path: str) -> str:
     """The split that a path names first; empty where it names none."""
-    words = _BETWEEN.split(path.lower())
+    words = _BETWEEN.split(path.lower().replace(_TEST_OF_MNIST, TEST))
     return next((_WORDS[word] for word in words if word in _WORDS), "")
 
 
 def divide(paths: Iterable[str]) -> Mapping[str, list[str]]:
     """The paths of each split, in their order; ``train`` is always among them, and first."""
-    told: dict[str, list[str]] = {TRAIN: []}
+    return assign((split_of(path), path) for path in paths)
+
+
+def assign(units: Iterable[tuple[str, Unit]]) -> Mapping[str, list[Unit]]:
+    """The same for whatever comes with the split that it names, or an empty one."""
+    named: dict[str, list[Unit]] = {TRAIN: []}
     everything = []
-    for path in paths:
-        everything.append(path)
-        told.setdefault(split_of(path), []).append(path)
-    rest = told.pop("", [])
-    told[TRAIN] = told[TRAIN] or rest or everything
-    return told
+    for split, unit in units:
+        everything.append(unit)
+        named.setdefault(split, []).append(unit)
+    rest = named.pop("", [])
+    named[TRAIN] = named[TRAIN] or rest or everything
+    return named

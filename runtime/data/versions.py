@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runtime.data.choosing import in_order
 from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
 from runtime.data.formats.span import Span
-from runtime.data.splits import divide
+from runtime.data.splits import assign, split_of
 
 VERSION, MANIFEST, FILES = "version.json", "manifest.json", "files"
 _WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -51,8 +52,7 @@ def versioned(name: str, number: int) -> str:
 
 def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
     """What ``version.json`` says of a version with that manifest."""
-    records = {file["path"]: file["records"] for file in _read(manifest)}
-    splits = {split: sum(records[path] for path in paths) for split, paths in divide(records).items()}
+    splits = {split: sum(chunk.records for chunk in chunks) for split, chunks in _divided(manifest).items()}
     return {
         "dataset": manifest["dataset"],
         "version": manifest["version"],
@@ -64,15 +64,22 @@ def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
 def _chunks(folder: Path, split: str) -> tuple[Chunk, ...]:
     path = folder / MANIFEST
     try:
-        files = {file["path"]: file for file in _read(json.loads(path.read_bytes()))}
-        wanted = divide(files)[split]
-        return tuple(
-            Chunk(str(folder / FILES / name), *_place(*chunk), files[name]["format"])
-            for name in wanted
-            for chunk in files[name]["chunks"]
-        )
+        wanted = _divided(json.loads(path.read_bytes())).get(split, [])
+        return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in wanted)
     except _WRONG as error:
         raise _damaged(path, error) from error
+
+
+def _divided(manifest: Mapping[str, Any]) -> Mapping[str, list[Chunk]]:
+    """The chunks of each split, by paths within the version. A file without records may still name a split."""
+    units: list[tuple[str, Chunk | None]] = []
+    files = {file["path"]: file for file in _read(manifest)}
+    for file in (files[path] for path in in_order({path: file["format"] for path, file in files.items()})):
+        spans = [_place(*chunk) for chunk in file["chunks"]]
+        said = split_of(file["path"])
+        units += [(span.split or said, Chunk.of(file["path"], span, file["format"])) for span in spans]
+        units += [] if spans else [(said, None)]
+    return {split: [chunk for chunk in chunks if chunk] for split, chunks in assign(units).items()}
 
 
 def _read(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -80,10 +87,10 @@ def _read(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [file for file in manifest["files"] if file["format"]]
 
 
-def _place(offset: int, length: int, records: int, digest: int | None) -> Span:
-    if not all(type(value) is int for value in (offset, length, records, digest or 0)):
+def _place(offset: int, length: int, records: int, digest: int | None, split: str = "") -> Span:
+    if not all(type(value) is int for value in (offset, length, records, digest or 0)) or type(split) is not str:
         raise ValueError("a chunk is no numbers")
-    return Span(offset, length, records, digest)
+    return Span(offset, length, records, digest, split)
 
 
 def _damaged(path: Path, error: Exception) -> BadDataset:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import json
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -18,8 +20,9 @@ from datasets.models import Dataset, File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
 from portal.common.errors import ValidationFailed
+from runtime.data import versions
 from runtime.data.errors import FormatError
-from runtime.data.formats import arrays, table
+from runtime.data.formats import arrays, gzipped, table
 from runtime.data.formats.span import Span
 from tests.datasets.conftest import Uploader
 from tests.runtime.data.formats import makers
@@ -49,12 +52,12 @@ def entries(version: Version) -> dict[str, Entry]:
 
 def make(name: str, folder: Path) -> list[Path]:
     makers.make(name, folder)
-    return sorted(path for path in folder.iterdir() if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 @pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploader, tmp_path: Path, name: str) -> None:
-    if name == "features":  # nothing in the file says so
+    if name in {"features", "example", "image"}:  # nothing in one file says so
         Dataset.objects.update(format=name)
     paths = make(name, tmp_path)
     for path in paths:
@@ -170,10 +173,6 @@ def tar_bomb() -> bytes:
     return info.tobuf() + bytes(512)
 
 
-def gzip_bomb() -> bytes:
-    return gzip.compress(bytes(50_000_000))
-
-
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [("a.npz", zip_bomb, "cannot be read at once"), ("a.tar", tar_bomb, "the file ends inside this member")],
@@ -193,8 +192,75 @@ def test_a_bomb_is_refused_within_bounds(
 
 
 def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(uploader: Uploader) -> None:
-    uploader.upload("a.csv.gz", gzip_bomb())
+    uploader.upload("a.csv.bz2", bz2.compress(b"a,b\n1,2\n"))
     assert (sealed(uploader).state, File.objects.get().unread) == ("sealed", "packed")
+
+
+def test_a_bomb_of_gzip_is_refused_with_its_name(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gzipped, "FREE_BYTES", 1 << 16)
+    uploader.upload("a.csv.gz", gzip.compress(b"1,2\n" * (1 << 18)))
+    version = sealed(uploader)
+    assert version.state == VersionState.FAILED
+    assert "'a.csv.gz'" in version.why and "unpacks to more than 200 times its size" in version.why
+
+
+def test_packed_files_have_chunks_in_what_they_unpack_to(uploader: Uploader, tmp_path: Path) -> None:
+    content = b"a,b\n" + b"1,2\n" * 1000
+    packed = gzip.compress(content)
+    uploader.upload("train/a.csv.gz", packed)
+    version = sealed(uploader)
+    entry = entries(version)["train/a.csv.gz"]
+    assert (version.state, version.format, entry.records, entry.unpacked) == ("sealed", "csv", 1000, len(content))
+    assert entry.chunks[-1].offset + entry.chunks[-1].length == len(content) > entry.size
+    (tmp_path / "a.csv.gz").write_bytes(packed)
+    read = [
+        row
+        for chunk in entry.chunks
+        for row in table.named("csv").read(
+            tmp_path / "a.csv.gz", Span(chunk.offset, chunk.length, chunk.records, chunk.digest)
+        )
+    ]
+    assert read == [{"a": "1", "b": "2"}] * 1000
+
+
+def test_mnist_is_images_with_labels_and_its_own_test(uploader: Uploader, tmp_path: Path) -> None:
+    for part, count in (("train", 3), ("t10k", 2)):
+        for kind, rows in (("images-idx3", [[[1]]] * count), ("labels-idx1", [7] * count)):
+            makers.of_mnist(tmp_path / "file", rows)
+            uploader.upload(f"{part}-{kind}-ubyte.gz", gzip.compress((tmp_path / "file").read_bytes()))
+    version = sealed(uploader)
+    assert (version.state, version.why, version.format, version.records) == ("sealed", "", "idx", 5)
+    unread = dict(File.objects.values_list("path", "unread"))
+    assert [path for path, why in sorted(unread.items()) if why == "labels"] == [
+        "t10k-labels-idx1-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+    ]
+
+
+def test_arrays_that_name_their_split_have_chunks_of_it(uploader: Uploader, tmp_path: Path) -> None:
+    arrays = {"x_train": np.ones((3, 2)), "y_train": np.ones(3), "x_test": np.ones((2, 2)), "y_test": np.ones(2)}
+    np.savez_compressed(tmp_path / "mnist.npz", **arrays)
+    uploader.upload("mnist.npz", (tmp_path / "mnist.npz").read_bytes())
+    version = sealed(uploader)
+    found = [(chunk.split, chunk.records) for chunk in entries(version)["mnist.npz"].chunks]
+    assert found == [("train", 3), ("test", 2)]
+    with default_storage().open(version.manifest) as stream:
+        described = versions.describe(json.load(stream), version.format)
+    assert described["splits"] == {"train": 3, "test": 2}
+
+
+def test_pictures_in_a_folder_per_class_are_records(uploader: Uploader) -> None:
+    for name in ("train/cat/1.jpg", "train/dog/2.jpg", "test/cat/3.jpg"):
+        uploader.upload(name, b"\xff\xd8\xff" + name.encode())
+    version = sealed(uploader)
+    assert (version.state, version.format, version.records) == ("sealed", "image", 3)
+
+
+def test_pictures_beside_other_records_are_kept_and_not_read(uploader: Uploader) -> None:
+    uploader.upload("a.csv", b"a,b\n1,2\n")
+    uploader.upload("cat/1.jpg", b"\xff\xd8\xff1")
+    uploader.upload("dog/2.jpg", b"\xff\xd8\xff2")
+    assert (sealed(uploader).format, File.objects.get(path="cat/1.jpg").unread) == ("csv", "picture")
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from datasets import glance, pictures, previews
 from datasets.glance import Glance
 from runtime.data.recordio import Writer
+from tests.properties import examples
 from tests.runtime.data.formats import makers
 
 PNG = base64.b64decode(
@@ -47,6 +48,12 @@ def columns(seen: Glance) -> dict[str, str]:
             *("jsonl", {"a": "list", "value": "integer or text"}),
             [['[1, "数字"]', None], [None, 2], [None, "x\ny"], [None] * 2],
         ),
+        (
+            *("example", {"x": "float32 2 or number", "y": "integer or int64 2", "数": "bytes or list"}),
+            [["[1.5, 2.5]", -1, "a"], [0.5, f"[1, {2**62}]", ANY]],
+        ),
+        ("idx", {"row": "uint8 3"}, [["[1, 2, 3]"], ["[4, 5, 6]"]]),
+        ("image", {"file": "bytes", "class": "text"}, [[ANY, "cat"]]),
         ("list", {"file": "bytes", "label": "integer or text"}, [["one", 7], ["", -1], ["1 B: ff", "cat"]]),
         ("npy", {"row": "int64 3"}, [["[1, 2, 3]"], ["[4, 5, 6]"]]),
         ("npz", {"x": "float64 2", "y": "int64"}, [["[1.5, 2.5]", 1], ["[3.5, 4.5]", 2]]),
@@ -239,7 +246,7 @@ def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path)
     "name",
     [pytest.param(name, marks=pytest.mark.formats if name == "parquet" else ()) for name in sorted(makers.FILES)],
 )
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=200), at=st.floats(0, 1), keep=st.booleans())
 def test_whatever_is_in_a_file_it_is_shown_or_refused_in_words(
     tmp_path: Path, name: str, noise: bytes, at: float, keep: bool

@@ -2,32 +2,41 @@
 
 Only arrays of plain numbers and text are read, never pickled objects. An ``.npz`` of ``np.savez`` is read in pieces;
 one of ``np.savez_compressed`` has to be unpacked whole and is one chunk, if it is not too large for that. An array
-without dimensions belongs to no row.
+without dimensions belongs to no row. Where the name of every array names a split, and these are several (``x_train``,
+``y_train``, ``x_test``, ``y_test``), the arrays of each are its columns ``x`` and ``y``.
+
+Arrays in Fortran order lie column by column: their chunks have the places that the rows would have in C order, and are
+gathered from all columns.
 """
 
 from __future__ import annotations
 
+import ast
 import io
 import math
+import re
 import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError
-from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.base import File, read_all, read_bytes, too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.splits import split_of
 
 Array = NDArray[Any]
+Found = TypeVar("Found")
 _SUFFIX = ".npy"
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_MOST_IN_A_HEADER = 10_000  # bytes; NumPy's own limit
 # Of a local header in a zip file: its signature, and after 22 bytes the lengths of name and extra field.
 _LOCAL = struct.Struct("<4s22xHH")
 _SIGNATURE = b"PK\x03\x04"
@@ -45,23 +54,30 @@ _BAD_ZIP = (
 )
 
 
-class _Rows(NamedTuple):
-    """An array in a file: its first byte, and what its rows are."""
+class Rows(NamedTuple):
+    """An array in a file: its first byte, and what its rows are. ``by_column``: in Fortran order."""
 
     begin: int
     number: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    by_column: bool = False
 
     @property
     def row_bytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def end(self) -> int:
+        return self.begin + self.number * self.row_bytes
+
     def span(self, first: int, count: int) -> Span:
         return Span(self.begin + first * self.row_bytes, count * self.row_bytes, count)
 
-    def array(self, data: bytes) -> Array:
-        return np.frombuffer(data, self.dtype).reshape(-1, *self.shape)
+    def array(self, data: bytes, count: int) -> Array:
+        """So many rows from their bytes; all rows where they lie column by column."""
+        shape = (count, *self.shape)
+        return np.frombuffer(data, self.dtype).reshape(shape, order="F" if self.by_column else "C")
 
 
 # --- One array -------------------------------------------------------------------------------------------------------
@@ -69,31 +85,73 @@ def recognise_array(head: bytes) -> bool:
     return head.startswith(np.lib.format.MAGIC_PREFIX)
 
 
-def index_array(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    rows = _array_in(path)
-    return (rows.span(first, count) for first, count in _shares(rows.number, rows.row_bytes, chunk_bytes))
+def index_array(path: File, chunk_bytes: int) -> Iterator[Span]:
+    return spans_of(path, _array_in(path), chunk_bytes)
 
 
-def read_array(path: Path, span: Span) -> Iterator[Any]:
-    rows = _array_in(path)
-    if span.length != span.records * rows.row_bytes:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
-    return iter(rows.array(read_bytes(path, span)))
+def read_array(path: File, span: Span) -> Iterator[Any]:
+    return iter(rows_of(path, _array_in(path), span))
 
 
-def _array_in(path: Path) -> _Rows:
+def spans_of(path: File, rows: Rows, chunk_bytes: int) -> Iterator[Span]:
+    """The chunks of an array. What is gathered has a digest of what was."""
+    for first, count in _shares(rows.number, rows.row_bytes, chunk_bytes):
+        span = rows.span(first, count)
+        yield span._replace(digest=crc32(_gathered(path, rows, first, count).tobytes())) if rows.by_column else span
+
+
+def rows_of(path: File, rows: Rows, span: Span) -> Array:
+    """The rows of a chunk. Raises FormatError where it is none of this array's."""
+    changed = f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again."
+    first = (span.offset - rows.begin) // max(1, rows.row_bytes)
+    if first < 0 or rows.span(first, span.records) != span._replace(digest=None, split=""):
+        raise FormatError(changed)
+    if not rows.by_column:
+        return rows.array(read_bytes(path, span), span.records)
+    found = _gathered(path, rows, first, span.records)
+    if span.digest is not None and crc32(found.tobytes()) != span.digest:
+        raise FormatError(changed)
+    return found
+
+
+def checked(where: object, rows: Rows, end: int) -> Rows:
+    """The array, if it has rows of something and its bytes are there."""
+    if rows.number and rows.row_bytes == 0:
+        raise FormatError(f"{where}: the rows of the array are empty. Save rows that hold something.")
+    if rows.end > end:
+        raise FormatError(f"{where}: the file ends inside the array. It was cut short; copy it again.")
+    return rows
+
+
+def _array_in(path: File) -> Rows:
     with path.open("rb") as file:
         rows = _parse(str(path), file)
-    return _checked(path, rows, path.stat().st_size)
+    return checked(path, rows, path.stat().st_size)
 
 
 def _shares(count: int, row_bytes: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
     """Rows in shares of about ``chunk_bytes``: the first of each, and how many."""
-    step = max(1, chunk_bytes // row_bytes)
+    step = max(1, chunk_bytes // max(1, row_bytes))
     return ((first, min(step, count - first)) for first in range(0, count, step))
 
 
-def _parse(where: str, file: IO[bytes]) -> _Rows:
+def _gathered(path: File, rows: Rows, first: int, count: int) -> Array:
+    """Rows of an array that lies column by column."""
+    size = rows.dtype.itemsize
+    if count * rows.row_bytes > MAX_CHUNK_BYTES:
+        raise too_large(path, rows.begin, count * rows.row_bytes)
+    parts = []
+    with path.open("rb", buffering=0) as file:
+        for column in range(math.prod(rows.shape)):
+            file.seek(rows.begin + (column * rows.number + first) * size)
+            parts.append(read_all(file.read, count * size))
+    data = b"".join(parts)
+    if len(data) != count * rows.row_bytes:
+        raise FormatError(f"{path} ends inside the chunk at {rows.begin}; it has been cut short since it was listed.")
+    return np.ascontiguousarray(rows.array(data, count))
+
+
+def _parse(where: str, file: IO[bytes]) -> Rows:
     """Read the header of an array. ``begin`` is where the file then stands."""
     try:
         with warnings.catch_warnings():
@@ -106,17 +164,28 @@ def _parse(where: str, file: IO[bytes]) -> _Rows:
         raise FormatError(f"{where}: the array holds Python objects, which are not read. Save numbers or text.")
     if not shape:
         raise FormatError(f"{where}: the array has no rows. Save one with at least one dimension.")
-    if by_column and len(shape) > 1:
-        raise FormatError(f"{where}: the array lies column by column. Save np.ascontiguousarray(array).")
-    return _Rows(file.tell(), int(shape[0]), tuple(int(size) for size in shape[1:]), dtype)
+    return Rows(file.tell(), int(shape[0]), tuple(int(size) for size in shape[1:]), dtype, by_column and len(shape) > 1)
 
 
-def _checked(path: Path | str, rows: _Rows, end: int) -> _Rows:
-    if rows.number and rows.row_bytes == 0:
-        raise FormatError(f"{path}: the rows of the array are empty. Save rows that hold something.")
-    if rows.begin + rows.number * rows.row_bytes > end:
-        raise FormatError(f"{path}: the file ends inside the array. It was cut short; copy it again.")
-    return rows
+def _header_3(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """A header of version 3.0: that of 2.0 in UTF-8, for which NumPy has no public function."""
+    length = struct.unpack("<I", file.read(4))[0]
+    if length > _MOST_IN_A_HEADER:
+        raise ValueError("its header is too long")
+    header = ast.literal_eval(file.read(length).decode())
+    shape, by_column = header["shape"], header["fortran_order"]
+    if header.keys() != {"descr", "fortran_order", "shape"} or type(by_column) is not bool:
+        raise ValueError("its header is none")
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError("its shape is none")
+    return tuple(shape), by_column, np.lib.format.descr_to_dtype(header["descr"])
+
+
+_HEADERS: Mapping[tuple[int, int], Callable[[IO[bytes]], tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+    (3, 0): _header_3,
+}
 
 
 def _first_line(error: Exception) -> str:
@@ -133,29 +202,83 @@ def recognise_arrays(head: bytes) -> bool:
 
 
 def index_arrays(path: Path, chunk_bytes: int) -> Iterator[Span]:
+    """The chunks of all splits, in the order of their first arrays in the file."""
     with _opened(path) as archive:
         members = _members(path, archive)
+        groups = _groups(members)
         if not _stored(members):
-            loaded = _load(path, archive, members)
-            count = _common(path, {name: len(array) for name, array in loaded.items()})
-            return iter([Span(0, path.stat().st_size, count)] if count else [])
+            return iter([span for split in groups for span in _whole(path, archive, members, split)])
     arrays = _arrays_in(path, members)
-    count = _common(path, {name: rows.number for name, rows in arrays.items()})
-    if not count:
-        return iter([])
-    all_of_a_row = sum(rows.row_bytes for rows in arrays.values())
-    first = next(iter(arrays.values()))
-    return (first.span(begin, many) for begin, many in _shares(count, all_of_a_row, chunk_bytes))
+    return (span for split in groups for span in _pieces(path, _of_split(arrays, split), split, chunk_bytes))
 
 
 def read_arrays(path: Path, span: Span) -> Iterator[dict[str, Any]]:
     """Dicts of the rows by the names of their arrays. A chunk's place is that of its rows of the first array."""
     with _opened(path) as archive:
         members = _members(path, archive)
-        arrays = _share(path, _arrays_in(path, members), span) if _stored(members) else _load(path, archive, members)
+        if _stored(members):
+            arrays = _share(path, _arrays_in(path, members), span)
+        else:
+            ours = _of_split(members, _split_at(members, span.offset))
+            arrays = _load(path, archive, ours)
     if {len(array) for array in arrays.values()} != {span.records}:
         raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
     return ({name: array[row] for name, array in arrays.items()} for row in range(span.records))
+
+
+def splits(path: Path) -> Sequence[str]:
+    """The splits that the names of the arrays say, if they do."""
+    with _opened(path) as archive:
+        found = _groups(_members(path, archive))
+    return [] if found == [""] else found
+
+
+def _whole(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], split: str) -> Iterator[Span]:
+    """The one chunk of a split whose arrays are packed: the whole file, or its place is that of the first of them."""
+    ours = _of_split(members, split)
+    count = _common(path, {name: len(array) for name, array in _load(path, archive, ours).items()})
+    first = next(iter(ours.values()))
+    if count:
+        offset, length = (first.header_offset, max(1, first.compress_size)) if split else (0, path.stat().st_size)
+        yield Span(offset, length, count, split=split)
+
+
+def _pieces(path: Path, arrays: Mapping[str, Rows], split: str, chunk_bytes: int) -> Iterator[Span]:
+    count = _common(path, {name: rows.number for name, rows in arrays.items()})
+    all_of_a_row = sum(rows.row_bytes for rows in arrays.values())
+    first = next(iter(arrays.values()))
+    for begin, many in _shares(count, all_of_a_row, chunk_bytes):
+        yield first.span(begin, many)._replace(split=split)
+
+
+# --- Splits ---
+def _groups(names: Iterable[str]) -> list[str]:
+    """The splits that arrays name, in the order of these; one without a name where not every array does, or all name
+    the same, or two of a split would have one name."""
+    named = {name: split_of(name) for name in names}
+    columns = {(split, _column(name)) for name, split in named.items()}
+    found = list(dict.fromkeys(named.values()))
+    return found if len(found) > 1 and all(found) and len(columns) == len(named) else [""]
+
+
+def _of_split(arrays: Mapping[str, Found], split: str) -> dict[str, Found]:
+    """The arrays of a split by the names of their columns."""
+    return (
+        {_column(name): array for name, array in arrays.items() if split_of(name) == split} if split else dict(arrays)
+    )
+
+
+def _split_at(members: Mapping[str, zipfile.ZipInfo], offset: int) -> str:
+    """The split whose chunk has that place."""
+    groups = _groups(members)
+    first = {next(iter(_of_split(members, split).values())).header_offset: split for split in groups}
+    return first.get(offset, groups[0])
+
+
+def _column(name: str) -> str:
+    """The name of an array without the word that is its split: ``x`` of ``x_train``."""
+    words = re.split(r"[^A-Za-z0-9]+", name)
+    return "_".join(word for word in words if not split_of(word)) or "value"
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
@@ -191,7 +314,10 @@ def _stored(members: Mapping[str, zipfile.ZipInfo]) -> bool:
 def _common(path: Path, counts: Mapping[str, int]) -> int:
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise FormatError(f"{path}: the arrays have different numbers of rows ({told}). Save those of one length.")
+        raise FormatError(
+            f"{path}: the arrays have different numbers of rows ({told}). Save those of one length, or name each "
+            "by its split, as x_train and x_test."
+        )
     return next(iter(counts.values()))
 
 
@@ -208,12 +334,12 @@ def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.Zi
             raise _bad(path, error) from None
         where = f"{path}, array {name}"
         file = io.BytesIO(data)
-        rows = _checked(where, _parse(where, file), len(data))
-        loaded[name] = rows.array(data[rows.begin : rows.begin + rows.number * rows.row_bytes])
+        rows = checked(where, _parse(where, file), len(data))
+        loaded[name] = rows.array(data[rows.begin : rows.end], rows.number)
     return loaded
 
 
-def _arrays_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, _Rows]:
+def _arrays_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Rows]:
     """Where the arrays of a file without compression lie. Raises FormatError where they lie over each other."""
     size = path.stat().st_size
     found = {}
@@ -226,18 +352,24 @@ def _arrays_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, 
                 raise _bad(path, ValueError(f"{name} is not where the file says"))
             file.seek(sum(_LOCAL.unpack(head)[1:]), io.SEEK_CUR)
             end = min(size, file.tell() + info.file_size)
-            found[name] = _checked(where, _parse(where, file), end)
-    places = sorted((rows.begin, rows.begin + rows.number * rows.row_bytes) for rows in found.values())
+            found[name] = checked(where, _parse(where, file), end)
+    places = sorted((rows.begin, rows.end) for rows in found.values())
     if any(end > begin for (_begin, end), (begin, _end) in pairwise(places)):
         raise _bad(path, ValueError("its arrays lie over each other"))
     return found
 
 
-def _share(path: Path, arrays: Mapping[str, _Rows], span: Span) -> dict[str, Array]:
-    """The same rows of every array."""
-    rows = next(iter(arrays.values()))
+def _share(path: Path, arrays: Mapping[str, Rows], span: Span) -> dict[str, Array]:
+    """The same rows of every array of a split."""
+    groups = [_of_split(arrays, split) for split in _groups(arrays)]
+    ours = next((group for group in groups if _begins_in(next(iter(group.values())), span)), groups[0])
+    rows = next(iter(ours.values()))
     first = (span.offset - rows.begin) // max(1, rows.row_bytes)
-    if first < 0 or rows.span(first, span.records) != span._replace(digest=None):
+    if first < 0 or rows.span(first, span.records) != span._replace(digest=None, split=""):
         raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
-    _common(path, {name: rows.number for name, rows in arrays.items()})
-    return {name: rows.array(read_bytes(path, rows.span(first, span.records))) for name, rows in arrays.items()}
+    _common(path, {name: each.number for name, each in ours.items()})
+    return {name: rows_of(path, each, each.span(first, span.records)) for name, each in ours.items()}
+
+
+def _begins_in(rows: Rows, span: Span) -> bool:
+    return rows.begin <= span.offset < rows.end

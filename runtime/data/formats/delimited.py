@@ -1,98 +1,86 @@
-"""CSV (RFC 4180) and its sister with tabs: rows, whose quoted cells may hold line ends.
+"""CSV (RFC 4180), also with ``;``, TAB or ``|``: rows, whose quoted cells may hold line ends.
 
-The first row names the columns if no cell of it is empty or a number and no two are the same; rows are then dicts, else
-tuples. All values are text, as the file has no types. Chunks are cut where the quotes before are even in number, so a
-file of which every quoted cell is closed is cut between rows.
+Rows are dicts where the columns have names, else tuples; ``dialect`` decides that and the separator from the file's
+first bytes. All values are text, as the file has no types. Chunks are cut where the quotes before are even in number,
+so a file of which every quoted cell is closed is cut between rows.
 """
 
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Iterator
-from pathlib import Path
 
 from runtime.data.errors import FormatError, RecordError
-from runtime.data.formats.base import read_bytes
-from runtime.data.formats.lines import cut, not_utf8, without_mark
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.formats import dialect
+from runtime.data.formats.base import File, read_bytes
+from runtime.data.formats.dialect import Layout
+from runtime.data.formats.lines import cut, not_utf8
+from runtime.data.formats.span import Span
 
 Row = dict[str, str] | tuple[str, ...]
-# The first row is looked for in so many bytes.
-_HEAD_BYTES = 1 << 20
-_MOST_IN_A_CELL = 64 << 20
 _QUOTE = b'"'
 
 
-def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    columns = _columns(path)
-    quotes = 0
+def index(path: File, chunk_bytes: int) -> Iterator[Span]:
+    layout = _layout(path)
+    quotes = read = 0
 
     def complete(data: bytes) -> bool:
-        nonlocal quotes
-        quotes += data.count(_QUOTE)
+        nonlocal quotes, read
+        quotes += data[max(0, layout.begin - read) :].count(_QUOTE)
+        read += len(data)
         return quotes % 2 == 0
 
-    def count(path: Path, offset: int, data: bytes) -> int:
+    def count(path: File, offset: int, data: bytes) -> int:
         if quotes % 2:
             raise FormatError(f"{path}, offset {offset}: a quote is opened here or later and never closed.")
-        return len(_rows(path, offset, data)) - (bool(columns) and offset == 0)
+        rows = _rows(path, offset, data, layout)
+        for number, row in enumerate(rows):
+            _check(path, offset, number, row, layout)
+        return len(rows)
 
     return cut(path, chunk_bytes, count, complete)
 
 
-def read(path: Path, span: Span) -> Iterator[Row]:
-    columns = _columns(path)
-    rows = _rows(path, span.offset, without_mark(span.offset, read_bytes(path, span)))
-    if columns and span.offset == 0:
-        del rows[:1]
+def read(path: File, span: Span) -> Iterator[Row]:
+    layout = _layout(path)
+    rows = _rows(path, span.offset, read_bytes(path, span), layout)
+    if len(rows) != span.records:
+        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
     for number, row in enumerate(rows):
-        if not columns:
-            yield tuple(row)
-        elif len(row) != len(columns):
-            where = f"{path}, chunk at {span.offset}, record {number}"
-            raise RecordError(f"{where}: the row has {len(row)} cells where the first row names {len(columns)}.")
-        else:
-            yield dict(zip(columns, row, strict=True))
+        _check(path, span.offset, number, row, layout)
+        for place in layout.decimals:
+            if place < len(row):
+                row[place] = dialect.with_point(row[place])
+        yield dict(zip(layout.columns, row, strict=True)) if layout.columns else tuple(row)
 
 
-def _columns(path: Path) -> tuple[str, ...]:
-    """The names in the first row, if these are names."""
+def _layout(path: File) -> Layout:
     with path.open("rb") as file:
-        head = without_mark(0, file.read(_HEAD_BYTES))
-    # What is cut off at the end is none of the first row's, unless that is longer than any sensible one.
-    text = head.decode(errors="replace")
+        return dialect.layout(file.read(dialect.HEAD_BYTES), path.suffix)
+
+
+def _rows(path: File, offset: int, data: bytes, layout: Layout) -> list[list[str]]:
+    """The records of a chunk: its rows without the header, and without what is before that."""
     try:
-        first = next((row for row in _reader(path, text) if row), [])
-    except csv.Error:
-        return ()
-    named = all(cell.strip() and not _is_number(cell) for cell in first) and len(set(first)) == len(first)
-    return tuple(first) if named else ()
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _rows(path: Path, offset: int, data: bytes) -> list[list[str]]:
-    """The rows that have cells."""
-    # The limit is one of the whole process: whoever else reads CSV in it finds it as it was.
-    before = csv.field_size_limit(min(_MOST_IN_A_CELL, MAX_CHUNK_BYTES))
-    try:
-        return [row for row in _reader(path, data.decode()) if row]
+        rows = dialect.rows_of(data[max(0, layout.begin - offset) :].decode(), layout.separator)
     except UnicodeDecodeError as error:
         raise not_utf8(path, offset, error) from None
     except csv.Error as error:
         raise FormatError(
             f"{path}, chunk at {offset}: this is no CSV ({error}). Correct the row, or quote it."
         ) from None
-    finally:
-        csv.field_size_limit(before)
+    has_header = layout.header and offset <= layout.begin < offset + len(data)
+    return rows[1:] if has_header else rows
 
 
-def _reader(path: Path, text: str) -> Iterator[list[str]]:
-    return csv.reader(io.StringIO(text, newline=""), delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+def _check(path: File, offset: int, number: int, row: list[str], layout: Layout) -> None:
+    if not layout.columns or len(row) == len(layout.columns):
+        return
+    where, due = f"{path}, chunk at {offset}, record {number}", len(layout.columns)
+    if not layout.rival:
+        raise RecordError(f"{where}: the row has {len(row)} cells where the first row names {due}.")
+    raise RecordError(
+        f"{where}: the row has {len(row)} cells where the first row names {due}. The file looks separated by "
+        f"{layout.rival!r}: give all rows as many cells."
+    )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from runtime.data.errors import FormatError
-from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.lines import cut, filled, not_utf8, without_mark
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.formats.webdataset import is_safe
@@ -28,23 +28,23 @@ def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
 
 def read(path: Path, span: Span) -> Iterator[tuple[bytes, Label]]:
     folder = path.parent.resolve()
-    for name, label in _entries(path, span.offset, without_mark(span.offset, read_bytes(path, span))):
+    for name, label in _entries(path, span.offset, read_bytes(path, span)):
         yield _content(path, folder, name), label
 
 
 def names(path: Path, span: Span) -> Iterator[str]:
     """The files that a chunk of the list names, relative to it."""
-    return (name for name, _ in _entries(path, span.offset, without_mark(span.offset, read_bytes(path, span))))
+    return (name for name, _ in _entries(path, span.offset, read_bytes(path, span)))
 
 
-def _entries(path: Path, offset: int, data: bytes) -> list[tuple[str, Label]]:
+def _entries(path: File, offset: int, data: bytes) -> list[tuple[str, Label]]:
     try:
-        return [_entry(path, offset, line) for line in filled(data)]
+        return [_entry(path, offset, line) for line in filled(without_mark(offset, data))]
     except UnicodeDecodeError as error:
         raise not_utf8(path, offset, error) from None
 
 
-def _entry(path: Path, offset: int, line: bytes) -> tuple[str, Label]:
+def _entry(path: File, offset: int, line: bytes) -> tuple[str, Label]:
     name, tab, label = line.decode().rstrip("\r").partition("\t")
     if not tab or not is_safe(name):
         where = f"{path}, chunk at {offset}"

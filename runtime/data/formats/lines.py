@@ -8,45 +8,45 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, Any
 
 from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError, RecordError
-from runtime.data.formats.base import read_bytes
+from runtime.data.formats.base import File, read_bytes
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put before the first line
 
-Count = Callable[[Path, int, bytes], int]
+Count = Callable[[File, int, bytes], int]
 Complete = Callable[[bytes], bool]
 
 
 # --- Text ------------------------------------------------------------------------------------------------------------
-def index_text(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    return cut(path, chunk_bytes, lambda _path, _offset, data: len(_lines(data)))
+def index_text(path: File, chunk_bytes: int) -> Iterator[Span]:
+    return cut(path, chunk_bytes, lambda path, offset, data: len(_lines(path, offset, data)))
 
 
-def read_text(path: Path, span: Span) -> Iterator[str]:
+def read_text(path: File, span: Span) -> Iterator[str]:
     """Every line without its end, empty ones too."""
-    return iter(
-        [_decoded(path, span.offset, line) for line in _lines(without_mark(span.offset, read_bytes(path, span)))]
-    )
+    return iter(_lines(path, span.offset, read_bytes(path, span)))
 
 
-def _lines(data: bytes) -> list[bytes]:
-    lines = data.split(b"\n")
+def _lines(path: File, offset: int, data: bytes) -> list[str]:
+    try:
+        lines = without_mark(offset, data).decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise not_utf8(path, offset, error) from None
     if not lines[-1]:
         lines.pop()
-    return [line.removesuffix(b"\r") for line in lines]
+    return [line.removesuffix("\r") for line in lines]
 
 
 # --- JSON lines ------------------------------------------------------------------------------------------------------
-def index_json(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    return cut(path, chunk_bytes, lambda _path, _offset, data: len(filled(data)))
+def index_json(path: File, chunk_bytes: int) -> Iterator[Span]:
+    return cut(path, chunk_bytes, lambda _path, offset, data: len(filled(without_mark(offset, data))))
 
 
-def read_json(path: Path, span: Span) -> Iterator[Any]:
+def read_json(path: File, span: Span) -> Iterator[Any]:
     """The value of every line; empty lines are passed over."""
     for number, line in enumerate(filled(without_mark(span.offset, read_bytes(path, span)))):
         try:
@@ -62,18 +62,18 @@ def filled(data: bytes) -> list[bytes]:
 
 
 # --- Cutting ---------------------------------------------------------------------------------------------------------
-def cut(path: Path, chunk_bytes: int, count: Count, complete: Complete = lambda data: True) -> Iterator[Span]:
+def cut(path: File, chunk_bytes: int, count: Count, complete: Complete = lambda data: True) -> Iterator[Span]:
     """Chunks of whole lines, and of lines after which what was read is ``complete``. ``count`` says how many records
-    are in a chunk; one without any joins no other and is left out."""
+    are in a chunk, by its path, offset and bytes; one without any joins no other and is left out."""
     offset = 0
     with path.open("rb") as file:
         while data := _piece(path, file, offset, chunk_bytes, complete):
-            if records := count(path, offset, without_mark(offset, data)):
+            if records := count(path, offset, data):
                 yield Span(offset, len(data), records, crc32(data))
             offset += len(data)
 
 
-def _piece(path: Path, file: IO[bytes], offset: int, chunk_bytes: int, complete: Complete) -> bytes:
+def _piece(path: File, file: IO[bytes], offset: int, chunk_bytes: int, complete: Complete) -> bytes:
     parts = [file.read(chunk_bytes)]
     length = len(parts[0])
     ended = complete(parts[0]) and parts[0].endswith(b"\n")
@@ -90,12 +90,5 @@ def without_mark(offset: int, data: bytes) -> bytes:
     return data if offset else data.removeprefix(_MARK)
 
 
-def _decoded(path: Path, offset: int, line: bytes) -> str:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        raise not_utf8(path, offset, error) from None
-
-
-def not_utf8(path: Path, offset: int, error: UnicodeDecodeError) -> FormatError:
+def not_utf8(path: File, offset: int, error: UnicodeDecodeError) -> FormatError:
     return FormatError(f"{path}, chunk at {offset}: the text is not UTF-8 ({error.reason}). Save it as UTF-8.")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
@@ -41,11 +43,42 @@ def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
 def _rows(path: Path, span: Span, file: Any, number: int) -> Iterator[dict[str, Any]]:
     try:
         for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[number]):
-            yield from batch.to_pylist()
+            yield from rows_of(batch)
     except Exception as error:  # noqa: BLE001  pyarrow's are several, an OSError of the disk among them
         raise FormatError(
             f"{path}, chunk at {span.offset}: this row group cannot be read ({error}). Restore the file."
         ) from None
+
+
+def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a record batch of Arrow. Lists of numbers are arrays of the file's own type."""
+    types = {field.name: dtype for field in batch.schema if (dtype := _numbers_in(field.type)) is not None}
+    for row in batch.to_pylist():
+        for name, dtype in types.items():
+            row[name] = _array(row[name], dtype)
+        yield row
+
+
+def _numbers_in(type_: Any) -> Any:
+    """The NumPy type of the numbers in lists, or lists of lists; None for any other type."""
+    types = need("pyarrow.types", "pyarrow", "Reading Parquet")
+    inner = type_
+    while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    plain = types.is_integer(inner) or types.is_floating(inner) or types.is_boolean(inner)
+    return inner.to_pandas_dtype() if plain and inner is not type_ else None
+
+
+def _array(value: Any, dtype: Any) -> Any:
+    """The value as it is where it is missing, holds missing numbers, or lists of different lengths."""
+    try:
+        return value if value is None or _holds_none(value) else np.array(value, dtype)
+    except ValueError:
+        return value
+
+
+def _holds_none(value: Any) -> bool:
+    return any(item is None or (isinstance(item, list) and _holds_none(item)) for item in value)
 
 
 def _opened(path: Path) -> Any:

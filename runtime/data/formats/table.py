@@ -9,12 +9,27 @@ from pathlib import Path, PurePath
 
 from runtime.data import values
 from runtime.data.errors import UnknownFormat
-from runtime.data.formats import arrays, delimited, images, lines, parquet, recordio, tfrecord, webdataset
+from runtime.data.formats import (
+    arrays,
+    classes,
+    delimited,
+    example,
+    gzipped,
+    idx,
+    images,
+    lines,
+    parquet,
+    recordio,
+    tfrecord,
+    webdataset,
+)
 from runtime.data.formats.base import Format
 from runtime.errors import UsageError
 
 # Enough for every format's first bytes: a member of a tar file, the first record of RecordIO.
 HEAD_BYTES = 4096
+
+_index_tfrecord = gzipped.index(tfrecord.index, tfrecord.recognise)
 
 # The first that recognises a file reads it. The features and labels of a data set are named by its description.
 _FORMATS = (
@@ -25,24 +40,34 @@ _FORMATS = (
     Format("features", "RecordIO of features and label", "(float32 array, number)", (),
            recordio.list_chunks, recordio.read_features),
     Format("webdataset", "WebDataset", "dict of __key__ and bytes by extension", (".tar",),
-           webdataset.index, webdataset.read, webdataset.recognise, takes_digest=True),
+           gzipped.index(webdataset.index, webdataset.recognise), gzipped.read(webdataset.read, webdataset.recognise),
+           webdataset.recognise, takes_digest=True, packable=True),
     Format("npy", "NumPy array", "a row", (".npy",),
-           arrays.index_array, arrays.read_array, arrays.recognise_array, takes_digest=True),
+           gzipped.index(arrays.index_array), gzipped.read(arrays.read_array), arrays.recognise_array,
+           takes_digest=True, packable=True),
     Format("npz", "NumPy arrays", "dict of rows", (".npz",),
-           arrays.index_arrays, arrays.read_arrays, arrays.recognise_arrays),
+           arrays.index_arrays, arrays.read_arrays, arrays.recognise_arrays, splits=arrays.splits),
     Format("parquet", "Parquet", "dict of columns", (".parquet",), parquet.index, parquet.read, parquet.recognise),
     Format("tfrecord", "TFRecord", "bytes", (".tfrecord", ".tfrecords"),
-           tfrecord.index, tfrecord.read, tfrecord.recognise),
-    Format("jsonl", "JSON lines", "the value of a line", (".jsonl", ".ndjson"), lines.index_json, lines.read_json),
+           _index_tfrecord, gzipped.read(tfrecord.read, tfrecord.recognise), tfrecord.recognise, packable=True),
+    Format("example", "TFRecord of tf.train.Example", "dict of features", (),
+           _index_tfrecord, gzipped.read(example.read, tfrecord.recognise), packable=True),
+    Format("idx", "IDX", "a row; (image, label) where labels lie beside images", (".idx",),
+           gzipped.index(idx.index), gzipped.read(idx.read), idx.recognise, takes_digest=True, packable=True),
+    Format("jsonl", "JSON lines", "the value of a line", (".jsonl", ".ndjson"),
+           gzipped.index(lines.index_json), gzipped.read(lines.read_json), packable=True),
     Format("csv", "CSV", "dict of columns, tuple where they have no names", (".csv", ".tsv"),
-           delimited.index, delimited.read),
-    Format("text", "text", "a line", (".txt", ".text"), lines.index_text, lines.read_text),
+           gzipped.index(delimited.index), gzipped.read(delimited.read), packable=True),
+    Format("text", "text", "a line", (".txt", ".text"),
+           gzipped.index(lines.index_text), gzipped.read(lines.read_text), packable=True),
     Format("list", "files and labels", "(bytes of the file, label)", (".list",), images.index, images.read),
+    Format("image", "pictures in a folder per class", "(bytes of the file, class)", (),
+           classes.index, classes.read, classes.recognise, takes_digest=True),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = {each.name: each for each in _FORMATS}
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}")
-# What begins like this is packed once more, and cannot be read in pieces.
+# What begins like this is packed once more. Only gzip is read.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 
 
@@ -63,12 +88,35 @@ def detect(path: Path) -> Format:
 
 def of(path: PurePath, head: bytes) -> Format:
     """The same for a file of which the first HEAD_BYTES are at hand."""
+    if found := _by_content(head):
+        return found
+    inside = _packed(path, head) if head.startswith(gzipped.MAGIC) else None
     packing = next((how for magic, how in _PACKED.items() if head.startswith(magic)), None)
-    if packing:
+    if packing and not inside:
         raise UnknownFormat(
             f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.", packed=True
         )
-    return next((each for each in _FORMATS if each.recognise(head)), None) or _by_name(path)
+    return inside or _by_name(path)
+
+
+def _by_content(head: bytes) -> Format | None:
+    return next((each for each in _FORMATS if each.recognise(head)), None)
+
+
+def _packed(path: PurePath, head: bytes) -> Format | None:
+    """The format of what gzip packs, if it is read so."""
+    name = gzipped.unpacked_name(path.with_name(_SHARD.sub("", path.name)))
+    try:
+        found = _by_content(gzipped.unpacked_head(head)) or _by_name(name)
+    except UnknownFormat:
+        return None
+    return found if found.packable else None
+
+
+def unpacked_size(path: Path, format_: Format) -> int | None:
+    """The bytes that a packed file holds, in which its chunks lie; None for one that is not packed."""
+    is_packed = format_.packable and gzipped.is_packed(path, format_.recognise)
+    return gzipped.Unpacked(path).stat().st_size if is_packed else None
 
 
 def alike(one: Format, other: Format) -> bool:

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import IO
 
 from runtime.data.checksums import crc32c, crc32c_of_each, masked
 from runtime.data.errors import FormatError
-from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 
 _HEAD = struct.Struct("<QI")
@@ -26,7 +25,7 @@ def recognise(head: bytes) -> bool:
     return len(head) >= _HEAD.size and _length(head) is not None
 
 
-def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+def index(path: File, chunk_bytes: int) -> Iterator[Span]:
     size = path.stat().st_size
     begin = offset = records = 0
     with path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -41,7 +40,7 @@ def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
         yield Span(begin, offset - begin, records)
 
 
-def read(path: Path, span: Span) -> Iterator[bytes]:
+def read(path: File, span: Span) -> Iterator[bytes]:
     data = read_bytes(path, span)
     begins, ends = _places(path, span, data)
     for begin, end, crc in zip(begins, ends, crc32c_of_each(data, begins, ends), strict=True):
@@ -59,7 +58,7 @@ def write(file: IO[bytes], record: bytes) -> None:
     file.write(_CHECKSUM.pack(masked(crc32c(record))))
 
 
-def _hop(path: Path, file: IO[bytes], offset: int, size: int) -> int:
+def _hop(path: File, file: IO[bytes], offset: int, size: int) -> int:
     """The length of the record at ``offset`` with what is around it; the file then stands behind it."""
     head = file.read(_HEAD.size)
     length = _length(head) if len(head) == _HEAD.size else None
@@ -75,7 +74,7 @@ def _hop(path: Path, file: IO[bytes], offset: int, size: int) -> int:
     return length + _AROUND
 
 
-def _places(path: Path, span: Span, data: bytes) -> tuple[list[int], list[int]]:
+def _places(path: File, span: Span, data: bytes) -> tuple[list[int], list[int]]:
     begins, ends = [], []
     at = 0
     while at < len(data):
@@ -96,5 +95,5 @@ def _length(head: bytes) -> int | None:
     return int(length) if masked(crc32c(head[:8])) == checksum else None
 
 
-def _no_record(path: Path, offset: int) -> FormatError:
+def _no_record(path: File, offset: int) -> FormatError:
     return FormatError(f"{path}, offset {offset}: no TFRecord begins here. The file is damaged, or of another format.")

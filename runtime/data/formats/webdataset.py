@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from runtime.data.errors import FormatError
-from runtime.data.formats.base import read_bytes, too_large
+from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 
 KEY = "__key__"
@@ -56,7 +55,7 @@ def recognise(head: bytes) -> bool:
     return _checksum_fits(head[:BLOCK_BYTES])
 
 
-def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
+def index(path: File, chunk_bytes: int) -> Iterator[Span]:
     size = path.stat().st_size
     begin, end, records = 0, 0, 0
     with path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -76,7 +75,7 @@ def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
         yield Span(begin, end - begin, records)
 
 
-def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
+def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
     data = read_bytes(path, span)
     samples: list[dict[str, Any]] = []
     for member in _members(path, lambda offset, length: data[offset : offset + length], len(data), span.offset):
@@ -86,7 +85,7 @@ def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
         if not samples or samples[-1][KEY] != key:
             samples.append({KEY: key})
         if extension in samples[-1]:
-            raise FormatError(f"{path}: the sample {key} has two members {extension}. Name its members apart.")
+            raise _double(path, key, extension)
         samples[-1][extension] = data[member.data : member.data + member.size]
     if len(samples) != span.records:
         raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
@@ -98,9 +97,10 @@ def is_safe(name: str) -> bool:
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
-def _samples(path: Path, read_at: _Read, size: int) -> Iterator[tuple[int, int]]:
+def _samples(path: File, read_at: _Read, size: int) -> Iterator[tuple[int, int]]:
     """Where each sample begins and ends."""
     key, begin, end = None, 0, 0
+    extensions: set[str] = set()
     for member in _members(path, read_at, size, 0):
         ours, extension = _split(member.name)
         if not extension:
@@ -108,10 +108,17 @@ def _samples(path: Path, read_at: _Read, size: int) -> Iterator[tuple[int, int]]
         if ours != key:
             if key is not None:
                 yield begin, end
-            key, begin = ours, member.begin
+            key, begin, extensions = ours, member.begin, set()
+        if extension in extensions:
+            raise _double(path, ours, extension)
+        extensions.add(extension)
         end = member.end
     if key is not None:
         yield begin, end
+
+
+def _double(path: File, key: str, extension: str) -> FormatError:
+    return FormatError(f"{path}: the sample {key} has two members {extension}. Name its members apart.")
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -122,7 +129,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 # --- Members ---------------------------------------------------------------------------------------------------------
-def _members(path: Path, read_at: _Read, size: int, base: int) -> Iterator[_Member]:
+def _members(path: File, read_at: _Read, size: int, base: int) -> Iterator[_Member]:
     """The regular members, up to the file's end or the two empty blocks there. ``base`` is where the file's bytes
     that ``read_at`` gives begin."""
     at = begin = 0

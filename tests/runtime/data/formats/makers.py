@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import struct
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -67,6 +68,46 @@ def comma_separated(path: Path, rows: list[Mapping[str, str]]) -> None:
         writer.writerows(rows)
 
 
+def of_mnist(path: Path, rows: list[Any]) -> None:
+    """Images of one dimension, without labels."""
+    array = np.array(rows, np.uint8)
+    path.write_bytes(
+        struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
+    )
+
+
+def varint(value: int) -> bytes:
+    head = b""
+    while value > 0x7F:
+        head, value = head + bytes([value & 0x7F | 0x80]), value >> 7
+    return head + bytes([value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    """A field of bytes in a protocol buffer."""
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def example(row: Mapping[str, Any]) -> bytes:
+    """A tf.train.Example as TensorFlow writes it, with packed numbers."""
+    entries = b""
+    for name, value in row.items():
+        items = value if isinstance(value, list) else [value]
+        if isinstance(items[0], bytes):
+            feature = field(1, b"".join(field(1, item) for item in items))
+        elif isinstance(items[0], float):
+            feature = field(2, field(1, struct.pack(f"<{len(items)}f", *items)))
+        else:
+            feature = field(3, field(1, b"".join(varint(item % 2**64) for item in items)))
+        entries += field(1, field(1, name.encode()) + field(2, feature))
+    return field(1, entries)
+
+
+def pictures(path: Path, rows: list[Any]) -> None:
+    """The first one: each file is one record."""
+    path.write_bytes(rows[0][0])
+
+
 def listed(path: Path, rows: list[tuple[bytes, Any]]) -> None:
     lines = []
     for number, (content, label) in enumerate(rows):
@@ -113,6 +154,13 @@ FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
             path, x=np.array([row["x"] for row in rows]), y=np.array([row["y"] for row in rows])
         ),
     ),
+    "example": (
+        ".examples",
+        [{"x": [1.5, 2.5], "y": -1, "数": b"a"}, {"x": 0.5, "y": [1, 2**62], "数": [b"", b"b"]}],
+        lambda path, rows: of_tensorflow(path, list(map(example, rows))),
+    ),
+    "image": ("", [(b"\xff\xd8\xff picture", "cat")], pictures),
+    "idx": (".idx", [[1, 2, 3], [4, 5, 6]], of_mnist),
     "list": (".list", [(b"one", 7), (b"", -1), (b"\xff", "cat")], listed),
     "parquet": (".parquet", [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "数"}], parquet),
 }
@@ -121,6 +169,8 @@ FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
 def make(name: str, folder: Path, rows: list[Any] | None = None) -> tuple[Path, list[Any]]:
     suffix, own, write = FILES[name]
     rows = own if rows is None else rows
+    folder = folder / "cat" if name == "image" else folder
+    folder.mkdir(exist_ok=True)
     path = folder / f"data{suffix}"
     write(path, rows)
     return path, rows

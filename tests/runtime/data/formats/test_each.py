@@ -15,11 +15,15 @@ from hypothesis import strategies as st
 from runtime.data.errors import FormatError
 from runtime.data.formats import arrays, table, tfrecord, webdataset
 from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.splits import split_of
 from runtime.errors import UsageError
+from tests.properties import examples
 from tests.runtime.data.formats import makers
 from tests.runtime.data.formats.makers import chunks, make, plain, read
 
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+in_one_folder = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(25)
+)
 SIZES = st.sampled_from([1, 50, CHUNK_BYTES])
 
 
@@ -60,7 +64,7 @@ JSON = st.recursive(
 )
 
 
-@settings(in_one_folder, max_examples=15)
+@settings(in_one_folder, max_examples=examples(15))
 @given(rows=st.lists(JSON, max_size=4), size=SIZES)
 def test_values_of_json_lines_come_back(rows, size, tmp_path):
     makers.json_lines(tmp_path / "data", rows)
@@ -220,7 +224,7 @@ def test_two_members_of_one_name_in_a_sample_are_refused(tmp_path):
         archive.addfile(tarfile.TarInfo("a.jpg"))
         archive.addfile(tarfile.TarInfo("a.JPG"))
     with pytest.raises(FormatError, match="two members jpg"):
-        read(tmp_path / "data.tar")
+        chunks(tmp_path / "data.tar")
 
 
 @pytest.mark.parametrize(("name", "safe"), [("a/b", True), ("..a", True), ("a/..", False), ("", False), ("a\0", False)])
@@ -255,7 +259,6 @@ def test_rows_of_several_arrays_come_together(save, size, tmp_path):
     [
         (np.array([{}], object), "Python objects"),
         (np.array(3.0), "has no rows"),
-        (np.asfortranarray(np.ones((2, 3))), "column by column"),
         (np.ones((4, 0)), "rows of the array are empty"),
     ],
 )
@@ -269,6 +272,68 @@ def test_an_array_that_has_no_rows_of_plain_values_is_refused(array, why, tmp_pa
 
 def test_arrays_of_different_lengths_are_told(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.ones(3), y=np.ones(4))
+    with pytest.raises(FormatError, match=r"different numbers of rows \(x 3, y 4\)"):
+        chunks(tmp_path / "data.npz")
+
+
+@pytest.mark.parametrize("size", [1, 100, CHUNK_BYTES])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_in_fortran_order_give_their_rows(save, size, tmp_path):
+    """As pandas hands over its columns."""
+    x = np.asfortranarray(np.arange(24.0).reshape(4, 3, 2))
+    np.save(tmp_path / "data.npy", x)
+    save(tmp_path / "data.npz", x=x, y=np.arange(4))
+    assert [row.tolist() for row in read(tmp_path / "data.npy", None, size)] == x.tolist()
+    assert [row["x"].tolist() for row in read(tmp_path / "data.npz", None, size)] == x.tolist()
+
+
+def test_a_row_of_an_array_in_fortran_order_that_has_changed_is_refused(tmp_path):
+    np.save(tmp_path / "data.npy", np.asfortranarray(np.ones((4, 3))))
+    spans = chunks(tmp_path / "data.npy", None, 24)
+    content = bytearray((tmp_path / "data.npy").read_bytes())
+    content[-1] ^= 1  # of the last row's last column
+    (tmp_path / "data.npy").write_bytes(content)
+    npy = table.named("npy")
+    assert [row.tolist() for row in npy.read(tmp_path / "data.npy", spans[0])] == [[1, 1, 1]]
+    with pytest.raises(FormatError, match="has changed since it was listed"):
+        list(npy.read(tmp_path / "data.npy", spans[-1]))
+
+
+def test_an_array_of_version_3_is_read(tmp_path):
+    """Which NumPy writes for names that are not Latin."""
+    array = np.array([(1, 2.5), (3, 4.5)], [("数", "i4"), ("y", "f4")])
+    with pytest.warns(UserWarning, match=r"format 3\.0"):
+        np.save(tmp_path / "data.npy", array)
+    assert (tmp_path / "data.npy").read_bytes()[6:8] == b"\3\0"
+    assert [row.item() for row in read(tmp_path / "data.npy", None, 1)] == [(1, 2.5), (3, 4.5)]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x_train", "y_train", "x_test", "y_test"),
+        ("test_x", "test_y", "train_x", "train_y"),
+        ("x.val", "y.val", "x.dev", "y.dev"),
+    ],
+)
+def test_arrays_that_name_their_split_are_its_columns(save, names, tmp_path):
+    """As mnist.npz of Keras and MedMNIST have them."""
+    first, second = np.arange(6.0).reshape(3, 2), np.arange(4.0).reshape(2, 2)
+    arrays = dict(zip(names, (first, np.arange(3), second, np.arange(2)), strict=True))
+    save(tmp_path / "data.npz", **arrays)
+    if len({split_of(name) for name in names}) == 1:
+        with pytest.raises(FormatError, match="different numbers of rows"):
+            chunks(tmp_path / "data.npz")
+        return
+    spans = chunks(tmp_path / "data.npz", None, 1)
+    assert list(dict.fromkeys(span.split for span in spans)) == [split_of(names[0]), split_of(names[2])]
+    found = [plain(row) for row in read(tmp_path / "data.npz", None, 1)]
+    assert found == [{"x": row, "y": y} for part in (first, second) for y, row in enumerate(part.tolist())]
+
+
+def test_arrays_of_splits_that_differ_in_length_within_one_are_refused(tmp_path):
+    np.savez(tmp_path / "data.npz", x_train=np.ones(3), y_train=np.ones(4), x_test=np.ones(2))
     with pytest.raises(FormatError, match=r"different numbers of rows \(x 3, y 4\)"):
         chunks(tmp_path / "data.npz")
 
@@ -365,6 +430,29 @@ def test_row_groups_are_chunks_and_are_read_a_few_rows_at_a_time(tmp_path):
     path, rows = make("parquet", tmp_path, [{"a": 1}] * 5)
     assert [span.records for span in chunks(path)] == [2, 2, 1]
     assert read(path) == rows
+
+
+@pytest.mark.formats
+def test_numbers_in_lists_keep_their_type(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = {
+        "f4": pyarrow.array([[1.5, 2.5], [3.5]], pyarrow.list_(pyarrow.float32())),
+        "fixed": pyarrow.array([[1, 2], [3, 4]], pyarrow.list_(pyarrow.uint8(), 2)),
+        "nested": pyarrow.array([[[1.0], [2.0]], [[3.0], [4.0]]], pyarrow.list_(pyarrow.list_(pyarrow.float64()))),
+        "holes": pyarrow.array([[1, None], None], pyarrow.list_(pyarrow.int16())),
+        "text": pyarrow.array([["a"], ["b"]]),
+        "large": pyarrow.array([2**64 - 1, 0], pyarrow.uint64()),
+    }
+    parquet.write_table(pyarrow.table(columns), tmp_path / "data.parquet")
+    first, second = read(tmp_path / "data.parquet")
+    assert {name: first[name].dtype.name for name in ("f4", "fixed", "nested")} == {
+        "f4": "float32",
+        "fixed": "uint8",
+        "nested": "float64",
+    }
+    assert (first["holes"], second["holes"], first["text"], first["large"]) == ([1, None], None, ["a"], 2**64 - 1)
 
 
 def test_a_record_of_tensorflow_is_recognised_without_its_name():

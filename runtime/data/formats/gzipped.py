@@ -1,0 +1,269 @@
+"""Files that gzip packs, read as if they were unpacked: offsets and lengths of chunks count unpacked bytes.
+
+Nothing is unpacked onto the disk or as a whole. A stream is read on from the last of its points before an offset: a
+point is the state of the decoder there, kept every few MiB by the process that has read so far. So a process unpacks a
+file once to reach its end, and from then on little more than the chunk that it reads.
+
+A file that unpacks to too many times its size is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache, wraps
+from pathlib import Path, PurePath
+from typing import IO, Any, Literal, NamedTuple
+
+from runtime.data.errors import FormatError
+from runtime.data.formats.base import File, Index, Read, Recognise, digest_of
+from runtime.data.formats.span import Span
+
+MAGIC = b"\x1f\x8b\x08"  # and the one method that there is
+# What unpacks to more than this much of its size is a bomb, and from so many bytes on it counts as one.
+MOST_TIMES = 200
+FREE_BYTES = 256 << 20
+
+_SUFFIXES = {".gz": "", ".gzip": "", ".tgz": ".tar"}
+_HEAD_BYTES = 512  # the first bytes that some format knows itself by
+_INPUT_BYTES, _OUTPUT_BYTES = 64 << 10, 1 << 20
+_BETWEEN_POINTS = 4 << 20
+_MOST_POINTS = 256  # each of some 40 KiB
+_MOST_FILES = 8  # of which the points are kept
+
+
+def index(inner: Callable[[File, int], Iterable[Span]], recognise: Recognise = lambda head: False) -> Index:
+    """The index of a format, also for packed files; these have a digest of every chunk."""
+
+    @wraps(inner)
+    def of(path: Path, chunk_bytes: int) -> Iterator[Span]:
+        if not is_packed(path, recognise):
+            yield from inner(path, chunk_bytes)
+            return
+        file = Unpacked(path)
+        for span in inner(file, chunk_bytes):
+            yield span if span.digest is not None else span._replace(digest=digest_of(file, span))
+
+    return of
+
+
+def read(inner: Callable[[File, Span], Iterator[Any]], recognise: Recognise = lambda head: False) -> Read:
+    """The records of a chunk, also of packed files."""
+
+    @wraps(inner)
+    def of(path: Path, span: Span) -> Iterator[Any]:
+        return inner(Unpacked(path) if is_packed(path, recognise) else path, span)
+
+    return of
+
+
+def is_packed(path: Path, recognise: Recognise = lambda head: False) -> bool:
+    """Whether a file is packed. One that the format knows by its first bytes is not, however these look."""
+    with path.open("rb", buffering=0) as file:
+        head = file.read(_HEAD_BYTES)
+    return head.startswith(MAGIC) and not recognise(head)
+
+
+def unpacked_name(path: PurePath) -> PurePath:
+    """The name without the end that says that the file is packed."""
+    suffix = path.suffix.lower()
+    return path.with_suffix(_SUFFIXES[suffix]) if suffix in _SUFFIXES else path
+
+
+def unpacked_head(head: bytes) -> bytes:
+    """As many of the first unpacked bytes as the first packed ones give."""
+    try:
+        found: bytes = _decoder().decompress(head, len(head))
+    except zlib.error:
+        return b""
+    return found
+
+
+class Unpacked:
+    """What is packed in a file. Raises FormatError while it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = path.stat()
+        self._stream = _stream(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns))
+
+    @property
+    def name(self) -> str:
+        return unpacked_name(self._path).name
+
+    @property
+    def suffix(self) -> str:
+        return unpacked_name(self._path).suffix
+
+    @property
+    def parent(self) -> Path:
+        return self._path.parent
+
+    def open(self, mode: Literal["rb"] = "rb", buffering: int = -1) -> IO[bytes]:
+        return io.BufferedReader(_Raw(self._stream), buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+
+    def stat(self) -> Size:
+        """Its size, for which all of it is unpacked once."""
+        return Size(self._stream.size())
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+
+class Size(NamedTuple):
+    st_size: int
+
+
+class _Point(NamedTuple):
+    """``at`` unpacked bytes are before it, and the packed bytes after it begin at ``place``. ``state`` is None between
+    two members of a file."""
+
+    at: int
+    place: int
+    state: Any
+
+
+class _Stream:
+    """The unpacked bytes of a file, from anywhere on. For any number of threads."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path
+        self._packed_size = size
+        self._lock = threading.Lock()
+        self._points = [_Point(0, 0, None)]
+        self._between = _BETWEEN_POINTS
+        self._size: int | None = None
+
+    def size(self) -> int:
+        if self._size is None:
+            for _piece in self.pieces(self._points[-1].at):
+                pass
+        assert self._size is not None  # noqa: S101  the end was reached
+        return self._size
+
+    def pieces(self, offset: int) -> Iterator[bytes]:
+        """The bytes from ``offset`` to the end, a little at a time. Raises FormatError for a damaged file."""
+        at, place, state = self._before(offset)
+        with self._path.open("rb", buffering=0) as file:
+            file.seek(place)
+            packed = b""
+            while packed or (packed := file.read(_INPUT_BYTES)) or state is not None:
+                if state is None:
+                    state, packed = self._member(packed)
+                    if state is None:
+                        continue
+                ended = not packed
+                piece, packed = self._decode(state, packed)
+                if ended and not piece and not state.eof:
+                    raise FormatError(
+                        f"{self._path}: the file ends inside its gzip data. It was cut short; copy it again."
+                    )
+                at += len(piece)
+                if state.eof:
+                    state = None
+                self._check(at)
+                self._keep(at, file.tell() - len(packed), state)
+                if at > offset and piece:
+                    yield piece[max(0, len(piece) - (at - offset)) :]
+        self._size = at
+
+    def _member(self, packed: bytes) -> tuple[Any, bytes]:
+        """The decoder of the member that begins; None where only zeros come, with which tapes are filled up."""
+        rest = packed.lstrip(b"\0")
+        return (_decoder(), rest) if rest else (None, b"")
+
+    def _decode(self, state: Any, packed: bytes) -> tuple[bytes, bytes]:
+        try:
+            piece: bytes = state.decompress(packed, _OUTPUT_BYTES)
+        except zlib.error as error:
+            raise FormatError(f"{self._path}: its gzip data is damaged ({error}). Restore the file.") from None
+        return piece, state.unused_data if state.eof else state.unconsumed_tail
+
+    def _check(self, at: int) -> None:
+        if at > FREE_BYTES and at > MOST_TIMES * self._packed_size:
+            raise FormatError(
+                f"{self._path}: the file unpacks to more than {MOST_TIMES} times its size. Unpack it, if that is meant."
+            )
+
+    # --- Points ---
+    def _before(self, offset: int) -> _Point:
+        """The last point that is not behind an offset, with a state of its own."""
+        with self._lock:
+            point = self._points[bisect_right(self._points, offset, key=lambda each: each.at) - 1]
+            return point._replace(state=point.state and point.state.copy())
+
+    def _keep(self, at: int, place: int, state: Any) -> None:
+        with self._lock:
+            if at - self._points[-1].at < self._between:
+                return
+            self._points.append(_Point(at, place, state and state.copy()))
+            if len(self._points) > _MOST_POINTS:
+                self._points = self._points[::2]
+                self._between *= 2
+
+
+@lru_cache(maxsize=_MOST_FILES)
+def _stream(path: Path, identity: tuple[int, ...]) -> _Stream:
+    """The one stream of a file as it is now."""
+    return _Stream(path, identity[2])
+
+
+def _decoder() -> Any:
+    return zlib.decompressobj(16 + zlib.MAX_WBITS)
+
+
+class _Raw(io.RawIOBase):
+    """A place in a stream."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self._at = 0
+        self._pieces: Iterator[bytes] | None = None
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at}.get(whence)
+        target = offset + (self._stream.size() if base is None else base)
+        if not self._skips(target - self._at):
+            self._pieces, self._rest = None, memoryview(b"")
+        self._at = target
+        return target
+
+    def _skips(self, count: int) -> bool:
+        """Go on by a few bytes without looking for a point; False where it is not worth it."""
+        if self._pieces is None or not 0 <= count <= _BETWEEN_POINTS:
+            return count == 0
+        while count > len(self._rest):
+            count -= len(self._rest)
+            self._rest = memoryview(next(self._pieces, b""))
+            if not self._rest:
+                return True
+        self._rest = self._rest[count:]
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._pieces is None:
+            self._pieces = self._stream.pieces(self._at)
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b""))
+        count = min(len(buffer), len(self._rest))
+        buffer[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        self._at += count
+        return count
+
+    def close(self) -> None:
+        self._pieces, self._rest = None, memoryview(b"")
+        super().close()

@@ -1,0 +1,103 @@
+"""IDX, the format of MNIST: u16 zero, u8 type, u8 number of dimensions, each dimension as u32, then the values; all
+big-endian.
+
+A record is a row. Where a file of images (``train-images-idx3-ubyte``) has its labels beside it
+(``train-labels-idx1-ubyte``), a record is the image and its label; the labels have no records of their own then.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from runtime.data.errors import FormatError
+from runtime.data.formats import gzipped
+from runtime.data.formats.arrays import Array, Rows, checked, rows_of, spans_of
+from runtime.data.formats.base import File, read_all, read_bytes
+from runtime.data.formats.span import Span
+
+_HEAD = struct.Struct(">HBB")
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_DIMENSIONS = 8
+_IMAGES = re.compile(r"(.*)images([._-])idx[0-9](.*)")
+_LABELS = r"\1labels\2idx{}\3"
+_PACKED = ".gz"
+
+
+def recognise(head: bytes) -> bool:
+    if len(head) < _HEAD.size:
+        return False
+    zero, kind, dimensions = _HEAD.unpack_from(head)
+    return zero == 0 and kind in _TYPES and 1 <= dimensions <= _MOST_DIMENSIONS
+
+
+def index(path: File, chunk_bytes: int) -> Iterator[Span]:
+    rows = _rows(path)
+    _labels(path, rows)
+    return spans_of(path, rows, chunk_bytes)
+
+
+def read(path: File, span: Span) -> Iterator[Any]:
+    rows = _rows(path)
+    found = _native(rows_of(path, rows, span))
+    labels = _labels(path, rows)
+    if labels is None:
+        return iter(found)
+    file, described = labels
+    first = (span.offset - rows.begin) // rows.row_bytes
+    own = described.span(first, span.records)
+    return zip(found, described.array(read_bytes(file, own), own.records).tolist(), strict=True)
+
+
+def labels_of(path: str, names: Collection[str]) -> str:
+    """Which of the paths is the file of labels for a file of images; empty where none is."""
+    return next((name for name in _names_of_labels(path) if name in names), "")
+
+
+def _names_of_labels(path: str) -> list[str]:
+    """What the labels may be called: packed or not, and numbers of any size (``idx2-int`` of QMNIST)."""
+    folder, name = PurePosixPath(path).parent, PurePosixPath(path).name
+    plain = name.removesuffix(_PACKED)
+    if not _IMAGES.fullmatch(plain):
+        return []
+    names = [_IMAGES.sub(_LABELS.format(1), plain), _IMAGES.sub(_LABELS.format(1), plain.replace("ubyte", "int"))]
+    return [str(folder / (each + end)) for each in names for end in ("", _PACKED)]
+
+
+def _rows(path: File) -> Rows:
+    with path.open("rb") as file:
+        head = read_all(file.read, _HEAD.size)
+        if not recognise(head):
+            raise FormatError(f"{path}: this is no IDX file. Its name or its format says that it is one.")
+        _zero, kind, dimensions = _HEAD.unpack(head)
+        sizes = read_all(file.read, 4 * dimensions)
+        begin = file.tell()
+    if len(sizes) < 4 * dimensions:
+        raise FormatError(f"{path}: the file ends inside the array. It was cut short; copy it again.")
+    number, *shape = struct.unpack(f">{dimensions}I", sizes)
+    return checked(path, Rows(begin, number, tuple(shape), np.dtype(_TYPES[kind])), path.stat().st_size)
+
+
+def _labels(path: File, images: Rows) -> tuple[File, Rows] | None:
+    """The file of labels beside a file of images, and what is in it."""
+    found = labels_of(path.name, {name for name in _names_of_labels(path.name) if (path.parent / name).is_file()})
+    if not found:
+        return None
+    place = path.parent / found
+    file: File = gzipped.Unpacked(place) if gzipped.is_packed(place) else place
+    rows = _rows(file)
+    if rows.number != images.number or rows.shape:
+        raise FormatError(
+            f"{path}: it has {images.number} images, and {found} {rows.number} labels. Restore the files, or give them "
+            "other names."
+        )
+    return file, rows
+
+
+def _native(rows: Array) -> Array:
+    return rows.astype(rows.dtype.newbyteorder("="), copy=False)

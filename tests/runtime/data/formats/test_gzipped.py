@@ -1,0 +1,156 @@
+"""Files that gzip packs: the same records, in pieces, in bounded memory; damage and bombs are refused in words."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runtime.data.errors import FormatError
+from runtime.data.formats import gzipped, table
+from runtime.data.formats.span import CHUNK_BYTES
+from tests.runtime.data.formats.makers import FILES, chunks, make, plain, read
+from tests.runtime.data.formats.test_counts import check
+
+PACKED = sorted(name for name in FILES if table.named(name).packable)
+
+
+def pack(path: Path) -> Path:
+    """The file packed, and nothing beside it."""
+    packed = path.with_name(path.name + ".gz")
+    packed.write_bytes(gzip.compress(path.read_bytes()))
+    path.unlink()
+    return packed
+
+
+@pytest.fixture
+def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many points in files of a few hundred bytes."""
+    monkeypatch.setattr(gzipped, "_INPUT_BYTES", 7)
+    monkeypatch.setattr(gzipped, "_OUTPUT_BYTES", 5)
+    monkeypatch.setattr(gzipped, "_BETWEEN_POINTS", 16)
+    monkeypatch.setattr(gzipped, "_MOST_POINTS", 8)
+    gzipped._stream.cache_clear()
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("chunk_bytes", [1, 100, CHUNK_BYTES])
+def test_records_are_those_of_the_file_that_is_packed(name: str, chunk_bytes: int, tmp_path: Path) -> None:
+    path, rows = make(name, tmp_path)
+    plain_spans = chunks(path, name, chunk_bytes)
+    packed = pack(path)
+    assert table.detect(packed).name == name or name == "example"
+    assert [plain(record) for record in read(packed, name, chunk_bytes)] == [plain(row) for row in rows]
+    assert [span[:3] for span in chunks(packed, name, chunk_bytes)] == [span[:3] for span in plain_spans]
+    assert table.unpacked_size(packed, table.named(name)) == len(gzip.decompress(packed.read_bytes()))
+
+
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("name", PACKED)
+def test_chunks_are_read_in_any_order(name: str, tmp_path: Path) -> None:
+    packed = pack(make(name, tmp_path)[0])
+    format_ = table.named(name)
+    spans = chunks(packed, name, 1)
+    expected = {span: repr(list(map(plain, format_.read(packed, span)))) for span in spans}
+    shuffled = spans * 3
+    random.Random(0).shuffle(shuffled)
+    gzipped._stream.cache_clear()
+    assert all(repr(list(map(plain, format_.read(packed, span)))) == expected[span] for span in shuffled)
+
+
+def test_members_one_after_the_other_and_zeros_behind_them_are_one_file(tmp_path: Path) -> None:
+    """As cat and bgzip leave them, and tapes fill them up."""
+    (tmp_path / "data.txt.gz").write_bytes(
+        gzip.compress(b"one\ntw") + gzip.compress(b"") + gzip.compress(b"o\n") + bytes(9)
+    )
+    for chunk_bytes in (1, CHUNK_BYTES):
+        assert read(tmp_path / "data.txt.gz", None, chunk_bytes) == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    ("name", "format_"),
+    [("a.csv.gz", "csv"), ("a.TSV.GZ", "csv"), ("a.jsonl.gzip", "jsonl"), ("a.tfrecord-00001-of-00009.gz", "tfrecord"),
+     ("a.tfrecord.gz-00001-of-00009", "tfrecord"), ("a.tgz", "webdataset")],
+)  # fmt: skip
+def test_the_name_without_its_end_tells_the_format(name: str, format_: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b""))
+    assert table.detect(tmp_path / name).name == format_
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_damage_is_found_when_the_file_is_listed(name: str, tmp_path: Path) -> None:
+    packed = pack(make(name, tmp_path)[0])
+    whole = packed.read_bytes()
+    for content, why in (
+        (whole[:-9], "cut short"),
+        (whole[:-6] + b"xx" + whole[-4:], "gzip data is damaged"),
+        (whole + b"more", "gzip data is damaged"),
+    ):
+        packed.write_bytes(content)
+        with pytest.raises(FormatError, match=why):
+            chunks(packed, name)
+
+
+@pytest.mark.usefixtures("small_steps")
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(data=st.data(), chunk_bytes=st.sampled_from([1, 50, CHUNK_BYTES]), name=st.sampled_from(PACKED))
+def test_whatever_is_packed_has_as_many_records_as_its_index_says(
+    data: st.DataObject, chunk_bytes: int, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path, _rows = make(name, tmp_path_factory.mktemp("packed"))
+    content = bytearray(path.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at : at + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
+    packed = bytearray(gzip.compress(content))
+    if data.draw(st.booleans()):
+        packed[data.draw(st.integers(0, len(packed) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(packed)
+    check(path, name, chunk_bytes)
+
+
+def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MB of empty lines in 64 kB, with a bound of one."""
+    monkeypatch.setattr(gzipped, "FREE_BYTES", 1 << 20)
+    (tmp_path / "data.txt.gz").write_bytes(gzip.compress(b"\n" * (64 << 20), 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="unpacks to more than 200 times its size"):
+            chunks(tmp_path / "data.txt.gz", None, 1 << 16)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
+    line = b"x" * 999 + b"\n"
+    with gzip.open(tmp_path / "data.txt.gz", "wb", compresslevel=1) as file:
+        for _ in range(64):
+            file.write(line * 1000)
+    packed = table.detect(tmp_path / "data.txt.gz")
+    tracemalloc.start()
+    try:
+        records = sum(
+            1
+            for span in packed.index(tmp_path / "data.txt.gz", 1 << 20)
+            for _ in packed.read(tmp_path / "data.txt.gz", span)
+        )
+        taken = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert records == 64_000
+    assert taken < 24 << 20
+
+
+def test_a_record_of_tensorflow_whose_length_looks_like_gzip_is_none(tmp_path: Path) -> None:
+    path, rows = make("tfrecord", tmp_path, [bytes(0x00088B1F)])
+    assert path.read_bytes().startswith(gzipped.MAGIC)
+    assert table.detect(path).name == "tfrecord"
+    found: list[Any] = read(path)
+    assert found == rows
