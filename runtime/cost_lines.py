@@ -16,8 +16,11 @@ from typing import Any
 _NO_UNIT = r"(?!\s*(?:[mun]?s|secs?|seconds?|minutes?)\b|\s*%)"
 _NUMBER = r"[-+]?+(?:nan|inf|(?:\d++(?:\.\d*+)?+|\.\d++)(?:e[-+]?+\d++)?+)" + _NO_UNIT
 # "avg_reader_cost" is one word, and none of these.
-_NAME = r"(?<![\w.-])(?:avg_)?(?P<name>cost|loss|acc|accuracy|auc)"
+_NAME = r"(?<![\w.-])(?:avg_)?(?P<name>(?:val_)?(?:cost|loss|acc|accuracy|auc))"
+# Keras names every metric of the validation so. What is counted of one ("val_samples: 500") stands in other lines.
+_VALIDATION = r"(?<![\w.-])(?P<name>val_[a-z]\w{0,60})"
 LONGEST = 2000  # characters of a line that are looked at
+MOST_NAMES = 64  # curves that are read from the lines of one process
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ FORMS = (
     _form(r"\s*[:=]\s*", "step 10/938 [..............] - loss: 0.2183 - acc: 0.9375 - 12ms/step"),
     _form(r"\s+", "Pass 0, Batch 100, Cost 12.35"),
 )
+
+_BESIDE = re.compile(rf"{_VALIDATION}\s*[:=]\s*(?P<value>{_NUMBER})", re.IGNORECASE)
 
 # What a line says of where the training is: the finest word counts.
 _STEPS = tuple(
@@ -85,7 +90,9 @@ class CostReader:
         if not found:
             return []
         aside, named = "test_" if self._evaluating or _ASIDE.search(line) else "", _step(line)
-        return [(at, self._step_of(aside + name, named), aside + name, value) for name, value in found.items()]
+        curves = {name if name.startswith("val_") else aside + name: value for name, value in found.items()}
+        known = [name for name in curves if name in self._last or len(self._last) < MOST_NAMES]
+        return [(at, self._step_of(name, named), name, curves[name]) for name in known]
 
     def _step_of(self, name: str, named: int | None) -> int:
         last, base = self._last.get(name), self._base.get(name, 0)
@@ -109,6 +116,11 @@ def _values(line: str) -> Iterator[tuple[str, float | str]]:
             if name not in seen:
                 seen.add(name)
                 yield name, _value(match["value"])
+    for match in _BESIDE.finditer(line) if seen else ():
+        name = match["name"].lower()
+        if name not in seen:
+            seen.add(name)
+            yield name, _value(match["value"])
 
 
 def _value(text: str) -> float | str:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from runtime import contract
 from runtime.channel import Channel
+from runtime.data.formats.example import decode as example
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.pserver.initial import Initial, Normal, Uniform, Zeros
 from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
@@ -61,6 +62,7 @@ __all__ = [
     "UsageError",
     "WarmUp",
     "Zeros",
+    "example",
     "init",
     "reader",
     "train",

@@ -86,7 +86,8 @@ class Http:
     @contextmanager
     def stream(self, path: str, *, start: int = 0, **query: Any) -> Iterator[httpx.Response]:
         """An answer whose body is read piece by piece; with ``start``, from that byte on (the status is then 206)."""
-        headers = {"Range": f"bytes={start}-"} if start else {}
+        # Positions are those of the content itself: compressed on its way it could not be gone on with.
+        headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         asked = {key: value for key, value in query.items() if value is not None}
         try:
             with self._client.stream("GET", path, headers=headers, params=asked) as response:

@@ -6,6 +6,7 @@ is left out, the entrypoint alone is taken.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,35 +19,56 @@ from regatta.errors import BadFile
 # What a job without a file is called.
 USUAL_NAME = "job"
 _PYTHONS = ("python", "python3")
+_NATIVE, _COMMAND = "native", "command"
+# The package that a script of the native framework imports.
+_RUNTIME = "runtime"
+REQUIREMENTS_FILE = "requirements.txt"
 
 
-def load(file: Path) -> dict[str, Any]:
-    """The specification as the portal takes it. Raises BadFile with a sentence."""
+def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
+    """The specification as the portal takes it. ``with_code``: other files follow, perhaps the entrypoint among them.
+
+    Raises BadFile.
+    """
     try:
         spec = yaml.safe_load(_text(file))
     except yaml.YAMLError as error:
         raise BadFile(f"{file} is no YAML: {_where(error)}.") from None
     if not isinstance(spec, dict):
         raise BadFile(f"{file} holds no job; it must be a mapping that begins with `name: ...`.")
-    return {**spec, "files": _files(spec, file.parent)}
+    return {**spec, "files": _files(spec, file.parent, with_code=with_code)}
 
 
-def with_program(spec: dict[str, Any], program: Sequence[str]) -> dict[str, Any]:
-    """The specification of a program with its arguments. A single Python file is a native job, whatever else is a
-    command; the files that it names are sent along."""
-    words = list(program[1:]) if len(program) == 2 and program[0] in _PYTHONS else list(program)
-    named = [word for word in words if not Path(word).is_absolute() and ".." not in Path(word).parts]
-    files = {word: _text(Path(word)) for word in named if Path(word).is_file()}
-    kept = spec.get("files") if isinstance(spec.get("files"), dict) else {}
-    changed = {**spec, "files": {**(kept or {}), **files}}
-    changed.setdefault("name", USUAL_NAME)
-    if len(words) == 1 and words[0].endswith(".py"):
-        return {**changed, "entrypoint": words[0]}
-    return {**changed, "framework": spec.get("framework", "command"), "entrypoint": list(program)}
+def with_program(spec: dict[str, Any], program: Sequence[str], framework: str | None = None) -> dict[str, Any]:
+    """The specification of a program with its arguments.
+
+    The files that the arguments name are sent along, and the modules beside them that these import.
+
+    ``framework``: the one that was asked for. Without it, and without one in ``spec``, a single Python file is a native
+    job if it or a file sent with it imports ``runtime``, and every other program is a command.
+    """
+    files = {**_mapping(spec.get("files")), **_named_files(program)}
+    changed = {"name": USUAL_NAME, **spec, "files": files}
+    script = _script(program)
+    chosen = framework or spec.get("framework") or (_NATIVE if script and _is_native(files) else _COMMAND)
+    run = [_PYTHONS[0], script] if script else list(program)
+    return {**changed, "framework": chosen, "entrypoint": script if script and chosen != _COMMAND else run}
+
+
+def requirements_beside(program: Sequence[str], code: Sequence[Path]) -> Path | None:
+    """The requirements.txt of the folder of code or of the program's script; None if there is none."""
+    folders = [path for path in code if path.is_dir()] + [Path(word).parent for word in program if Path(word).is_file()]
+    return next((file for folder in folders if (file := folder / REQUIREMENTS_FILE).is_file()), None)
+
+
+def requirements_of(file: Path) -> list[str]:
+    """The lines of a requirements file, without comments. Raises BadFile."""
+    lines = (line.split(" #")[0].strip() for line in _text(file).splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[str], env: Mapping[str, str]) -> None:
-    """Put what flags say beside what the specification has."""
+    """Add what the flags name to what the specification has."""
     if code:
         kept = spec.get("files") if isinstance(spec.get("files"), dict) else {}
         spec["files"] = {**(kept or {}), **{each.path: _text(each.file) for each in tree.files_of(code)}}
@@ -56,13 +78,69 @@ def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[st
         spec["env"] = {**(spec.get("env") or {}), **env}
 
 
-def _files(spec: dict[str, Any], room: Path) -> Any:
-    # An image of its own has what it runs; elsewhere the entrypoint is a file beside this one.
+def _mapping(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _named_files(program: Sequence[str]) -> dict[str, str]:
+    relative = [word for word in program if not Path(word).is_absolute() and ".." not in Path(word).parts]
+    files = {word: _text(Path(word)) for word in relative if Path(word).is_file()}
+    for script in [path for path in files if path.endswith(".py")]:
+        _add_modules(files, script, Path(script).parent)
+    return files
+
+
+def _add_modules(files: dict[str, str], path: str, folder: Path) -> None:
+    """Add the modules below ``folder`` that a file imports, and theirs. ``folder`` is the script's, as in sys.path."""
+    for module in _imported(files[path]):
+        for found in _sources(folder, module):
+            name = found.as_posix()
+            if name not in files:
+                files[name] = _text(found)
+                _add_modules(files, name, folder)
+
+
+def _sources(folder: Path, module: str) -> list[Path]:
+    """The files of a module's outermost package, or the module's own file; empty where it is not in the folder."""
+    top = folder / module.split(".")[0]
+    if (file := top.with_name(f"{top.name}.py")).is_file():
+        return [file]
+    return sorted(top.rglob("*.py")) if (top / "__init__.py").is_file() else []
+
+
+def _script(program: Sequence[str]) -> str:
+    """The Python file of a program that is nothing else: ``train.py`` or ``python train.py``; empty otherwise."""
+    words = program[1:] if len(program) == 2 and program[0] in _PYTHONS else program
+    return words[0] if len(words) == 1 and words[0].endswith(".py") else ""
+
+
+def _is_native(files: Mapping[str, str]) -> bool:
+    return any(_imports_runtime(text) for path, text in files.items() if path.endswith(".py"))
+
+
+def _imports_runtime(source: str) -> bool:
+    return any(name.split(".")[0] == _RUNTIME for name in _imported(source))
+
+
+def _imported(source: str) -> list[str]:
+    """The modules that a Python file imports by absolute names."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError):
+        return []  # the portal names the line
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return names + [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+
+
+def _files(spec: dict[str, Any], folder: Path, *, with_code: bool) -> Any:
+    # An image has what it runs; elsewhere the entrypoint is a file in the folder of the specification.
     alone = isinstance(spec.get("entrypoint"), str) and not spec.get("image")
+    if with_code and alone and not (folder / spec["entrypoint"]).is_file():
+        alone = False
     named = spec.get("files", [spec["entrypoint"]] if alone else [])
     if not isinstance(named, list):
         return named
-    return {str(name): _text(room / str(name)) for name in named}
+    return {str(name): _text(folder / str(name)) for name in named}
 
 
 def _text(file: Path) -> str:

@@ -5,6 +5,8 @@ What a program may want goes to standard output, the rest to standard error.
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,6 +23,18 @@ STYLES = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow", "RUNNING
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 # A pipe gets whole columns; only a person's window has a width.
 WIDE = 240
+
+
+# A spreadsheet takes a cell that begins with one of these for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+
+
+def csv_line(cells: Iterable[Any]) -> str:
+    """One line of CSV, without its end. Text that a spreadsheet would run gets an apostrophe in front."""
+    line = io.StringIO()
+    inert = (f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in cells)
+    csv.writer(line, lineterminator="").writerow(inert)
+    return line.getvalue()
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, TypeVar
+
+import httpx
 
 from regatta import tree
 from regatta.data import DataSets, StoredFile, Upload
@@ -209,45 +212,78 @@ class Fetcher:
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
             part = place.with_name(f"{place.name}.part")
-            self._complete(part, self.data.content_path(full_name, version, file.path), file)
+            path = self.data.content_path(full_name, version, file.path)
+            # What an earlier download left may be of another version: then the file is fetched from its beginning.
+            if not self._complete(part, path, file) and not self._complete(part, path, file):
+                raise Unreachable(
+                    f"{file.path} arrived damaged twice: its SHA-256 is not {file.sha256[:12]}... as the portal says. "
+                    "Run the download again; if it stays so, upload the file again."
+                )
             part.replace(place)
         except OSError as error:
             raise BadFile(f"{place} cannot be written: {error.strerror or error}.") from error
 
-    def _complete(self, part: Path, path: str, file: StoredFile) -> None:
-        """Fill ``part`` from where it ends. It goes, and Unreachable is raised, where the whole has another digest."""
+    def _complete(self, part: Path, path: str, file: StoredFile) -> bool:
+        """Fill ``part`` from where it ends. Where it then has another size or digest than the file, it is removed, and
+        False returned."""
         digest = hashlib.sha256()
         have = min(part.stat().st_size, file.size) if part.is_file() else 0
         with part.open("r+b" if have else "wb") as stream:
             for piece in _pieces(stream.read, have):
                 digest.update(piece)
+            stream.truncate(have)
             self.progress.advance(have)
             for piece in self._rest(path, have, file):
                 stream.write(piece)
                 digest.update(piece)
                 self.progress.advance(len(piece))
+            stream.flush()
             os.fsync(stream.fileno())
-        if digest.hexdigest() != file.sha256:
-            part.unlink()
-            raise Unreachable(f"{file.path} arrived damaged. Run it again.")
+        if part.stat().st_size == file.size and digest.hexdigest() == file.sha256:
+            return True
+        self.progress.advance(-part.stat().st_size)
+        part.unlink()
+        return False
 
     def _rest(self, path: str, have: int, file: StoredFile) -> Iterator[bytes]:
-        """What is missing of a file, going on after each break as long as that brings something."""
+        """What is missing of a file and no more, going on after each break as long as that brings something. Of an
+        answer that begins at the beginning, what is there already is passed over."""
         idle = 0
         while have < file.size:
             before = have
             try:
                 with self.http.stream(path, start=have) as response:
-                    if have and response.status_code != PARTIAL:
-                        raise Unreachable("The portal does not go on in the middle of a file. Remove the .part file.")
+                    if (begin := _begins_at(response)) > have:
+                        raise Unreachable(
+                            f"{file.path} was asked for from byte {have} on and came from byte {begin} on."
+                        )
+                    passed_over = have - begin
                     for piece in response.iter_bytes():
-                        have += len(piece)
-                        yield piece
-            except Unreachable:
-                idle = 0 if have > before else idle + 1
-                if idle >= TRIES:
-                    raise
+                        passed_over, fresh = max(0, passed_over - len(piece)), piece[passed_over:]
+                        fresh = fresh[: file.size - have]
+                        have += len(fresh)
+                        yield fresh
+                    broken = Unreachable(f"The answer with {file.path} ended after {have} of {file.size} bytes.")
+            except Unreachable as error:
+                broken = error
+            idle = 0 if have > before else idle + 1
+            if idle >= TRIES:
+                raise broken
+            if idle:
                 self.pause(BACKOFF_SECONDS * 2**idle)
+
+
+def _begins_at(response: httpx.Response) -> int:
+    """The position of the first byte of an answer. Servers and proxies may ignore the header Range."""
+    if response.status_code != PARTIAL:
+        return 0
+    found = _CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
+    if found is None:
+        raise Unreachable("What answers in the portal's place does not say which part of the file it sends.")
+    return int(found[1])
+
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-")
 
 
 def _pieces(read: Callable[[int], bytes], count: int) -> Iterable[bytes]:

@@ -2,11 +2,12 @@
 
 Rows with names become a dict of arrays, one for each name; tuples a tuple of arrays; other records one array. Cells of
 CSV have no types: a column whose cells are all whole numbers is int64, one of numbers is float32 (an empty cell is
-NaN), any other is text. Of Parquet, JSON lines and whatever else knows its types, whole numbers are int64, others
-float32, a missing number is NaN. Text, bytes and what differs in shape comes as an array of objects.
+NaN), any other is text. Of Parquet, JSON lines and whatever else knows its types, whole numbers are int64 (uint64
+where they do not fit), booleans bool, others float32; a missing number or boolean is NaN. Arrays keep their types.
+Text, bytes and what differs in shape comes as an array of objects.
 
 The parts of a WebDataset sample are decoded by their extension. Pictures, of samples and of ``.list`` files, become
-uint8 arrays (height, width, 3) where Pillow is installed; else they stay bytes.
+arrays (``runtime.data.pictures``) where Pillow is installed; else they stay bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.data.formats.webdataset import KEY
-from runtime.data.optional import find
+from runtime.data.pictures import picture
 from runtime.errors import UsageError
 
 Array = NDArray[Any]
 
-_PICTURES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
-_RIFF, _WEBP = b"RIFF", b"WEBP"
 # Its cells are text that may stand for numbers.
 _UNTYPED = "csv"
 
@@ -49,17 +48,16 @@ def _labelled(record: tuple[bytes, Any]) -> tuple[Any, Any]:
     return picture(content), label
 
 
-def picture(content: bytes) -> Any:
-    """The picture as uint8 (height, width, 3); the bytes where it is none, or Pillow is not installed."""
-    image = find("PIL.Image") if _is_picture(content) else None
-    return content if image is None else np.asarray(image.open(io.BytesIO(content)).convert("RGB"))
+def _with_pictures(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: picture(value) if isinstance(value, bytes) else value for name, value in record.items()}
 
 
-def _is_picture(content: bytes) -> bool:
-    return content.startswith(_PICTURES) or (content.startswith(_RIFF) and content[8:12] == _WEBP)
-
-
-_DECODERS: Mapping[str, Callable[[Any], Any]] = {"webdataset": _sample, "list": _labelled}
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "webdataset": _sample,
+    "list": _labelled,
+    "image": _labelled,
+    "example": _with_pictures,
+}
 _PARTS: Mapping[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "id", "index", "inx"), int),
     **dict.fromkeys(("txt", "text", "transcript"), lambda content: content.decode()),
@@ -112,10 +110,15 @@ def _column(values: Sequence[Any]) -> Array:
     if kinds & _OBJECTS:
         return _objects(values)
     try:
-        array = np.array(values)
+        array = np.array(values, _whole_type(values) if kinds == {int} else None)
     except (ValueError, OverflowError):
         return _objects(values)
-    return array.astype(np.float32) if float in kinds and array.dtype == np.float64 else array
+    return array.astype(np.float32) if kinds & _PLAIN and array.dtype == np.float64 else array
+
+
+def _whole_type(values: Sequence[int]) -> type[np.generic]:
+    """The type that keeps all digits; NumPy would choose float64 for some numbers above and some below 2**63."""
+    return np.uint64 if max(values) >= 2**63 else np.int64
 
 
 def _of_arrays(values: Sequence[Any]) -> Array:
@@ -131,5 +134,7 @@ def _objects(values: Sequence[Any]) -> Array:
     return array
 
 
-_NUMBERS = frozenset({int, float})
+_NUMBERS = frozenset({int, float, bool})
+# What knows no width of its numbers.
+_PLAIN = frozenset({float, list})
 _OBJECTS = frozenset({str, bytes, memoryview, dict, tuple, None.__class__})

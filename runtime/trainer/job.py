@@ -11,15 +11,14 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from runtime import contract
 from runtime.contract import Environment
 from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
-from runtime.data.records import Features
 from runtime.errors import UsageError
 from runtime.pserver.optimisers import SGD, Optimiser
+from runtime.trainer import loading
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.loop import Loop
 from runtime.trainer.params import RAISE, Arrays, Params
@@ -98,9 +97,13 @@ class Job:
             raise UsageError(f"So many batches are read ahead: 0 or more, not {ahead}.")
         return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, ahead, self._one_pass)
 
-    def load(self, name: str | None = None, split: str = "test") -> tuple[Features, NDArray[np.generic]]:
-        """A whole split as arrays: features (n, ...) float32 and labels (n,), int64 or float32."""
-        return catalogue.load(self._find(name), split)
+    def load(self, name: str | None = None, split: str = "test", decode: Decode | None = None) -> Any:
+        """A whole split in memory, as ``reader`` would give it in one batch: for shipped data sets features (n, ...)
+        float32 and labels (n,), for rows with names a dict of columns. ``decode`` is applied to each record first.
+
+        Raises UsageError for an unknown name or split, and for one without records.
+        """
+        return loading.load(self._find(name), split, decode)
 
     def _find(self, name: str | None) -> DatasetInfo:
         wanted = name or self._environment.dataset

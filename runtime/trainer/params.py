@@ -378,7 +378,7 @@ class LocalStore:
             self._optimiser.apply(value, gradient, state, self._version)
         pushed = {self._tables.declare(table).table.name: some for table, some in rows.items()}
         self._tables.promise(pushed, "this trainer")
-        self._tables.apply([(pushed, 1.0)], self._version, 1.0)
+        self._tables.apply([(pushed, 1.0)], self._version - 1, 1.0)
 
     def pull(self) -> None:
         """The values are here already."""

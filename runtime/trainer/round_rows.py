@@ -55,7 +55,7 @@ class RoundRows:
         fresh = np.setdiff1d(ids, self._changed)
         self._write(self._own, fresh, self._before.values(fresh))
         self._changed = np.union1d(self._changed, fresh)
-        self._own.apply(gradients, step, 1.0)
+        self._own.apply(gradients, step - 1, 1.0)
 
     def changes(self) -> Rows:
         """What the round has taken from each row that it changed, in order of id."""

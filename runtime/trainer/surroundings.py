@@ -17,6 +17,7 @@ from runtime.master.messages import serving
 from runtime.master.table import partition
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
+from runtime.protocol.proof import secret_of
 from runtime.trainer.params import LocalStore, ServerStore
 from runtime.trainer.prefetching import Prefetching
 from runtime.trainer.reports import ChannelSink, Sink, TerminalSink
@@ -72,6 +73,7 @@ class Attached:
 
     def __init__(self, environment: Environment, channel: Channel) -> None:
         self._environment = environment
+        self._secret = secret_of(environment)
         self._leave = threading.Event()
         self._why = ""
         self.sink: Sink = ChannelSink(channel)
@@ -128,6 +130,7 @@ class Attached:
             master=self._master.incarnation,
             job=self._job,
             leaving=self._leave.is_set,
+            secret=self._secret,
         )
         self._tasks.move(self._master.address, self._master.incarnation)  # it may have been replaced meanwhile
         return Prefetching(self._tasks)
@@ -148,6 +151,7 @@ class Attached:
             incarnation=self._me.incarnation,
             expected=server.incarnation,
             leaving=self._leave.is_set,
+            secret=self._secret,
         )
 
     def why_leave(self) -> str:

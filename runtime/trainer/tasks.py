@@ -145,6 +145,7 @@ class TaskClient:
         deadline: float = DEADLINE_SECONDS,
         patience: float = PATIENCE_SECONDS,
         leaving: Callable[[], bool] = lambda: False,
+        secret: bytes = b"",
     ) -> None:
         self._trainer = trainer_index
         self._position = _Position()
@@ -161,6 +162,7 @@ class TaskClient:
             expected=home.incarnation,
             deadline=deadline,
             leaving=self._should_stop,
+            secret=secret,
         )
         self._client = self._open(self._home)
         self._words = self._open(self._home)  # what is told on it is not answered

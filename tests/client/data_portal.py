@@ -127,7 +127,10 @@ class DataPortal(httpx.BaseTransport):
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         content = self.files[path]
         start = int(request.headers.get("Range", "bytes=0-")[len("bytes=") : -1])
-        return httpx.Response(206 if start else 200, content=content[start:])
+        if not start:
+            return httpx.Response(200, content=content)
+        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+        return httpx.Response(206, content=content[start:], headers=headers)
 
 
 def _crc32(content: bytes) -> str:

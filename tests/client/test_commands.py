@@ -50,16 +50,101 @@ def submitted(arguments: str) -> dict[str, Any]:
     return dict(body)
 
 
-def test_a_python_file_after_the_dashes_is_a_native_job(tmp_path: Path) -> None:
+NATIVE_SCRIPTS = [
+    "from runtime import dist",
+    "import runtime.dist as d",
+    "def f():\n    from runtime.dist import init\n",
+]
+PLAIN_SCRIPTS = ["print()", "import runtimes", "from .runtime import dist", "a syntax error"]
+
+
+@pytest.mark.parametrize("program", ["train.py", "python train.py"])
+@pytest.mark.parametrize("source", NATIVE_SCRIPTS)
+def test_a_python_file_that_imports_the_runtime_is_a_native_job(tmp_path: Path, source: str, program: str) -> None:
+    (tmp_path / "train.py").write_text(source)
+    assert submitted(f"--name digits --trainers 2 -- {program}") == {
+        "name": "digits",
+        "framework": "native",
+        "entrypoint": "train.py",
+        "files": {"train.py": source},
+        "roles": {"trainer": {"replicas": 2}},
+    }
+
+
+@pytest.mark.parametrize("program", ["train.py", "python train.py"])
+@pytest.mark.parametrize("source", PLAIN_SCRIPTS)
+def test_any_other_python_file_is_a_command(tmp_path: Path, source: str, program: str) -> None:
+    (tmp_path / "train.py").write_text(source)
+    requested = submitted(f"-- {program}")
+    assert (requested["framework"], requested["entrypoint"]) == ("command", ["python", "train.py"])
+
+
+def test_a_script_whose_module_imports_the_runtime_is_a_native_job(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "loop.py").write_text("from runtime import dist")
+    (tmp_path / "train.py").write_text("import loop")
+    assert submitted("--code code -- train.py")["framework"] == "native"
+
+
+def test_modules_that_a_script_imports_from_its_folder_are_sent_along(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    (code / "net").mkdir(parents=True)
+    (code / "train.py").write_text("import json, numpy\nfrom helper import loss\nimport train")
+    (code / "helper.py").write_text("import net.model")
+    (code / "net" / "__init__.py").write_text("")
+    (code / "net" / "model.py").write_text("from . import other")
+    (code / "net" / "other.py").write_text("")
+    (code / "unused.py").write_text("")
+    sent = submitted("-- python code/train.py --epochs 3")["files"]
+    assert sorted(sent) == [
+        "code/helper.py",
+        "code/net/__init__.py",
+        "code/net/model.py",
+        "code/net/other.py",
+        "code/train.py",
+    ]
+
+
+def test_the_framework_that_is_named_decides_how_a_script_runs(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
-    for program in ("train.py", "python train.py"):
-        wanted = submitted(f"--name digits --trainers 2 -- {program}")
-        assert wanted == {
-            "name": "digits",
-            "entrypoint": "train.py",
-            "files": {"train.py": "print()"},
-            "roles": {"trainer": {"replicas": 2}},
-        }
+    requested = submitted("--framework torch -- python train.py")
+    assert (requested["framework"], requested["entrypoint"]) == ("torch", "train.py")
+
+
+def test_flags_give_each_trainer_its_resources_and_the_job_no_parameter_servers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    assert submitted("--pservers 0 --cpu 2.5 --memory 2Gi --gpu 1 -- python train.py")["roles"] == {
+        "pserver": {"replicas": 0},
+        "trainer": {"cpu": 2.5, "memory": "2Gi", "gpu": 1},
+    }
+
+
+def test_a_requirements_file_is_sent_without_its_comments(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    (tmp_path / "requirements.txt").write_text("# ours\nsix==1.16.0  # old\n\nattrs\n")
+    assert submitted("--requirements requirements.txt -r pandas -- train.py")["requirements"] == [
+        "pandas",
+        "six==1.16.0",
+        "attrs",
+    ]
+
+
+@pytest.mark.parametrize("arguments", ["-- python code/train.py", "--code code -- train.py"])
+def test_a_requirements_file_that_is_not_used_is_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: str
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("print()")
+    (tmp_path / "code" / "requirements.txt").write_text("six")
+    submitted(arguments)
+    assert "--requirements code/requirements.txt" in capsys.readouterr().err
+
+
+def test_the_entrypoint_of_a_file_may_be_in_the_code_that_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs" / "job.yaml").write_text("name: a\nentrypoint: main.py\n")
+    (tmp_path / "main.py").write_text("print()")
+    assert submitted("jobs/job.yaml --code main.py")["files"] == {"main.py": "print()"}
 
 
 def test_a_program_with_arguments_after_the_dashes_is_a_command(tmp_path: Path) -> None:
@@ -194,6 +279,13 @@ def test_every_value_comes_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("metrics j1 cost --csv", {POINTS: pages})
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["value"]) for row in rows] == [3.0, 0.5]
+
+
+def test_no_cell_of_the_csv_is_a_formula_or_split_by_its_own_comma(capsys: pytest.CaptureFixture[str]) -> None:
+    page = ok({"points": [{**point(1, -3.0), "key": "=1+1,2"}], "last": 1, "more": False})
+    regatta("metrics j1 --csv", {POINTS: [page]})
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["key"], row["value"]) == ("'=1+1,2", "-3.0")
 
 
 def test_values_are_followed_to_the_end_of_the_job(capsys: pytest.CaptureFixture[str]) -> None:

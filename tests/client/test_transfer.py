@@ -299,6 +299,10 @@ def test_what_is_there_and_right_is_not_fetched_again(folder: Path, tmp_path: Pa
     assert contents(tmp_path / "copy") == contents(folder)
 
 
+def ranges(answer: httpx.Response) -> dict[str, str]:
+    return {name: value for name, value in answer.headers.items() if name == "content-range"}
+
+
 class HalfABody(DataPortal):
     """Every answer with content ends in its middle."""
 
@@ -311,7 +315,7 @@ class HalfABody(DataPortal):
             if size > 1:
                 raise httpx.ReadError("cut")
 
-        return httpx.Response(whole.status_code, content=half())  # type: ignore[arg-type]
+        return httpx.Response(whole.status_code, content=half(), headers=ranges(whole))  # type: ignore[arg-type]
 
 
 def test_answers_that_end_in_the_middle_are_gone_on_with(folder: Path, tmp_path: Path) -> None:
@@ -344,6 +348,97 @@ def test_damaged_content_is_an_error_and_no_file(folder: Path, tmp_path: Path) -
     with pytest.raises(Unreachable, match="arrived damaged"):
         client(filled(folder, Damages())).fetch("ada/mine", tmp_path / "copy")
     assert not {"a.bin", "a.bin.part"} & set(contents(tmp_path / "copy"))
+
+
+def part_of(folder: Path, name: str, content: bytes) -> Path:
+    """What an earlier download of the file has left."""
+    part = folder / "copy" / f"{name}.part"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(content)
+    return part
+
+
+@pytest.mark.parametrize("left", ["longer", "as long", "shorter"])
+@pytest.mark.parametrize("beginning", ["the same", "another"])
+def test_what_an_earlier_download_of_another_version_left_does_not_get_into_the_file(
+    folder: Path, tmp_path: Path, left: str, beginning: str
+) -> None:
+    content = (folder / "deep" / "数据.bin").read_bytes()
+    whole = {"longer": content + b"appended since", "as long": content, "shorter": content[:1234]}[left]
+    part = part_of(tmp_path, "deep/数据.bin", whole if beginning == "the same" else bytes(len(whole)))
+    client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
+    assert not part.exists()
+
+
+class SizeIsWrong(DataPortal):
+    """Lists a size that its file does not have, with the right digest of what it gives."""
+
+    def _files(self, request: httpx.Request) -> httpx.Response:
+        body = super()._files(request).json()
+        for entry in body["results"]:
+            entry["size"] += 5
+        return ok(body)
+
+
+def test_a_file_of_another_size_than_the_portal_lists_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match="ended after"):
+        client(filled(folder, SizeIsWrong())).fetch("ada/mine", tmp_path / "copy")
+    assert "a.bin" not in contents(tmp_path / "copy")
+
+
+class IgnoresRange(DataPortal):
+    """A proxy in between sends the whole file whatever part is asked for."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        return httpx.Response(200, content=self.files[path])
+
+
+def test_where_ranges_are_ignored_the_file_is_whole_all_the_same(folder: Path, tmp_path: Path) -> None:
+    part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
+    client(filled(folder, IgnoresRange())).fetch("ada/mine", tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
+
+
+class SendsMore(DataPortal):
+    """Every answer is longer than the file."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        whole = super()._content(request, path)
+        return httpx.Response(whole.status_code, content=whole.content + b"more", headers=ranges(whole))
+
+
+def test_what_follows_the_end_of_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
+    client(filled(folder, SendsMore())).fetch("ada/mine", tmp_path / "copy")
+    assert contents(tmp_path / "copy") == contents(folder)
+
+
+class OtherPart(DataPortal):
+    """Answers with a part that begins later than the one that was asked for."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        whole = super()._content(request, path)
+        if whole.status_code == 200:
+            return whole
+        return httpx.Response(206, content=whole.content, headers={"Content-Range": "bytes 9999-"})
+
+
+def test_a_part_that_begins_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
+    part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
+    with pytest.raises(Unreachable, match="from byte 1234 on and came from byte 9999 on"):
+        client(filled(folder, OtherPart())).fetch("ada/mine", tmp_path / "copy")
+
+
+class EmptyBody(DataPortal):
+    """Says yes and sends nothing."""
+
+    def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        return httpx.Response(200)
+
+
+def test_an_answer_without_content_is_not_asked_for_for_ever(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(Unreachable, match=r"ended after 0 of \d+ bytes"):
+        client(filled(folder, EmptyBody())).fetch("ada/mine", tmp_path / "copy")
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a/../../evil", "a\\b", "", "."])

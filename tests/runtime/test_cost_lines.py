@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runtime.cost_lines import FORMS, CostReader
+from runtime.cost_lines import FORMS, MOST_NAMES, CostReader
 
 
 def read(*lines: str) -> list[tuple[int, str, object]]:
@@ -39,6 +39,11 @@ SEEN = [
     ("loss: nan", [(0, "loss", "NaN")]),
     ("cost -inf", [(0, "cost", "-Infinity")]),
     ("Test with Pass 3, Cost 0.25", [(3, "test_cost", 0.25)]),
+    ("782/782 - 3s - 4ms/step - accuracy: 0.91 - loss: 0.25 - val_accuracy: 0.89 - val_loss: 0.31 - val_mae: 0.4",
+     [(0, "accuracy", 0.91), (0, "loss", 0.25), (0, "val_accuracy", 0.89), (0, "val_loss", 0.31), (0, "val_mae", 0.4)]),
+    ("Epoch 3: val_loss improved from 0.52 to 0.31", []),
+    ("epoch 3 val_loss 0.31 val_acc 0.9", [(3, "val_loss", 0.31), (3, "val_acc", 0.9)]),
+    ("val_samples: 5000", []),
     ("rank 0 loss 250.8 -> 0.15, 110.5 steps/s", [(0, "loss", 250.8)]),
 ]  # fmt: skip
 
@@ -102,3 +107,12 @@ def test_whoever_reads_on_for_another_goes_on_with_its_steps() -> None:
     for number, line in enumerate(lines):
         taken_over = CostReader(json.loads(json.dumps(taken_over.memory)))
         assert taken_over.points(1.0, line) == whole[number]
+
+
+def test_names_of_the_validation_stay_as_they_are_while_a_model_is_evaluated() -> None:
+    assert read("Eval begin", "step 2 - loss: 0.5 - val_loss: 0.7") == [(2, "test_loss", 0.5), (2, "val_loss", 0.7)]
+
+
+def test_a_program_that_prints_ever_new_names_gets_a_bounded_number_of_curves() -> None:
+    lines = [f"step {number} loss: 1.0 - val_{'x' * (number % 50)}{number}: 1" for number in range(1000)]
+    assert len({name for _, name, _ in read(*lines)}) == MOST_NAMES

@@ -43,7 +43,12 @@ _OVERRIDES = (
     click.option("--passes", type=click.IntRange(min=1), default=None, help="Passes through the data set."),
     click.option("--mode", default=None, help="sync, async, m_of_n(2), ssp(3) or outer(100)."),
     click.option("--trainers", type=click.IntRange(min=1), default=None, help="Number of trainers."),
-    click.option("--pservers", type=click.IntRange(min=1), default=None, help="Number of parameter servers."),
+    click.option(
+        "--pservers", type=click.IntRange(min=0), default=None, help="Number of parameter servers; 0: a plain program."
+    ),
+    click.option("--cpu", type=click.FloatRange(min=0, min_open=True), default=None, help="Cores of each trainer."),
+    click.option("--memory", default=None, help="Memory of each trainer, such as 2Gi."),
+    click.option("--gpu", type=click.IntRange(min=0), default=None, help="GPUs of each trainer."),
     click.option(
         "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Who goes first while jobs wait."
     ),
@@ -53,6 +58,9 @@ _OVERRIDES = (
 _PLACES: Mapping[str, Sequence[str]] = {
     "trainers": ("roles", "trainer", "replicas"),
     "pservers": ("roles", "pserver", "replicas"),
+    "cpu": ("roles", "trainer", "cpu"),
+    "memory": ("roles", "trainer", "memory"),
+    "gpu": ("roles", "trainer", "gpu"),
 }
 
 
@@ -97,6 +105,13 @@ class WithProgram(click.Command):
 @click.option("--example", default=None, metavar="NAME", help="Submit one of the portal's examples, such as digits.")
 @click.option("--code", multiple=True, type=click.Path(path_type=Path), help="File or folder of code; again for more.")
 @click.option("-r", "--requirement", "requirements", multiple=True, help="A package of pip's; again for more.")
+@click.option(
+    "--requirements",
+    "requirements_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="A file of pip's requirements, such as requirements.txt.",
+)
 @click.option("-e", "--env", multiple=True, type=PAIR, help="A variable of the program's environment, NAME=VALUE.")
 @overrides
 @click.option("--dry-run", is_flag=True, help="Only tell what would come of it.")
@@ -111,6 +126,7 @@ def submit(
     example: str | None,
     code: tuple[Path, ...],
     requirements: tuple[str, ...],
+    requirements_file: Path | None,
     env: tuple[tuple[str, str], ...],
     dry_run: bool,
     detach: bool,
@@ -120,14 +136,19 @@ def submit(
 ) -> None:
     """Submit a job and follow its log; the exit code is its outcome.
 
-    The job is that of FILE (YAML), of --example, or of the flags. What stands after -- is the program that runs; the
-    files that it names are sent along.
+    The job is that of FILE (YAML), of --example, or of the flags. The program after -- runs as it is; the files that it
+    names are sent along.
     """
     session: Session = context.obj
+    program = context.meta.get(AFTER_DASHES, ())
+    packages = [*requirements, *(jobfile.requirements_of(requirements_file) if requirements_file else ())]
     with session.portal() as portal:
-        spec = _wanted(portal, file, context.meta.get(AFTER_DASHES, ()), example)
+        spec = _requested(portal, file, program, example, with_code=bool(code))
+        jobfile.add(spec, code=code, requirements=packages, env=dict(env))
+        if program:
+            spec = jobfile.with_program(spec, program, given["framework"])
         spec = _changed(spec, given)
-        jobfile.add(spec, code=code, requirements=requirements, env=dict(env))
+        _offer_requirements(spec, program, code)
         if dry_run:
             _tell_preview(portal.preview(spec, namespace=namespace), form)
             return
@@ -137,11 +158,21 @@ def submit(
             stream.follow(portal, job.id)
 
 
-def _wanted(portal: Client, file: Path | None, program: Sequence[str], example: str | None) -> dict[str, Any]:
+def _requested(
+    portal: Client, file: Path | None, program: Sequence[str], example: str | None, *, with_code: bool
+) -> dict[str, Any]:
     if (file is not None) + (example is not None) > 1 or not (file or example or program):
         raise click.UsageError("Give a FILE, or --example NAME, or a program after --, such as: -- python train.py")
-    spec = jobfile.load(file) if file else portal.example(example) if example else {}
-    return jobfile.with_program(spec, program) if program else spec
+    if file:
+        return jobfile.load(file, with_code=with_code)
+    return portal.example(example) if example else {}
+
+
+def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: Sequence[Path]) -> None:
+    """Name the requirements file that the job does not use."""
+    found = jobfile.requirements_beside(program, code)
+    if found and not spec.get("requirements"):
+        say(f"{found} is not installed. To install its packages, add: --requirements {found}")
 
 
 def _tell_preview(preview: Mapping[str, Any], form: str) -> None:

@@ -153,7 +153,7 @@ def _print_csv(portal: Client, job_id: str, keys: str | None, *, follows: bool) 
     click.echo("seq,time,attempt,replica,step,key,value")
     read = portal.follow_points if follows else portal.points
     for point in read(job_id, keys=keys):
-        click.echo(",".join(map(str, vars(point).values())))
+        click.echo(output.csv_line(vars(point).values()))
 
 
 def _point(point: Point) -> str:

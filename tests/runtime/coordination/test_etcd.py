@@ -22,6 +22,7 @@ from runtime.coordination.base import (
     CoordinationError,
     CoordinationStore,
     Delete,
+    Lease,
     Put,
     Relisted,
     StoreFull,
@@ -34,6 +35,7 @@ from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.history import compact
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
 from tests.etcd_server import EtcdServer, cluster, make_certificate
+from tests.waiting import let_pass, until
 
 pytestmark = pytest.mark.etcd
 
@@ -69,7 +71,7 @@ class TestEtcdStore(CoordinationContract):
 
     @pytest.fixture
     def advance(self) -> Callable[[float], None]:
-        return time.sleep  # the time of a real server cannot be wound on
+        return let_pass
 
     @pytest.fixture
     def forget(self, etcd) -> Callable[[CoordinationStore], None]:
@@ -182,10 +184,26 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
 
 
 # --- A server that goes away -----------------------------------------------------------------------------------------
+def counting_failures(lease: Lease) -> list[Exception]:
+    """Grows with each keepalive that fails."""
+    failed, keep = list[Exception](), lease._keep
+
+    def counting() -> bool:
+        try:
+            return keep()
+        except CoordinationError as error:
+            failed.append(error)
+            raise
+
+    lease._keep = counting
+    return failed
+
+
 def test_killed_and_started_again_it_keeps_entries_leases_and_watches(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
     lease = store.grant(10.0)
+    failed = counting_failures(lease)
     held = store.put("/w/held", b"1", lease=lease)
     watcher = Watcher(store, "/w/", held.mod_revision)
     store.put("/w/before", b"1")
@@ -193,7 +211,7 @@ def test_killed_and_started_again_it_keeps_entries_leases_and_watches(start_etcd
     server.kill()
     with pytest.raises(StoreUnavailable, match="did not answer"):
         store.put("/w/lost", b"1")
-    time.sleep(3.0)  # the lease's holder tries once and more
+    until("the lease's holder has tried in vain, and again", lambda: len(failed) >= 2, 8.0)
     server.start()
     eventually(lambda: _answers(store))
     store.put("/w/after", b"1")
@@ -290,7 +308,7 @@ def test_with_an_outage_a_registration_outlives_an_etcd_that_is_away_longer_than
     lease = store.grant(1.0, told.append, outage=60.0)
     held = store.put("/members/a", b"1", lease=lease)
     server.kill()
-    time.sleep(1.5)
+    until("the lease has run out", lambda: time.monotonic() > lease.fence_at - 60.0 + lease.ttl / 5)
     server.start()
     before = lease.fence_at
     eventually(lambda: lease.fence_at > before)

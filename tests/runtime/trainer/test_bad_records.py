@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from runtime.errors import RegattaError, UsageError
 from runtime.trainer.tasks import JobFailed
 from tests.faults import datasets
 from tests.runtime.trainer.attempt import Attempt
+from tests.waiting import until
 
 BAD = 100
 SCRIPT = """
@@ -34,14 +34,17 @@ DEATHS = {
 
 def keep_alive(attempt: Attempt, trainers: int, seconds: float) -> int:
     """Start trainers that died again until the master has ended; how often."""
-    give_up, restarts = time.monotonic() + seconds, 0
-    while attempt.replicas["master-0"].process.poll() is None:
-        assert time.monotonic() < give_up
+    restarts = 0
+
+    def has_ended() -> bool:
+        nonlocal restarts
         for index in range(trainers):
             if attempt.replicas[f"trainer-{index}"].process.poll():
                 attempt.start(contract.TRAINER, index)
                 restarts += 1
-        time.sleep(0.02)
+        return attempt.replicas["master-0"].process.poll() is not None
+
+    until("the master has ended", has_ended, seconds, every=0.02)
     return restarts
 
 

@@ -57,6 +57,9 @@ def test_rows_of_different_lengths_are_told() -> None:
         ([1, 2], "int64"),
         ([1, 2.5], "float32"),
         ([True, False], "bool"),
+        ([1, 2**64 - 1], "uint64"),
+        ([-1, 2**63], "object"),
+        ([[1.5, 2.5], [3, 4]], "float32"),
         (["1", "2"], "object"),
         ([b"a\0", b"b"], "object"),
         ([{"a": 1}, {}], "object"),
@@ -71,8 +74,13 @@ def test_columns_have_the_type_of_their_values(values: list[Any], dtype: str) ->
     assert str(column.dtype) == dtype and column.tolist() == values
 
 
-def test_a_missing_number_is_no_number() -> None:
-    column = stack([{"x": 1}, {"x": None}])["x"]
+def test_arrays_keep_their_type() -> None:
+    assert stack([np.zeros(2, "f8"), np.ones(2, "f8")]).dtype == np.float64
+
+
+@pytest.mark.parametrize("present", [1, 1.0, True])
+def test_a_missing_number_or_boolean_is_no_number(present: Any) -> None:
+    column = stack([{"x": present}, {"x": None}])["x"]
     assert column.dtype == np.float32 and np.isnan(column[1])
 
 
@@ -115,27 +123,6 @@ def test_no_pickle_is_read() -> None:
     assert decode is not None
     with pytest.raises(ValueError, match="allow_pickle"):
         decode({"__key__": "a", "npy": npy(np.array([{}], object))})
-
-
-@pytest.mark.formats
-def test_pictures_become_arrays_where_pillow_is_installed() -> None:
-    from PIL import Image as image
-
-    file = io.BytesIO()
-    image.new("L", (3, 2), 9).save(file, "png")
-    decode = collation.decoder("list")
-    assert decode is not None
-    content, label = decode((file.getvalue(), 4))
-    assert (content.shape, content.dtype, int(content[0, 0, 0]), label) == ((2, 3, 3), np.uint8, 9, 4)
-
-
-def test_pictures_stay_bytes_without_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collation, "find", lambda name: None)
-    assert collation.picture(b"\x89PNG\r\n\x1a\n...") == b"\x89PNG\r\n\x1a\n..."
-
-
-def test_what_is_no_picture_stays_bytes() -> None:
-    assert collation.picture(b"sound") == b"sound"
 
 
 # --- A script --------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from runtime.pserver import tables
 from runtime.pserver.tables import Rows, Table
 from runtime.trainer.params import LocalStore, Params
 from runtime.trainer.round_rows import RoundRows
+from tests.properties import examples
 
 ROWS, DIM, LENGTH = 4, 3, 3
 EVERY = np.arange(ROWS)
@@ -46,7 +47,7 @@ def test_rows_that_every_step_uses_are_trained_as_parameters_are(rule):
     chosen=st.lists(st.sets(st.integers(0, ROWS - 1), min_size=1), min_size=1, max_size=8),
     seed=st.integers(0, 2**16),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_rows_are_trained_as_parameters_are_whichever_a_step_uses(chosen, seed):
     """If each round uses every row once: of a row that nobody touched the momentum rests."""
     rng = np.random.default_rng(seed)

@@ -41,4 +41,4 @@ class Deserted:
 
 def test_a_trainer_waits_for_the_others_as_long_as_the_platform_says():
     with pytest.raises(Lost, match=r"within 630 s"):
-        Attached(contract.read({contract.GATHER: "630"}), Deserted())
+        Attached(contract.read({contract.GATHER: "630", contract.WIRE_SECRET: "secret"}), Deserted())
