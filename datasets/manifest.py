@@ -6,6 +6,9 @@ Pure. A manifest is written once, when a version is sealed, and never changed. A
         {"path": "train/a.csv", "size": 1048576, "sha256": "<hex>", "format": "csv", "records": 500,
          "chunks": [[<offset>, <length>, <records>, <CRC-32 or null>], ...]}, ...]}
 
+A fifth item of a chunk names its split where the file itself does. A file that gzip packs has ``unpacked``, its size
+without that: there its chunks lie.
+
 Offsets and lengths are in bytes. Chunks lie one after the other without overlap and within their file. A file of which
 no records are read has an empty format, no chunks, and null ``records``.
 """
@@ -140,12 +143,14 @@ class Chunk:
     length: int
     records: int
     digest: int | None = None
+    split: str = ""
 
 
 @dataclass(frozen=True)
 class Entry:
     """One file. ``format`` is the name of one in ``runtime.data.formats.table``; where it is empty, no records are read
-    of the file and ``records`` is None."""
+    of the file and ``records`` is None. ``unpacked`` is the size of what gzip packs in it, in which its chunks lie, or
+    None."""
 
     path: str
     size: int
@@ -153,6 +158,7 @@ class Entry:
     format: str = ""
     records: int | None = None
     chunks: tuple[Chunk, ...] = ()
+    unpacked: int | None = None
 
 
 @dataclass(frozen=True)
@@ -199,20 +205,26 @@ def load(document: bytes) -> Manifest:
 
 
 def _entry_json(entry: Entry) -> dict[str, Any]:
-    chunks = [[chunk.offset, chunk.length, chunk.records, chunk.digest] for chunk in entry.chunks]
+    packed = {} if entry.unpacked is None else {"unpacked": entry.unpacked}
     return {
         "path": entry.path,
         "size": entry.size,
         "sha256": entry.sha256,
         "format": entry.format,
         "records": entry.records,
-        "chunks": chunks,
+        "chunks": [_chunk_json(chunk) for chunk in entry.chunks],
+        **packed,
     }
+
+
+def _chunk_json(chunk: Chunk) -> list[int | str | None]:
+    split = [chunk.split] if chunk.split else []
+    return [chunk.offset, chunk.length, chunk.records, chunk.digest, *split]
 
 
 def _entry(row: Mapping[str, Any]) -> Entry:
     chunks = tuple(_chunk(*fields) for fields in row["chunks"])
-    records = row["records"]
+    records, unpacked = row["records"], row.get("unpacked")
     return Entry(
         path=str(row["path"]),
         size=_whole(row["size"]),
@@ -220,11 +232,13 @@ def _entry(row: Mapping[str, Any]) -> Entry:
         format=str(row["format"]),
         records=None if records is None else _whole(records),
         chunks=chunks,
+        unpacked=None if unpacked is None else _whole(unpacked),
     )
 
 
-def _chunk(offset: object, length: object, records: object, digest: object) -> Chunk:
-    return Chunk(_whole(offset), _whole(length), _whole(records), None if digest is None else _whole(digest))
+def _chunk(offset: object, length: object, records: object, digest: object, split: str = "") -> Chunk:
+    checked = None if digest is None else _whole(digest)
+    return Chunk(_whole(offset), _whole(length), _whole(records), checked, str(split))
 
 
 def _whole(value: object) -> int:
@@ -258,9 +272,9 @@ def _faults_of(entry: Entry) -> Iterator[str]:
         yield str(error)
     if not is_digest(entry.sha256) or any((chunk.digest or 0) >> 32 for chunk in entry.chunks):
         yield f"{entry.path!r} has a digest that is none."
-    end = 0
+    end, size = 0, entry.size if entry.unpacked is None else entry.unpacked
     for chunk in entry.chunks:
-        if chunk.offset < end or chunk.length < 1 or chunk.offset + chunk.length > entry.size:
+        if chunk.offset < end or chunk.length < 1 or chunk.offset + chunk.length > size:
             yield f"{entry.path!r} has a chunk at {chunk.offset} that overlaps another or leaves the file."
         end = chunk.offset + chunk.length
     if entry.chunks and entry.records != sum(chunk.records for chunk in entry.chunks):

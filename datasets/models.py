@@ -48,13 +48,16 @@ class Dataset(models.Model):
 
 
 class Share(models.Model):
-    """Another namespace whose members may read the sealed versions."""
+    """Another namespace whose members may read the sealed versions.
+
+    By name, and also for a name that no namespace has: an answer that differed would say which namespaces exist.
+    """
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="shares")
-    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="datasets_shared")
+    name = models.CharField(max_length=63)
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["dataset", "namespace"], name="one_share_per_namespace")]
+        constraints = [models.UniqueConstraint(fields=["dataset", "name"], name="one_share_per_name")]
 
 
 class Blob(models.Model):

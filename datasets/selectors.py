@@ -17,7 +17,7 @@ from typing import Any
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum, prefetch_related_objects
 
 from datasets import previews
-from datasets.models import Dataset, File, Version, Visibility
+from datasets.models import Dataset, File, Share, Version, Visibility
 from datasets.states import VersionState
 from portal.common.errors import Forbidden, NotFound
 from rbac.access import Actor, is_granted, may, require_grant, restrict
@@ -34,7 +34,7 @@ _ROOM = Path(__file__).resolve().parent
 _OWN, _SEALED = "of_own_namespace", "sealed_versions"
 _SHOWN = (
     Prefetch("versions", Version.objects.filter(state=VersionState.SEALED).order_by("-number"), to_attr=_SEALED),
-    "shares__namespace",
+    "shares",
 )
 _NOT_THERE = "There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."
 
@@ -47,8 +47,9 @@ def readable(actor: Actor) -> QuerySet[Dataset]:
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.DATASET_READ):
         return rows.none()
     own = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ)
-    shared = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ, path="shares__namespace")
-    living = Q(deleted_at=None) & (Q(visibility=Visibility.PUBLIC) | Q(pk__in=shared.values("pk")))
+    namespaces = restrict(Namespace.objects.all(), actor, Scope.DATASET_READ, path="pk")
+    shared = Share.objects.filter(name__in=namespaces.values("name"))
+    living = Q(deleted_at=None) & (Q(visibility=Visibility.PUBLIC) | Q(pk__in=shared.values("dataset")))
     return rows.filter(Q(pk__in=own.values("pk")) | living).annotate(**{_OWN: Exists(own.filter(pk=OuterRef("pk")))})
 
 
@@ -172,7 +173,7 @@ def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> d
         "description": dataset.description,
         "visibility": dataset.visibility,
         # With whom else it is shared is the business of those who share it.
-        "shared_with": sorted(share.namespace.name for share in dataset.shares.all()) if member else [],
+        "shared_with": sorted(share.name for share in dataset.shares.all()) if member else [],
         "format": (newest.format if newest else "") or dataset.format,
         "size": newest.size if newest else 0,
         "records": newest.records if newest else None,
@@ -242,7 +243,7 @@ def catalogue(actor: Actor, namespace: str) -> list[Offer]:
 
 def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
     """What the actor may read and a job of the namespace may be shown: whoever sees the job sees what it trained on."""
-    shown = Q(namespace__name=namespace) | Q(shares__namespace__name=namespace) | Q(visibility=Visibility.PUBLIC)
+    shown = Q(namespace__name=namespace) | Q(shares__name=namespace) | Q(visibility=Visibility.PUBLIC)
     usable = Dataset.objects.filter(shown).values("pk")
     return readable(actor).filter(deleted_at=None, pk__in=usable)
 

@@ -14,10 +14,11 @@ from datasets.models import DESCRIPTION_LIMIT, Dataset, Share, Version, Visibili
 from datasets.selectors import dataset_for, version_for
 from datasets.states import Event, VersionState
 from portal.common.errors import Conflict, ValidationFailed
+from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from rbac import audit, names
 from rbac.access import hold_open, namespace_for
-from rbac.models import Namespace, User
+from rbac.models import User
 from rbac.scopes import Scope
 from runtime.data.choosing import SAYABLE
 
@@ -76,18 +77,20 @@ def change_dataset(
 def share_dataset(
     *, actor: User, ns: str, name: str, namespaces: Iterable[str], request: HttpRequest | None = None
 ) -> Dataset:
-    """Let the members of exactly these namespaces read it. Raises NotFound, Forbidden, ValidationFailed."""
+    """Let the members of exactly these namespaces read it. The answer does not say which of them exist.
+
+    Raises NotFound, Forbidden, ValidationFailed.
+    """
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     wanted = sorted(set(namespaces) - {dataset.namespace.name})
-    found = list(Namespace.objects.filter(name__in=wanted, closed=None).order_by("name"))
-    if unknown := sorted(set(wanted) - {namespace.name for namespace in found}):
-        raise ValidationFailed({"namespaces": [f"There is no namespace {unknown[0]!r}. Check the name."]})
-    if len(found) > SHARES_LIMIT:
+    if impossible := [each for each in wanted if not names.is_label(each)]:
+        raise ValidationFailed({"namespaces": [names.not_a_label(impossible[0])]})
+    if len(wanted) > SHARES_LIMIT:
         raise ValidationFailed({"namespaces": [f"It can be shared with {SHARES_LIMIT} namespaces at most."]})
-    before = sorted(dataset.shares.values_list("namespace__name", flat=True))
-    dataset.shares.exclude(namespace__in=found).delete()
-    for namespace in found:
-        Share.objects.get_or_create(dataset=dataset, namespace=namespace)
+    before = sorted(dataset.shares.values_list("name", flat=True))
+    dataset.shares.exclude(name__in=wanted).delete()
+    for each in wanted:
+        ensure(Share, dataset=dataset, name=each)
     _note("dataset.share", dataset, actor, request, before={"namespaces": before}, after={"namespaces": wanted})
     return dataset
 

@@ -22,6 +22,7 @@ from datasets.services import fill, locked
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from portal.common.errors import Conflict, NotFound, TooLarge, ValidationFailed
+from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from rbac import audit
 from rbac.models import Namespace, User
@@ -416,17 +417,17 @@ def _keep(version: Version, file: File, sha256: str) -> File:
 def _intend(version: Version, file: File, sha256: str) -> Blob:
     File.objects.filter(pk=file.pk, blob=None).update(sha256=sha256)
     file.sha256 = sha256
-    blob, _ = Blob.objects.get_or_create(
-        key=_key(file, sha256),
-        defaults={
-            "namespace": version.dataset.namespace,
-            "home": version.dataset,
-            "sha256": sha256,
-            "size": file.size,
-            "created": wall_clock(),
-        },
+    key = _key(file, sha256)
+    ensure(
+        Blob,
+        key=key,
+        namespace=version.dataset.namespace,
+        home=version.dataset,
+        sha256=sha256,
+        size=file.size,
+        created=wall_clock(),
     )
-    return blob
+    return Blob.objects.get(key=key)
 
 
 def _settle(blob: Blob) -> Blob:

@@ -11,7 +11,7 @@ from django.test import Client
 from datasets import housekeeping, indexing
 from datasets.models import Dataset, File, Version
 from portal.common.time import now
-from rbac.models import AuditEntry
+from rbac.models import AuditEntry, Namespace
 from runtime.data.choosing import WORDS, Unread
 from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
@@ -164,9 +164,23 @@ def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
     assert stranger.get(MINE).status_code == 404
 
 
-def test_a_namespace_that_is_not_there_cannot_be_shared_with(developer: Client, dataset: Dataset) -> None:
-    answer = developer.put(f"{MINE}/shares", {"namespaces": ["nowhere"]}, JSON)
-    assert answer.status_code == 422 and "nowhere" in answer.json()["detail"]
+def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset: Dataset, personas: Personas) -> None:
+    answers = [developer.put(f"{MINE}/shares", {"namespaces": [name]}, JSON) for name in ("elsewhere", "nowhere")]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [answer.json()["shared_with"] for answer in answers] == [["elsewhere"], ["nowhere"]]
+
+
+def test_a_name_that_no_namespace_can_have_is_not_shared_with(developer: Client, dataset: Dataset) -> None:
+    answer = developer.put(f"{MINE}/shares", {"namespaces": ["No Where"]}, JSON)
+    assert answer.status_code == 422 and "No Where" in answer.json()["detail"]
+
+
+def test_a_namespace_that_was_closed_shares_nothing_any_more(
+    sealed: Version, personas: Personas, developer: Client
+) -> None:
+    developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
+    Namespace.objects.filter(name="elsewhere").update(closed=now())
+    assert personas.client("stranger").get(MINE).status_code == 404
 
 
 def test_what_is_public_is_read_by_everybody_and_changed_by_its_own(

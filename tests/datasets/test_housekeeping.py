@@ -12,6 +12,7 @@ from datasets import chunking, housekeeping, indexing, services, staging, tasks,
 from datasets.models import Blob, Dataset, File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
+from datasets.storage.base import StorageError
 from portal.common.time import now
 from tests.datasets.conftest import Uploader, sha
 
@@ -84,6 +85,39 @@ def test_what_gathers_for_no_file_is_discarded_once_it_has_settled(uploader: Upl
     os.utime(orphan, (0, 0))
     housekeeping.discard_orphans(now())
     assert {name for name, _ in staging.gathered(folder)} == {file.staging}
+
+
+def test_what_gathers_for_a_file_stays_however_long_nothing_has_come(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    folder = default_storage().staging()
+    os.utime(staging.path_of(folder, file.staging), (0, 0))
+    assert housekeeping.discard_orphans(now()) == 0
+    assert staging.path_of(folder, file.staging).exists()
+
+
+def test_content_that_is_being_handed_over_is_not_let_go(uploader: Uploader, dataset: Dataset) -> None:
+    Blob.objects.create(namespace=dataset.namespace, sha256="0" * 64, size=1, key="blobs/1/00/new", created=now())
+    housekeeping.tidy(now() + timedelta(seconds=1))
+    assert Blob.objects.get().doomed is None
+
+
+def test_content_that_cannot_be_deleted_keeps_its_row_for_the_next_round(
+    uploader: Uploader, dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Blob.objects.create(
+        namespace=dataset.namespace, sha256="0" * 64, size=1, key="blobs/1/00/x", created=now(), doomed=now()
+    )
+
+    def fail(storage: object, key: str) -> None:
+        raise StorageError("the bucket is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(default_storage()), "delete", fail)
+        assert housekeeping.sweep_out() == 0
+    assert Blob.objects.count() == 1
+    assert housekeeping.sweep_out() == 1
+    assert Blob.objects.count() == 0
 
 
 def test_content_that_was_to_be_handed_over_and_was_not_is_let_go(uploader: Uploader, dataset: Dataset) -> None:

@@ -164,8 +164,8 @@ def test_who_reads_it_is_changed_by_a_form(sealed: Version, personas: Personas) 
     post(developer, f"{MINE}/readers", visibility="public", namespaces="")
     row = Dataset.objects.get()
     assert (row.visibility, row.shares.count()) == ("public", 0)
-    told = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "nowhere"}, follow=True)
-    assert "There is no namespace" in told.content.decode()
+    told = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "No Where"}, follow=True)
+    assert "does not do" in told.content.decode()
 
 
 def test_what_is_deleted_says_so_and_comes_back(sealed: Version, personas: Personas) -> None:

@@ -9,6 +9,7 @@ from datasets.models import Dataset, Visibility
 from datasets.selectors import Resolved
 from portal.common.errors import NotFound
 from rbac.models import Role
+from rbac.scopes import Scope
 from tests.datasets.filled import seal
 from tests.factories import make_member
 from tests.personas import Personas
@@ -95,3 +96,18 @@ def test_a_form_offers_what_may_be_used(personas: Personas) -> None:
     services.share_dataset(actor=personas.stranger, ns="elsewhere", name="shared", namespaces=["team"])
     offered = [offer.name for offer in selectors.catalogue(personas.developer, "team")]
     assert offered == ["team/own", "elsewhere/shared", "public/diabetes", "public/digits"]
+
+
+def test_a_version_that_is_being_filled_is_not_meant_by_its_number_either(personas: Personas) -> None:
+    seal(personas.developer)
+    services.begin_version(actor=personas.developer, ns="team", name="mine")
+    with pytest.raises(NotFound, match="no sealed version 2"):
+        selectors.resolve(personas.developer, "team", "team/mine@2")
+
+
+def test_a_token_without_the_scope_reads_no_data_set_not_even_a_public_one(personas: Personas) -> None:
+    version = seal(personas.developer)
+    Dataset.objects.filter(pk=version.dataset_id).update(visibility=Visibility.PUBLIC)
+    assert list(selectors.readable(personas.stranger)) == [version.dataset]
+    personas.stranger.granted = frozenset({Scope.NAMESPACE_READ, Scope.JOB_READ})
+    assert list(selectors.readable(personas.stranger)) == []

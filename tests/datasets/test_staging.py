@@ -128,3 +128,19 @@ def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
     body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: noted.take(tmp_path, inner, OTHERS, number=1)])
     noted.take(tmp_path, body, OURS)
     assert content(tmp_path) == OURS + OTHERS
+
+
+def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside(tmp_path: Path) -> None:
+    """Its bytes lie where they are noted until these others are whole and allowed."""
+    noted, seen, looks = Noted(), list[bytes](), list[bool]()
+
+    def vacant() -> bool:
+        looks.append(0 not in noted.parts)
+        if len(looks) == 1:
+            noted.take(tmp_path, Pieces(OURS), OURS)
+        return looks[-1]
+
+    placing = Placing(vacant=vacant, allow=lambda: True, note=lambda: noted.parts.update({0: sha(THEIRS)}))
+    body = Pieces(THEIRS[:4], THEIRS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
+    staging.take_part(tmp_path, NAME, body, span=(0, 10), checksum=Checksum(SHA256, sha(THEIRS)), by=placing)
+    assert (looks, seen, content(tmp_path)) == ([True, False], [OURS], THEIRS)

@@ -74,3 +74,10 @@ def test_the_default_storage_lies_where_the_settings_say(settings, tmp_path: Pat
     settings.STORAGE_DIR = tmp_path / "elsewhere"
     default_storage().put("a", io.BytesIO(b"x"))
     assert (tmp_path / "elsewhere" / "a").read_bytes() == b"x"
+
+
+def test_the_hash_is_taken_anew_when_other_content_has_the_same_length(storage: LocalStorage) -> None:
+    before = storage.put("a", io.BytesIO(b"one"))
+    (storage.root / "a").write_bytes(b"two")
+    os.utime(storage.root / "a", ns=(1, 1))
+    assert storage.stat("a").sha256 != before.sha256
