@@ -13,7 +13,7 @@ from rbac import audit
 from rbac.access import require_admin
 from rbac.models import User
 from rbac.revocation import wake_sockets
-from rbac.services import ensure_personal_namespace, validate_account
+from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
 from rbac.signing_in import sessions_of
 from rbac.signing_up import send_welcome
 
@@ -114,15 +114,19 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
 
 @transaction.atomic
 def reset_password(*, actor: User, username: str, reason: str, request: HttpRequest | None = None) -> str:
-    """A new password, which is told this once; the account is signed out everywhere. Raises like ``set_active``."""
+    """A new password, which is shown this once; the account is signed out everywhere, and its tokens are revoked.
+
+    Raises like ``set_active``.
+    """
     require_admin(actor)
     told, user = audit.stated(reason), _locked(username)
     fresh = secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(fresh)
     user.save(update_fields=["password"])
     sessions_of(user).delete()
+    detail = {"tokens_revoked": revoke_tokens_of(user)}
     wake_sockets([user.pk])
-    audit.record("user.reset-password", username, actor=actor, reason=told, request=request)
+    audit.record("user.reset-password", username, actor=actor, detail=detail, reason=told, request=request)
     return fresh
 
 

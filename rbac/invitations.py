@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
+from base64 import urlsafe_b64encode
 from datetime import timedelta
 from typing import NamedTuple
+from uuid import UUID, uuid4
 
 from django.core.exceptions import ValidationError as FieldError
 from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.utils.crypto import salted_hmac
 
 from portal.common.errors import Conflict, NotFound, ValidationFailed
 from portal.common.time import now as wall_clock
@@ -24,11 +26,12 @@ from rbac.selectors import digest_of
 LIFETIME = timedelta(days=7)
 OPEN_PER_NAMESPACE = 100
 _SECRET_BYTES = 24
+_SALT = "rbac.invitation"
 _NOT_THERE = "There is no such invitation; it may have been withdrawn. Ask who invited you for another one."
 
 
 class Invited(NamedTuple):
-    """``secret`` is in the link for an address and kept nowhere; empty where an account is invited by its name."""
+    """``secret`` is in the link for an address and stored nowhere; empty where an account is invited by its name."""
 
     invitation: Invitation
     secret: str
@@ -70,8 +73,10 @@ def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: H
     account, email = _invitee(who.strip())
     _refuse_who_is_in(actor, namespace, account, email)
     _make_room(namespace, account, email)
-    secret = "" if account else secrets.token_urlsafe(_SECRET_BYTES)
+    pk = uuid4()
+    secret = "" if account else _secret_of(pk)
     invitation = Invitation.objects.create(
+        pk=pk,
         namespace=namespace,
         user=account,
         email=email,
@@ -83,6 +88,15 @@ def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: H
     detail = {"role": role, "expires": invitation.expires.isoformat()}
     audit.record("invitation.create", who, actor=actor, namespace=namespace, detail=detail, request=request)
     return Invited(invitation, secret)
+
+
+def secret_of(invitation: Invitation) -> str:
+    """The secret of an invitation's link; stored nowhere, for it follows from the id and SECRET_KEY."""
+    return _secret_of(invitation.pk)
+
+
+def _secret_of(pk: UUID) -> str:
+    return urlsafe_b64encode(salted_hmac(_SALT, str(pk), algorithm="sha256").digest()[:_SECRET_BYTES]).decode()
 
 
 def _invitee(who: str) -> tuple[User | None, str]:

@@ -1,55 +1,75 @@
-"""Letters: to whom the portal writes by e-mail, and what. The text of each is a template whose first line is its
-subject.
+"""E-mails to people: what they say, and how they get their links.
 
-A letter is sent after the transaction has been committed. One that cannot be sent is a line in the log and not the
-failure of the deed: whoever waits for it can ask for another one.
+A request only writes a row (``OutgoingEmail``): how long it takes then says nothing about whether an address has an
+account, and a mail server that hangs delays nobody. The sweep sends them (``rbac.outbox``). Links with a secret are
+made while an e-mail is sent and stored nowhere: a copy of the database opens none of them.
+
+The text of each is a template whose first line is its subject.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.contrib.auth.tokens import default_token_generator
+from django.core import signing
 from django.core.mail import send_mail
-from django.db import transaction
 from django.http import HttpRequest
 from django.http.request import split_domain_port
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.http import urlsafe_base64_encode
+from django.utils.translation import get_language
 
+from portal.common.time import now as wall_clock
+from rbac import invitations
 from rbac.invitations import Invited
+from rbac.models import Awaiting, Invitation, OutgoingEmail, User
 
+CONFIRMATION_SALT = "rbac.confirm"
 _log = logging.getLogger(__name__)
 
 
-def send(to: str, letter: str, **context: Any) -> None:
-    """Send a letter (the name of a template) to one address, in the language that is active now."""
-    subject, _, body = render_to_string(f"rbac/letters/{letter}.txt", context).strip().partition("\n")
-    transaction.on_commit(lambda: _deliver(to, subject, body.strip() + "\n"))
+# --- In a request ----------------------------------------------------------------------------------------------------
+def enqueue(request: HttpRequest, to: str, template: str, **context: Any) -> None:
+    """Have an e-mail sent after the present transaction, in the language that is active now. ``context`` is JSON, and
+    holds ids in place of secrets: ``_CONTEXTS`` makes of it what the template shows."""
+    now = wall_clock()
+    OutgoingEmail.objects.create(
+        template=template,
+        to=to,
+        language=get_language() or settings.LANGUAGE_CODE,
+        origin=_origin(request),
+        context=context,
+        created=now,
+        due=now,
+    )
+
+
+def send_invitation(request: HttpRequest, made: Invited) -> str:
+    """Send the link to the address that was invited, and return it. Empty for an account, which sees it on a page."""
+    if not made.secret:
+        return ""
+    enqueue(request, made.invitation.email, "invitation", invitation=str(made.invitation.pk))
+    return _link(_origin(request), "invitation-link", secret=made.secret)
 
 
 def try_out(to: str) -> str:
-    """Send a letter at once to see whether letters arrive; why it could not be sent, or nothing."""
-    subject, _, body = render_to_string("rbac/letters/trial.txt").strip().partition("\n")
+    """Send an e-mail at once to see whether e-mails arrive; why it could not be sent, or nothing."""
     try:
-        send_mail(subject, body.strip() + "\n", settings.DEFAULT_FROM_EMAIL, [to])
+        _send(to, "trial", {})
     except Exception as error:  # noqa: BLE001  whatever a mail server may do
-        _log.warning("The trial letter to %s could not be sent.", to, exc_info=True)
+        _log.warning("The trial e-mail to %s could not be sent.", to, exc_info=True)
         return str(error) or type(error).__name__
     return ""
 
 
-def _deliver(to: str, subject: str, body: str) -> None:
-    try:
-        send_mail(subject, body, settings.DEFAULT_FROM_EMAIL, [to])
-    except Exception:  # noqa: BLE001  whatever a mail server may do
-        _log.exception("A letter to %s could not be sent: %s", to, subject)
-
-
-def link(request: HttpRequest, page: str, **names: str) -> str:
-    """The whole address of a page, for a letter.
+def _origin(request: HttpRequest) -> str:
+    """Scheme and host of the portal's addresses.
 
     The host is the one that was asked for, of which Django has made sure that it is ours. Its port is not looked at by
     Django: one that is none of ours could be that of a program which somebody runs on the same machine.
@@ -57,7 +77,7 @@ def link(request: HttpRequest, page: str, **names: str) -> str:
     host, port = split_domain_port(request.get_host())
     if port not in _ports_of(host):
         port = "" if settings.HTTPS else str(settings.PORT)
-    return f"{request.scheme}://{host}{':' if port else ''}{port}{reverse(page, kwargs=names)}"
+    return f"{request.scheme}://{host}{':' if port else ''}{port}"
 
 
 def _ports_of(host: str) -> set[str]:
@@ -66,10 +86,83 @@ def _ports_of(host: str) -> set[str]:
     return {"", "80", "443", str(settings.PORT), *(str(each.port) for each in origins if each.hostname == host)}
 
 
-def send_invitation(request: HttpRequest, made: Invited) -> str:
-    """Send the link to the address that was invited, and return it. Empty for an account, which sees it on a page."""
-    if not made.secret:
-        return ""
-    address = link(request, "invitation-link", secret=made.secret)
-    send(made.invitation.email, "invitation", link=address, invitation=made.invitation)
-    return address
+# --- While it is sent ------------------------------------------------------------------------------------------------
+def deliver(row: OutgoingEmail) -> None:
+    """Send it now, unless there is nothing to say any more. Raises whatever a mail server may do."""
+    found = _CONTEXTS[row.template](row)
+    if found is not None:
+        to, context = found
+        _send(to, row.template, context)
+
+
+def _send(to: str, template: str, context: Mapping[str, Any]) -> None:
+    subject, _, body = render_to_string(f"rbac/letters/{template}.txt", dict(context)).strip().partition("\n")
+    send_mail(subject, body.strip() + "\n", settings.DEFAULT_FROM_EMAIL, [to])
+
+
+Found = tuple[str, Mapping[str, Any]] | None
+
+
+def _confirmation(row: OutgoingEmail) -> Found:
+    user = User.objects.filter(pk=row.context["user"], email=row.to, awaiting=Awaiting.CONFIRMATION).first()
+    if user is None:
+        return None
+    token = signing.dumps({"user": user.pk, "email": row.to}, salt=CONFIRMATION_SALT)
+    return row.to, {"username": user.username, "link": _link(row.origin, "confirm", token=token)}
+
+
+def _known(row: OutgoingEmail) -> Found:
+    user = User.objects.filter(email__iexact=row.to).first()
+    return (user.email, {"username": user.username, "link": _link(row.origin, "sign-in")}) if user else None
+
+
+def _reset(row: OutgoingEmail) -> Found:
+    user = User.objects.filter(email__iexact=row.to, is_active=True, service_of=None).first()
+    return (user.email, {"username": user.username, "link": _password_link(row.origin, user)}) if user else None
+
+
+def _welcome(row: OutgoingEmail) -> Found:
+    user = User.objects.filter(pk=row.context["user"], is_active=True).first()
+    if user is None:
+        return None
+    again = _link(row.origin, "reset-password")
+    return row.to, {"username": user.username, "link": _password_link(row.origin, user), "again": again}
+
+
+def _approved(row: OutgoingEmail) -> Found:
+    return row.to, {"username": row.context["username"], "link": _link(row.origin, "sign-in")}
+
+
+def _waiting(row: OutgoingEmail) -> Found:
+    return row.to, {**row.context, "link": _link(row.origin, "waiting-accounts")}
+
+
+def _invitation(row: OutgoingEmail) -> Found:
+    rows = Invitation.objects.select_related("namespace", "invited_by")
+    invitation = rows.filter(pk=row.context["invitation"], ended=None).first()
+    if invitation is None:
+        return None
+    link = _link(row.origin, "invitation-link", secret=invitations.secret_of(invitation))
+    return row.to, {"invitation": invitation, "link": link}
+
+
+# What each template shows, and to which address it goes; None where there is nothing to say any more.
+_CONTEXTS: Mapping[str, Callable[[OutgoingEmail], Found]] = {
+    "approved": _approved,
+    "confirmation": _confirmation,
+    "invitation": _invitation,
+    "known": _known,
+    "reset": _reset,
+    "waiting": _waiting,
+    "welcome": _welcome,
+}
+
+
+def _password_link(origin: str, user: User) -> str:
+    """It works once, and for as long as PASSWORD_RESET_TIMEOUT says."""
+    who = urlsafe_base64_encode(str(user.pk).encode())
+    return _link(origin, "new-password", who=who, token=default_token_generator.make_token(user))
+
+
+def _link(origin: str, page: str, **names: str) -> str:
+    return f"{origin}{reverse(page, kwargs=names)}"

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
+from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.contrib.sessions.backends.base import SessionBase
 from django.contrib.sessions.base_session import AbstractBaseSession
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
+
+from rbac import names
 
 
 class Awaiting(models.TextChoices):
@@ -18,6 +24,12 @@ class Awaiting(models.TextChoices):
     APPROVAL = "approval"
 
 
+def validate_account_name(name: str) -> None:
+    """Raises ValidationError for what cannot be the name of an account."""
+    if fault := names.fault_of_account(name):
+        raise ValidationError(fault)
+
+
 class User(AbstractUser):
     """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin.
 
@@ -25,6 +37,15 @@ class User(AbstractUser):
     name holds a slash, which no person's can.
     """
 
+    username = models.CharField(
+        "username",
+        max_length=150,
+        unique=True,
+        validators=[UnicodeUsernameValidator(), validate_account_name],
+        error_messages={"unique": "A user with that username already exists."},
+    )
+    # The same for names that look alike: ``names.skeleton``.
+    skeleton = models.CharField(max_length=600, db_index=True, editable=False)
     email = models.EmailField(blank=True)
     is_staff = None
     email_confirmed = models.DateTimeField(null=True, blank=True)
@@ -35,11 +56,17 @@ class User(AbstractUser):
 
     # The scopes of the token that this request, or socket, was opened with. None: no token, or one without bounds.
     granted: frozenset[str] | None = None
+    # When that token expires. None: no token, or one that does not expire.
+    granted_until: datetime | None = None
 
     class Meta(AbstractUser.Meta):
         constraints = [
             models.UniqueConstraint(Lower("email"), condition=~models.Q(email=""), name="one_account_per_address")
         ]
+
+    def save(self, *args: Any, **options: Any) -> None:
+        self.skeleton = names.skeleton(self.username)
+        super().save(*args, **options)
 
     @property
     def is_admin(self) -> bool:
@@ -121,8 +148,10 @@ class Invitation(models.Model):
 
 
 class Session(AbstractBaseSession):
-    """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is shown nowhere."""
+    """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is stored nowhere."""
 
+    # The SHA-256 of the key: ``rbac.sessions``.
+    session_key = models.CharField(max_length=64, primary_key=True)
     handle = models.CharField(max_length=32, db_index=True)
     user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="sessions")
     address = models.GenericIPAddressField(null=True)
@@ -173,6 +202,21 @@ class Connection(models.Model):
     name = models.CharField(max_length=100)
     days = models.PositiveSmallIntegerField(null=True, blank=True)
     expires = models.DateTimeField(db_index=True)
+
+
+class OutgoingEmail(models.Model):
+    """An e-mail that is still to be sent. It holds no link and no secret: both are made when it is sent."""
+
+    template = models.CharField(max_length=32)
+    to = models.EmailField()
+    language = models.CharField(max_length=16)
+    # Scheme and host with which its links begin.
+    origin = models.CharField(max_length=300)
+    context = models.JSONField(default=dict)
+    created = models.DateTimeField()
+    # When to try it next. While a process sends it: when another one may.
+    due = models.DateTimeField(db_index=True)
+    tries = models.PositiveSmallIntegerField(default=0)
 
 
 class Outcome(models.TextChoices):

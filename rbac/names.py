@@ -1,8 +1,13 @@
-"""Names of namespaces: DNS labels (RFC 1123), because a namespace is a Kubernetes namespace too. Pure.
+"""Names of accounts and namespaces. Pure.
 
-The name of a personal namespace is a function of the account's name, and no two accounts share one by escaping: a
-name that is no plain label gets a slug and, after ``---``, 12 hexadecimal digits of the SHA-256 of the exact name.
-Nobody may choose a name with ``---`` in it, so neither kind can be taken by the other.
+Names of accounts are a path segment of addresses, and people tell accounts apart by them. So each begins and ends with
+a letter or digit (``..`` would lead to the parent of an address), its letters are of one script, and two names that
+look alike (``skeleton``) are one name.
+
+Names of namespaces are DNS labels (RFC 1123), because a namespace is a Kubernetes namespace too. The name of a personal
+namespace is a function of the account's name, and no two accounts share one by escaping: a name that is no plain label
+gets a slug and, after ``---``, 12 hexadecimal digits of the SHA-256 of the exact name. Nobody may choose a name with
+``---`` in it, so neither kind can be taken by the other.
 """
 
 from __future__ import annotations
@@ -19,8 +24,43 @@ _DIGEST_DIGITS = 12
 # Names that mean something to the cluster or in an address of ours.
 RESERVED = frozenset({"default", "public", "regatta", "new", "api"})
 _RESERVED_PREFIXES = ("kube-", "regatta-")
+# Scripts that are written together.
+_EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "LATIN"})
+# Letters of other scripts that look like a Latin one, folded. Of the confusables of UTS #39, those of whole words.
+_LOOKS_LIKE = str.maketrans(
+    "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458\u04bb\u0501\u051b\u051d"
+    "\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c2\u03c3\u03c4\u03c5\u03c7\u03b3\u03f2",
+    "abekmhopctyxsijhdqwabenikuvopcotuxyc",
+)
 
 
+# --- Accounts --------------------------------------------------------------------------------------------------------
+def fault_of_account(name: str) -> str:
+    """Why no account may have this name; empty where it may. That its characters are allowed is checked elsewhere."""
+    if not any(character.isalnum() for character in name):
+        return "The name needs a letter or a digit."
+    if not (name[0].isalnum() and name[-1].isalnum()):
+        return "The name begins and ends with a letter or a digit."
+    scripts = {_script(character) for character in name if character.isalpha()}
+    if len(scripts) > 1 and not scripts <= _EAST_ASIAN:
+        return "The name mixes letters of several scripts, which look alike. Use letters of one."
+    if any(character.isdigit() and not character.isascii() for character in name):
+        return "Write the digits of the name as 0 to 9."
+    return ""
+
+
+def _script(letter: str) -> str:
+    """``LATIN``, ``CYRILLIC``, ...: the first word of the character's name."""
+    return unicodedata.name(letter, "unknown").partition(" ")[0]
+
+
+def skeleton(name: str) -> str:
+    """What two names have in common that people take for one another."""
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return unicodedata.normalize("NFKC", folded).translate(_LOOKS_LIKE)
+
+
+# --- Namespaces ------------------------------------------------------------------------------------------------------
 def is_free_choice(name: str) -> bool:
     """Whether a person may give a namespace this name."""
     reserved = name in RESERVED or name.startswith(_RESERVED_PREFIXES)

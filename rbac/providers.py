@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from social_core.exceptions import AuthPolicyError
 from social_django.models import UserSocialAuth
 
 from portal.common.errors import Conflict, NotFound
 from portal.common.time import now as wall_clock
-from rbac import audit
+from rbac import audit, names
 from rbac.models import Awaiting, User
 from rbac.services import ensure_personal_namespace
 from rbac.signing_up import APPROVAL, CLOSED
@@ -83,9 +83,12 @@ def _own_address(details: Mapping[str, Any], response: Mapping[str, Any]) -> str
 
 def _free_name(wanted: str) -> str:
     """The wanted name, made fit, with a number where another account has it."""
-    plain = _NO_NAME_CHARACTER.sub("-", wanted.partition("@")[0])[:_LONGEST_NAME].strip("-.") or _PLAIN_NAME
+    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(wanted.partition("@")[0]))[:_LONGEST_NAME]
+    plain = plain.strip("-._+@")
+    if not plain or names.fault_of_account(plain):
+        plain = _PLAIN_NAME
     name, number = plain, 1
-    while User.objects.filter(username__iexact=name).exists():
+    while User.objects.filter(Q(username__iexact=name) | Q(skeleton=names.skeleton(name))).exists():
         number += 1
         name = f"{plain}-{number}"
     return name

@@ -21,6 +21,7 @@ RECOVERY_CODES = 10
 _ISSUER = "Regatta"
 _PAUSE_SECONDS = 30.0
 _CODE_BYTES = 5
+_THERE_IS_ONE = "You have a second factor. Switch it off before you set up another one."
 _WRONG = "The code is wrong, or it was used already. Wait for the next one."
 
 
@@ -58,14 +59,23 @@ def picture_of(device: TOTPDevice) -> str:
 # --- Setting up ------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def begin(*, actor: User) -> TOTPDevice:
-    """The authenticator that is being set up, with a key of its own; it asks for nothing before ``confirm``.
+    """An authenticator to set up, with a new key: one that was shown before is worth nothing any more. It asks for
+    nothing before ``confirm``.
 
     Raises Conflict where there is one already.
     """
     if device_of(actor) is not None:
-        raise Conflict("You have a second factor. Switch it off before you set up another one.")
-    device: TOTPDevice
-    device, _ = TOTPDevice.objects.get_or_create(user=actor, confirmed=False, defaults={"name": _ISSUER})
+        raise Conflict(_THERE_IS_ONE)
+    TOTPDevice.objects.filter(user=actor, confirmed=False).delete()
+    device: TOTPDevice = TOTPDevice.objects.create(user=actor, confirmed=False, name=_ISSUER)
+    return device
+
+
+def begun(actor: User) -> TOTPDevice:
+    """The authenticator that is being set up. Raises Conflict where none is."""
+    device: TOTPDevice | None = TOTPDevice.objects.filter(user=actor, confirmed=False).first()
+    if device is None:
+        raise Conflict("Make a key first, on the page of the second factor.")
     return device
 
 
@@ -75,7 +85,9 @@ def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> li
 
     Raises Conflict, ValidationFailed for a wrong code.
     """
-    device = begin(actor=actor)
+    if device_of(actor) is not None:
+        raise Conflict(_THERE_IS_ONE)
+    device = begun(actor)
     # Trying one's own key needs no slowing down.
     device.throttle_reset()
     if not device.verify_token(_digits(code)):

@@ -79,6 +79,7 @@ def token_behind(secret: str, now: datetime) -> ApiToken | None:
     the scopes that the token is bound to."""
     valid = Q(revoked=None) & (Q(expires=None) | Q(expires__gt=now)) & Q(user__is_active=True)
     token = ApiToken.objects.filter(valid, digest=digest_of(secret)).select_related("user").first()
-    if token is not None and token.scopes:
-        token.user.granted = frozenset(token.scopes)
+    if token is not None:
+        token.user.granted = frozenset(token.scopes) or None
+        token.user.granted_until = token.expires
     return token

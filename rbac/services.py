@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as FieldError
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.http import HttpRequest
 
 from portal.common.errors import Conflict, NotFound, ValidationFailed
@@ -13,7 +14,7 @@ from rbac import audit, names
 from rbac.access import namespace_for
 from rbac.access import require_admin as require_admin
 from rbac.closing import namespace_closing
-from rbac.models import Answer, ApiToken, Invitation, Membership, Namespace, Role, User
+from rbac.models import Answer, ApiToken, Connection, Invitation, Membership, Namespace, Role, User
 from rbac.revocation import wake_sockets
 from rbac.scopes import Scope
 from rbac.selectors import owners_of, user_named
@@ -55,8 +56,9 @@ def validate_account(user: User, password: str | None, *, known_address: bool = 
         user.full_clean(exclude=["password"], validate_constraints=False)
     except FieldError as error:
         errors.update(error.message_dict)
-    if "username" not in errors and User.objects.filter(username__iexact=user.username).exists():
-        errors["username"] = ["There is such an account in other capital letters. Choose another name."]
+    alike = Q(username__iexact=user.username) | Q(skeleton=names.skeleton(user.username))
+    if "username" not in errors and User.objects.filter(alike).exists():
+        errors["username"] = ["There is an account whose name looks the same. Choose another name."]
     if user.email and not known_address and User.objects.filter(email__iexact=user.email).exists():
         errors["email"] = ["Another account has this e-mail address."]
     try:
@@ -66,6 +68,13 @@ def validate_account(user: User, password: str | None, *, known_address: bool = 
         errors["password"] = error.messages
     if errors:
         raise ValidationFailed(errors)
+
+
+def revoke_tokens_of(user: User) -> int:
+    """Revoke the account's own tokens, and the grants for which a computer has not fetched its token yet; how many
+    tokens there were."""
+    Connection.objects.filter(user=user).delete()
+    return ApiToken.objects.filter(user=user, revoked=None).update(revoked=wall_clock())
 
 
 @transaction.atomic
@@ -168,12 +177,16 @@ def _membership(namespace: Namespace, username: str) -> Membership:
 
 
 @transaction.atomic
-def close_namespace(*, actor: User, namespace_name: str, request: HttpRequest | None = None) -> None:
+def close_namespace(*, actor: User, namespace_name: str, confirmation: str, request: HttpRequest | None = None) -> None:
     """Close a team's namespace: its members, tokens and invitations go with it, its name is never given again.
 
-    Raises NotFound, Forbidden, and Conflict for a personal one and while something in it objects, such as jobs.
+    ``confirmation`` repeats the name: the path of a request may have been folded (``members/..``) on its way.
+    Raises NotFound, Forbidden, ValidationFailed for another confirmation, and Conflict for a personal namespace and
+    while something in it objects, such as jobs.
     """
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
+    if confirmation != namespace.name:
+        raise ValidationFailed({"name": ["Write the name of the namespace exactly, to show that you mean it."]})
     if namespace.personal_of_id is not None:
         raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
     namespace_closing.send(sender=Namespace, namespace=namespace)

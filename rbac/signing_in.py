@@ -14,7 +14,7 @@ from django.http import HttpRequest
 
 from portal.common.errors import Forbidden, NotFound, NotSignedIn, TooManyRequests
 from portal.common.time import now as wall_clock
-from rbac import audit, second_factor
+from rbac import audit, guessing, second_factor
 from rbac.models import Awaiting, Outcome, Session, User
 from rbac.revocation import wake_sockets
 from rbac.services import ensure_personal_namespace
@@ -31,23 +31,36 @@ _PENDING = "pending-sign-in"
 # How long a password that was right waits for its second factor.
 _PATIENCE = timedelta(minutes=10)
 _AGENT_LENGTH = 200
+_NAME_LIMIT = 150
+_PASSWORD_LIMIT = 1024
 
 
 def check_password(request: HttpRequest, username: str, password: str) -> User:
     """The account behind a name and a password, with its personal namespace.
 
     Raises NotSignedIn with one sentence for every kind of failure (but who opened an account and knows its password is
-    told what it waits for), TooManyRequests after too many failures for this name from this address.
+    told what it waits for), TooManyRequests after too many failures for this name from this network, or for any names.
     """
+    guessing.count(request)
+    if len(username) > _NAME_LIMIT or len(password) > _PASSWORD_LIMIT:
+        # No account has these, and django-axes would store the name whole.
+        _record_failure(request, username)
+        raise NotSignedIn(_WRONG)
     user = authenticate(request, username=username, password=password)
     if getattr(request, "axes_locked_out", False):
+        _record_failure(request, username, locked_out=True)
         wait = math.ceil(settings.AXES_COOLOFF_TIME.total_seconds())
         raise TooManyRequests(_TOO_OFTEN.format(seconds=wait), retry_after=wait)
     if not isinstance(user, User):
-        audit.record("sign-in.fail", username, actor=None, outcome=Outcome.REFUSED, request=request)
+        _record_failure(request, username)
         raise NotSignedIn(_why_not(username, password))
+    guessing.forgive(request)
     ensure_personal_namespace(user)
     return user
+
+
+def _record_failure(request: HttpRequest, username: str, **detail: bool) -> None:
+    audit.record("sign-in.fail", username, actor=None, detail=detail, outcome=Outcome.REFUSED, request=request)
 
 
 def _why_not(username: str, password: str) -> str:

@@ -13,22 +13,24 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.encoding import force_str
-from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
+from django.utils.http import urlsafe_base64_decode
 
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from portal.common.time import now as wall_clock
 from rbac import audit, mail, throttle
 from rbac.access import require_admin
-from rbac.models import Awaiting, User
+from rbac.models import Awaiting, Outcome, User
 from rbac.revocation import wake_sockets
-from rbac.services import ensure_personal_namespace, validate_account
+from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
 
 # Who may open an account: nobody, everybody, or everybody whom an admin lets in.
 CLOSED, OPEN, APPROVAL = SIGN_UPS = ("closed", "open", "approval")
 CONFIRMATION_LIFE = timedelta(days=1)
-_SALT = "rbac.confirm"
-_LETTERS_PER_ADDRESS = 5
+# An hour.
+_LETTERS_PER_ADDRESS_AND_CALLER = 5
+_LETTERS_PER_ADDRESS = 50
 _LETTERS_PER_CALLER = 30
+_LONGEST_ADDRESS = 254
 _NO_ADDRESS = "Write your e-mail address: the letter goes there."
 _OVER = "This link has been used, or is too old. Begin anew."
 
@@ -41,10 +43,12 @@ def is_possible() -> bool:
 # --- Opening an account ----------------------------------------------------------------------------------------------
 @transaction.atomic
 def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -> None:
-    """Open an account that waits for its address to be confirmed, and send the letter for that.
+    """Open an account that waits for its address to be confirmed, and have the e-mail for that sent.
 
-    Nobody learns here which addresses have accounts: the owner of such an address gets another letter. Raises Forbidden
-    where accounts are not opened that way, ValidationFailed, TooManyRequests.
+    Neither the answer nor its time says which addresses have accounts: the password is hashed in any case, and the
+    owner of such an address gets another e-mail.
+
+    Raises Forbidden where accounts are not opened that way, ValidationFailed, TooManyRequests.
     """
     if settings.SIGN_UP == CLOSED:
         raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
@@ -54,20 +58,24 @@ def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -
     validate_account(user, password, known_address=known is not None)
     if not email:
         raise ValidationFailed({"email": [_NO_ADDRESS]})
-    _take_letter(request, email)
-    if known is not None:
-        mail.send(known.email, "known", username=known.username, link=mail.link(request, "sign-in"))
-        return
+    _count_email(request, email)
     user.set_password(password)
+    outcome = Outcome.DONE if known is None else Outcome.REFUSED
+    audit.record("user.sign-up", username, actor=None, detail={"email": email}, outcome=outcome, request=request)
+    if known is not None:
+        mail.enqueue(request, known.email, "known")
+        return
     user.save()
-    audit.record("user.sign-up", username, actor=None, detail={"email": email}, request=request)
-    token = signing.dumps({"user": user.pk, "email": email}, salt=_SALT)
-    mail.send(email, "confirmation", username=username, link=mail.link(request, "confirm", token=token))
+    mail.enqueue(request, email, "confirmation", user=user.pk)
 
 
-def _take_letter(request: HttpRequest, email: str) -> None:
-    throttle.take("letter-to", email.lower(), most=_LETTERS_PER_ADDRESS)
-    throttle.take("letter-from", audit.address_of(request) or "", most=_LETTERS_PER_CALLER)
+def _count_email(request: HttpRequest, email: str) -> None:
+    """Bound the e-mails to an address and those that a caller causes. A caller uses up the share of its own network
+    alone: the owner of the address still gets theirs. Raises TooManyRequests."""
+    caller, to = throttle.network_of(audit.address_of(request)), email.lower()
+    throttle.take("letter-from", caller, most=_LETTERS_PER_CALLER)
+    throttle.take("letter-to-from", f"{to}\0{caller}", most=_LETTERS_PER_ADDRESS_AND_CALLER)
+    throttle.take("letter-to", to, most=_LETTERS_PER_ADDRESS)
 
 
 def _forget_unconfirmed(username: str, email: str) -> None:
@@ -81,7 +89,7 @@ def _forget_unconfirmed(username: str, email: str) -> None:
 def to_confirm(token: str) -> User:
     """The account that a letter's link opens. Raises Conflict where it is too old or done, NotFound for nonsense."""
     try:
-        kept = signing.loads(token, salt=_SALT, max_age=CONFIRMATION_LIFE)
+        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFE)
     except signing.SignatureExpired:
         raise Conflict(_OVER) from None
     except signing.BadSignature:
@@ -118,9 +126,8 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
 
 # --- Approval --------------------------------------------------------------------------------------------------------
 def _tell_admins(user: User, request: HttpRequest) -> None:
-    link = mail.link(request, "waiting-accounts")
     for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
-        mail.send(admin.email, "waiting", username=user.username, email=user.email, link=link)
+        mail.enqueue(request, admin.email, "waiting", username=user.username, email=user.email)
 
 
 def waiting_accounts() -> QuerySet[User]:
@@ -136,7 +143,7 @@ def approve(*, actor: User, username: str, request: HttpRequest) -> User:
     user.save(update_fields=["awaiting", "is_active"])
     ensure_personal_namespace(user)
     audit.record("user.approve", username, actor=actor, request=request)
-    mail.send(user.email, "approved", username=username, link=mail.link(request, "sign-in"))
+    mail.enqueue(request, user.email, "approved", username=username)
     return user
 
 
@@ -161,31 +168,25 @@ def _waiting(actor: User, username: str) -> User:
 
 
 # --- Passwords -------------------------------------------------------------------------------------------------------
+@transaction.atomic
 def send_reset(*, email: str, request: HttpRequest) -> None:
-    """Send the letter with which a password is chosen anew, if an account has this address.
+    """Have the e-mail sent with which a password is chosen anew. Whether an account has this address is looked up when
+    it is sent: here it makes no difference.
 
-    Raises ValidationFailed without one, TooManyRequests.
+    Raises ValidationFailed without an address, TooManyRequests.
     """
     if not email:
         raise ValidationFailed({"email": [_NO_ADDRESS]})
-    _take_letter(request, email)
-    user = User.objects.filter(email__iexact=email, is_active=True, service_of=None).first()
-    if user is None:
+    if len(email) > _LONGEST_ADDRESS:
         return
-    mail.send(user.email, "reset", username=user.username, link=_password_link(user, request))
-    audit.record("password.letter", user.username, actor=None, request=request)
+    _count_email(request, email)
+    audit.record("password.letter", email, actor=None, request=request)
+    mail.enqueue(request, email, "reset")
 
 
 def send_welcome(user: User, request: HttpRequest) -> None:
-    """Send the letter with which the owner of an account that an admin has opened chooses a password."""
-    again = mail.link(request, "reset-password")
-    mail.send(user.email, "welcome", username=user.username, link=_password_link(user, request), again=again)
-
-
-def _password_link(user: User, request: HttpRequest) -> str:
-    """It works once, and for as long as PASSWORD_RESET_TIMEOUT says."""
-    names = {"who": urlsafe_base64_encode(str(user.pk).encode()), "token": default_token_generator.make_token(user)}
-    return mail.link(request, "new-password", **names)
+    """Have the e-mail sent with which the owner of an account that an admin has opened chooses a password."""
+    mail.enqueue(request, user.email, "welcome", user=user.pk)
 
 
 def to_reset(who: str, token: str) -> User:
@@ -200,13 +201,23 @@ def to_reset(who: str, token: str) -> User:
 
 
 @transaction.atomic
-def set_password(*, actor: User | None, user: User, password: str, request: HttpRequest | None = None) -> None:
-    """Another password: every session of the account ends, and its sockets close. Raises ValidationFailed."""
+def set_password(
+    *,
+    actor: User | None,
+    user: User,
+    password: str,
+    keep_tokens: bool = False,
+    request: HttpRequest | None = None,
+) -> None:
+    """Another password: every session of the account ends, its sockets close, and its tokens are revoked unless they
+    are to be kept: who stole the account may have made one. Raises ValidationFailed."""
     try:
         validate_password(password, user)
     except FieldError as error:
         raise ValidationFailed({"password": error.messages}) from None
     user.set_password(password)
     user.save(update_fields=["password"])
-    audit.record("password.change", user.username, actor=actor, request=request)
+    revoked = 0 if keep_tokens else revoke_tokens_of(user)
+    detail = {"tokens_revoked": revoked}
+    audit.record("password.change", user.username, actor=actor, detail=detail, request=request)
     wake_sockets([user.pk])

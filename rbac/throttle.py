@@ -6,7 +6,9 @@ behind one proxy, nor one person from everywhere else.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import ipaddress
 import logging
 import math
 import time
@@ -21,6 +23,7 @@ from portal.common.time import now as wall_clock
 _log = logging.getLogger(__name__)
 
 HOUR = 3600.0
+_IPV6_PREFIX = 64
 # For so long nobody asks counters again that did not answer.
 _AWAY_SECONDS = 5.0
 _TOO_MANY = "Too many requests. Wait {seconds} s, then try again."
@@ -33,6 +36,21 @@ def take(kind: str, who: str, *, most: int, seconds: float = HOUR) -> None:
     count, left = _shared.count(digest, seconds)
     if count > most:
         raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
+
+
+def give_back(kind: str, who: str) -> None:
+    """Take back one ``take``: what was counted before it was known turned out to be no cause for it."""
+    _shared.uncount(hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest())
+
+
+def network_of(address: str | None) -> str:
+    """What stands for a caller: the IPv4 address, or the /64 of an IPv6 address, for one machine has all of that."""
+    if address is None:
+        return ""
+    found = ipaddress.ip_address(address)
+    if found.version == 4:
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_network((found, _IPV6_PREFIX), strict=False).network_address)
 
 
 class _Shared:
@@ -51,6 +69,12 @@ class _Shared:
                 self._away_until = time.monotonic() + _AWAY_SECONDS
                 _log.warning("The shared counters of requests do not answer; each process counts by itself: %s", error)
         return _count(caches["own"], digest, seconds)
+
+    def uncount(self, digest: str) -> None:
+        """One less, where it is counted still."""
+        counters = caches["default"] if time.monotonic() >= self._away_until else caches["own"]
+        with contextlib.suppress(Exception):  # as for ``count``; at worst one too many is counted
+            counters.decr(f"throttle:{digest}")
 
 
 def _count(counters: BaseCache, digest: str, seconds: float) -> tuple[int, float]:

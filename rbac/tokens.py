@@ -38,13 +38,29 @@ def create_token(
     request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
     """A personal token and its secret, which is shown this once and not kept. Without scopes it may do whatever its
-    account may.
+    account may. A token that is made with a token gets at most the scopes and the expiry of that one.
 
     Raises ValidationFailed, Conflict where the account has too many.
     """
     if tokens_of(actor).count() >= TOKENS_PER_ACCOUNT:
         raise Conflict(f"You have {TOKENS_PER_ACCOUNT} tokens. Revoke those that you no longer use.")
-    return _issue(actor, actor, name, _checked(scopes), expires, None, request)
+    chosen = _within_grant(actor, _checked(scopes), tuple(Scope))
+    return _issue(actor, actor, name, chosen, _earlier(expires, actor.granted_until), None, request)
+
+
+def _within_grant(actor: User, scopes: list[Scope], default: Sequence[Scope]) -> list[Scope]:
+    """``scopes``; without any, those of ``default`` that the actor's token grants. Raises ValidationFailed."""
+    if actor.granted is None:
+        return scopes
+    if beyond := [scope for scope in scopes if scope not in actor.granted]:
+        held = ", ".join(scope for scope in Scope if scope in actor.granted)
+        raise ValidationFailed({"scopes": [f"The token of this call does not grant {beyond[0]}. It grants {held}."]})
+    return scopes or [scope for scope in default if scope in actor.granted]
+
+
+def _earlier(expires: datetime | None, limit: datetime | None) -> datetime | None:
+    """The earlier of two expiries; None is never."""
+    return min(expires, limit) if expires and limit else expires or limit
 
 
 def _issue(
@@ -112,7 +128,7 @@ def create_service_token(
     request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
     """A token for a program of the namespace: it outlives whoever made it, acts as an account of its own
-    (``<namespace>/<name>``), and cannot leave the namespace.
+    (``<namespace>/<name>``), and cannot leave the namespace. Bounds as in ``create_token``.
 
     Raises NotFound, Forbidden, ValidationFailed, Conflict where the name is in use.
     """
@@ -122,10 +138,10 @@ def create_service_token(
         raise ValidationFailed({"name": [names.not_a_label(name)]})
     if role not in SERVICE_ROLES:
         raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
-    chosen = _checked(scopes, OF_NAMESPACES)
+    chosen = _within_grant(actor, _checked(scopes, OF_NAMESPACES), OF_NAMESPACES) or list(OF_NAMESPACES)
     user = _service_account(namespace, name)
     Membership.objects.create(namespace=namespace, user=user, role=role)
-    return _issue(actor, user, name, chosen or list(OF_NAMESPACES), expires, namespace, request)
+    return _issue(actor, user, name, chosen, _earlier(expires, actor.granted_until), namespace, request)
 
 
 def _service_account(namespace: Namespace, name: str) -> User:

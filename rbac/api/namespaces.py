@@ -27,6 +27,10 @@ class NamespaceInput(serializers.Serializer[Any]):
     owner = serializers.CharField(max_length=150, required=False, help_text="An account; yourself without it.")
 
 
+class ClosingInput(serializers.Serializer[Any]):
+    name = serializers.CharField(max_length=63, help_text="The name of the namespace, once more.")
+
+
 class MemberInput(serializers.Serializer[Any]):
     username = serializers.CharField(max_length=150)
     role = serializers.ChoiceField(choices=Role.choices, default=Role.DEVELOPER)
@@ -103,8 +107,14 @@ class NamespaceView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, ns: str) -> Response:
-        """Close it, once no job in it runs. Its name is never given again."""
-        services.close_namespace(actor=signed_in(request.user), namespace_name=ns, request=request._request)
+        """Close it, once no job in it runs. Its name is never given again.
+
+        The body repeats the name: `{"name": "team"}`.
+        """
+        actor = signed_in(request.user)
+        namespace_for(actor, ns, Scope.NAMESPACE_ADMIN)
+        confirmation = read(ClosingInput, request)["name"]
+        services.close_namespace(actor=actor, namespace_name=ns, confirmation=confirmation, request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

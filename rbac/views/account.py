@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django_otp.plugins.otp_totp.models import TOTPDevice
 
-from portal.common.errors import NotSignedIn, TooManyRequests, ValidationFailed
+from portal.common.errors import Conflict, Forbidden, NotSignedIn, TooManyRequests, ValidationFailed
 from portal.common.sentences import told
 from rbac import providers, second_factor, signing_up
 from rbac.pages import attempt, user_of
@@ -41,34 +45,42 @@ def account(request: HttpRequest) -> HttpResponse:
 @require_POST
 def change_password(request: HttpRequest) -> HttpResponse:
     """Another password. Other browsers are signed out; this one stays."""
-    user = user_of(request)
+    user, keeps = user_of(request), "keep_tokens" in request.POST
 
     def deed() -> None:
         if not user.check_password(request.POST.get("old", "")):
             raise ValidationFailed({"old": ["This is not your present password."]})
-        signing_up.set_password(actor=user, user=user, password=request.POST.get("new", ""), request=request)
+        signing_up.set_password(
+            actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
+        )
 
-    if attempt(request, deed, _("The password has been changed. Other browsers are signed out.")):
+    done = _("The password has been changed. Other browsers are signed out.")
+    revoked = _("The password has been changed. Other browsers are signed out, and your access tokens are revoked.")
+    if attempt(request, deed, done if keeps else revoked):
         update_session_auth_hash(request, user)
     return redirect("account")
 
 
 # --- The second factor -----------------------------------------------------------------------------------------------
 @never_cache
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def set_up(request: HttpRequest) -> HttpResponse:
-    """The picture for the app, and the field for its first code."""
+    """What it is; a POST makes a key and shows it, this once, with the field for the first code of the app."""
     user = user_of(request)
+    if getattr(request, "impersonator", None) is not None:
+        raise Forbidden("Nobody sets up the second factor of somebody else.")
     if second_factor.device_of(user) is not None:
         return redirect("account")
-    device = second_factor.begin(actor=user)
-    context = {
-        "picture": second_factor.picture_of(device),
-        "key": second_factor.key_of(device),
-        "is_owed": second_factor.is_owed(user),
-    }
-    return render(request, "rbac/second_factor.html", context)
+    device = second_factor.begin(actor=user) if request.method == "POST" else None
+    return _set_up(request, device)
+
+
+def _set_up(request: HttpRequest, device: TOTPDevice | None, error: str = "") -> HttpResponse:
+    context: dict[str, Any] = {"is_owed": second_factor.is_owed(user_of(request)), "error": error}
+    if device is not None:
+        context |= {"picture": second_factor.picture_of(device), "key": second_factor.key_of(device)}
+    return render(request, "rbac/second_factor.html", context, status=422 if error else 200)
 
 
 @never_cache
@@ -76,14 +88,15 @@ def set_up(request: HttpRequest) -> HttpResponse:
 @require_POST
 def switch_on(request: HttpRequest) -> HttpResponse:
     """The app shows the right code: from now on it is asked for. The recovery codes are shown this once."""
-    codes: list[str] = []
-
-    def deed() -> None:
-        code = request.POST.get("code", "")
-        codes.extend(second_factor.confirm(actor=user_of(request), code=code, request=request))
-
-    if not attempt(request, deed, _("The second factor is on.")):
+    user = user_of(request)
+    try:
+        codes = second_factor.confirm(actor=user, code=request.POST.get("code", ""), request=request)
+    except ValidationFailed as error:
+        return _set_up(request, second_factor.begun(user), told(error.errors["code"][0]))
+    except Conflict as error:
+        messages.error(request, told(error.detail))
         return redirect("second-factor")
+    messages.success(request, gettext("The second factor is on."))
     return render(request, "rbac/recovery_codes.html", {"codes": codes})
 
 

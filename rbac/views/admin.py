@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +17,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.paging import paginate
+from portal.common.tables import csv_line
 from rbac import administration, audit, configuration, mail, signing_up, throttle, trail
 from rbac.access import require_admin
 from rbac.models import Membership, Namespace, User
@@ -231,21 +231,11 @@ def audit_csv(request: HttpRequest) -> StreamingHttpResponse:
     return answer
 
 
-class _Echo:
-    """What a csv.writer writes into, which hands each line back."""
-
-    def write(self, line: str) -> str:
-        return line
-
-
 def _csv(rows: Any) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield writer.writerow(trail.COLUMNS)
+    yield csv_line(trail.COLUMNS)
     for row in rows:
-        yield writer.writerow([_harmless(cell) for cell in trail.cells(row)])
+        yield csv_line(_text(cell) for cell in trail.cells(row))
 
 
-def _harmless(cell: Any) -> str:
-    """A cell that a spreadsheet does not take for a formula."""
-    text = cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, sort_keys=True)
-    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
+def _text(cell: Any) -> str:
+    return cell if isinstance(cell, str) else json.dumps(cell, ensure_ascii=False, sort_keys=True)

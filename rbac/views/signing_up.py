@@ -94,7 +94,9 @@ def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
 
     answer = _form(request, "rbac/new_password.html", {"username": user.username}, deed)
     if answer is None:
-        messages.success(request, gettext("The password has been changed. Sign in with it."))
+        messages.success(
+            request, gettext("The password has been changed, and your access tokens are revoked. Sign in with it.")
+        )
         return redirect("sign-in")
     return answer
 

@@ -10,9 +10,10 @@ import pytest
 from django.test import Client
 
 from portal.common.errors import Conflict, ValidationFailed
+from portal.common.time import now
 from rbac import administration as deeds
-from rbac import audit
-from rbac.models import AuditEntry, User
+from rbac import audit, outbox
+from rbac.models import AuditEntry, Session, User
 from tests.factories import make_token, make_user
 from tests.personas import Personas
 
@@ -173,11 +174,9 @@ def test_an_account_with_a_password_is_told_it_once_and_lets_its_owner_in(person
     assert (entry.target, entry.reason, password in str(entry.detail)) == ("nina", "A new colleague.", False)
 
 
-def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(
-    personas: Personas, mailoutbox: list[Any], django_capture_on_commit_callbacks: Any
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        assert open_account(personas, by="letter")["Location"] == "/admin/users/nina"
+def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(personas: Personas, mailoutbox: list[Any]) -> None:
+    assert open_account(personas, by="letter")["Location"] == "/admin/users/nina"
+    outbox.send_due(now())
     assert mailoutbox[0].to == ["nina@example.org"]
     link = next(line for line in mailoutbox[0].body.splitlines() if "/password/" in line)
     assert Client().get(link.removeprefix("http://testserver"), follow=True).status_code == 200
@@ -188,7 +187,7 @@ def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(
     ("fields", "told"),
     [
         ({"reason": " "}, "Say why"),
-        ({"username": "Owner"}, "There is such an account in other capital letters."),
+        ({"username": "Owner"}, "There is an account whose name looks the same."),
         ({"username": "a b"}, "Enter a valid username."),
         ({"by": "letter", "email": ""}, "Write the e-mail address to which the letter goes."),
         ({"email": "nobody at all"}, "Enter a valid email address."),
@@ -224,3 +223,22 @@ def test_a_trial_letter_that_fails_says_why(personas: Personas, settings: Any) -
     settings.EMAIL_BACKEND = "tests.rbac.no_such_backend.Backend"
     page = personas.client("admin").post("/admin/sign-in/letter", follow=True).content.decode()
     assert "The letter could not be sent: " in page
+
+
+def test_an_account_that_is_closed_has_no_session_any_more(personas: Personas) -> None:
+    personas.client("owner")
+    assert Session.objects.filter(user=personas.owner).exists()
+    deeds.set_active(actor=personas.admin, username="owner", active=False, reason=WHY)
+    assert not Session.objects.filter(user=personas.owner).exists()
+
+
+@pytest.mark.parametrize("deed", [deeds.set_active, deeds.set_admin])
+def test_of_two_admins_who_shut_each_other_out_one_stays(personas: Personas, deed: Any) -> None:
+    """The other one was quicker: who acts is an admin no more, which this request has not seen."""
+    second = make_user("second", admin=True)
+    User.objects.filter(pk=personas.admin.pk).update(is_superuser=False)
+    field = {"active": False} if deed is deeds.set_active else {"admin": False}
+    with pytest.raises(Conflict, match="the last admin"):
+        deed(actor=personas.admin, username="second", reason=WHY, **field)
+    second.refresh_from_db()
+    assert second.is_admin

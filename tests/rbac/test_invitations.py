@@ -10,7 +10,7 @@ from django.test import Client
 
 from portal.common.errors import Conflict, Forbidden, NotFound, RegattaError, ValidationFailed
 from portal.common.time import now
-from rbac import invitations, services
+from rbac import invitations, outbox, services
 from rbac.models import Invitation, Membership, Role
 from tests.factories import make_user
 from tests.personas import Personas
@@ -132,9 +132,9 @@ def test_only_owners_invite(personas: Personas, name: str) -> None:
 
 
 # --- Pages and letters -----------------------------------------------------------------------------------------------
-def test_the_letter_carries_the_link_of_the_page(personas: Personas, django_capture_on_commit_callbacks) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        page = personas.client("owner").post("/n/team/invitations", {"who": ADDRESS, "role": "viewer"})
+def test_the_letter_carries_the_link_of_the_page(personas: Personas) -> None:
+    page = personas.client("owner").post("/n/team/invitations", {"who": ADDRESS, "role": "viewer"})
+    assert outbox.send_due(now()) == 1
     (letter,) = mail.outbox
     assert letter.to == [ADDRESS]
     link = next(line for line in letter.body.splitlines() if line.startswith("http"))
@@ -173,10 +173,22 @@ def test_the_program_s_way_through_an_invitation(personas: Personas) -> None:
     assert answer.json() == {"name": "team", "role": "viewer"}
 
 
-def test_an_address_with_characters_of_a_shell_is_an_address_and_nothing_more(
-    personas: Personas, django_capture_on_commit_callbacks
-) -> None:
-    with django_capture_on_commit_callbacks(execute=True):
-        personas.client("owner").post("/n/team/invitations", {"who": "a`id`|x@example.org", "role": "viewer"})
+def test_an_address_with_characters_of_a_shell_is_an_address_and_nothing_more(personas: Personas) -> None:
+    personas.client("owner").post("/n/team/invitations", {"who": "a`id`|x@example.org", "role": "viewer"})
+    outbox.send_due(now())
     assert mail.outbox[0].to == ["a`id`|x@example.org"]
     assert make_user("x").is_active
+
+
+def test_the_link_of_a_withdrawn_invitation_is_no_link(personas: Personas) -> None:
+    made = invite(personas, ADDRESS)
+    invitations.withdraw(actor=personas.owner, namespace_name="team", invitation_id=str(made.invitation.pk))
+    with pytest.raises(NotFound):
+        invitations.behind_link(made.secret)
+
+
+def test_owners_withdraw_invitations_of_their_namespace_alone(personas: Personas) -> None:
+    made = invite(personas, ADDRESS)
+    with pytest.raises(NotFound):
+        invitations.withdraw(actor=personas.stranger, namespace_name="elsewhere", invitation_id=str(made.invitation.pk))
+    assert Invitation.objects.get(pk=made.invitation.pk).ended is None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from hypothesis import example, given
@@ -81,3 +82,50 @@ def test_nobody_can_choose_a_marked_name(username: str) -> None:
 def test_names_of_the_platform_are_not_given_away() -> None:
     assert not names.is_free_choice("kube-system")
     assert names.personal("default") != "default"
+
+
+# --- Accounts --------------------------------------------------------------------------------------------------------
+PEOPLE = ["alice", "a.b", "Zoe@lab", "x_1", "1", "\u738b\u5c0f\u660e", "\u738bwei", "\u0430\u043d\u043d\u0430"]
+
+
+@pytest.mark.parametrize("name", PEOPLE)
+def test_names_of_people_are_names_of_accounts(name: str) -> None:
+    assert names.fault_of_account(name) == ""
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "...", "-", "_", "@", "+", ".-_@+"])
+def test_a_name_without_a_letter_or_digit_is_none(name: str) -> None:
+    assert "letter or a digit" in names.fault_of_account(name)
+
+
+@pytest.mark.parametrize("name", ["alice.", ".alice", "alice-", "_alice", "alice@"])
+def test_a_name_ends_with_what_is_seen(name: str) -> None:
+    assert "begins and ends" in names.fault_of_account(name)
+
+
+@pytest.mark.parametrize("name", ["\u0430lice", "ali\u0441e", "b\u03bfb", "\u738b\u0430"])
+def test_a_name_mixes_no_scripts_that_look_alike(name: str) -> None:
+    assert "several scripts" in names.fault_of_account(name)
+
+
+def test_digits_are_those_of_a_keyboard() -> None:
+    assert "digits" in names.fault_of_account("bob\u0661")
+
+
+ALIKE = [("Alice", "alice"), ("\u0430\u0441\u0435", "ace"), ("\u00c9mile", "\u00e9mile"), ("\uff41ce", "ace")]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_names_that_look_alike_have_one_skeleton(one: str, other: str) -> None:
+    assert names.skeleton(one) == names.skeleton(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("alice", "alicia"), ("a.b", "ab"), ("user1", "user2")])
+def test_names_that_differ_to_the_eye_have_two(one: str, other: str) -> None:
+    assert names.skeleton(one) != names.skeleton(other)
+
+
+@pytest.mark.parametrize("check", [names.is_label, names.is_free_choice])
+@pytest.mark.parametrize("name", [".", "..", "...", "", "a/b", "-"])
+def test_no_namespace_dataset_or_service_token_is_another_path(check: Callable[[str], bool], name: str) -> None:
+    assert not check(name)

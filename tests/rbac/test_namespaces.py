@@ -22,7 +22,7 @@ def roles() -> dict[str, str]:
 
 
 def close(personas: Personas) -> None:
-    services.close_namespace(actor=personas.owner, namespace_name="team")
+    services.close_namespace(actor=personas.owner, namespace_name="team", confirmation="team")
 
 
 # --- Handing over ----------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None
     with pytest.raises(Conflict, match="personal"):
         services.hand_over(actor=personas.developer, namespace_name=room.name, username="viewer")
     with pytest.raises(Conflict, match="personal"):
-        services.close_namespace(actor=personas.developer, namespace_name=room.name)
+        services.close_namespace(actor=personas.developer, namespace_name=room.name, confirmation=room.name)
 
 
 # --- Closing ---------------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ def test_what_was_about_to_begin_in_it_finds_it_closed(personas: Personas) -> No
 @pytest.mark.parametrize("name", ["developer", "viewer"])
 def test_only_owners_close(personas: Personas, name: str) -> None:
     with pytest.raises(Forbidden):
-        services.close_namespace(actor=personas.user(name), namespace_name="team")
+        services.close_namespace(actor=personas.user(name), namespace_name="team", confirmation="team")
 
 
 def test_closing_is_in_the_trail_with_who_was_in_it(personas: Personas) -> None:
@@ -135,3 +135,47 @@ def test_a_new_member_of_no_account_is_refused(personas: Personas) -> None:
     with pytest.raises(NotFound, match="no account"):
         services.set_member(actor=personas.owner, namespace_name="team", username="ghost", role=Role.VIEWER)
     assert make_user("late").is_active
+
+
+# --- Members ---------------------------------------------------------------------------------------------------------
+def test_the_last_owner_neither_steps_down_nor_leaves(personas: Personas) -> None:
+    before = roles()
+    with pytest.raises(Conflict):
+        services.set_member(actor=personas.owner, namespace_name="team", username="owner", role=Role.VIEWER)
+    with pytest.raises(Conflict):
+        services.remove_member(actor=personas.owner, namespace_name="team", username="owner")
+    assert roles() == before
+
+
+def test_whoever_is_taken_out_has_their_sockets_look_again(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(services, "wake_sockets", lambda ids: woken.append(list(ids)))
+    services.remove_member(actor=personas.owner, namespace_name="team", username="viewer")
+    assert woken == [[personas.viewer.pk]]
+
+
+# --- A path that was folded on its way -------------------------------------------------------------------------------
+@pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": ".."}, {"name": "Team"}])
+def test_a_request_that_does_not_repeat_the_name_closes_nothing(personas: Personas, body: dict[str, object]) -> None:
+    client = personas.client("owner")
+    # Where ``members/..`` of a client arrives.
+    answer = client.delete("/api/v1/namespaces/team/", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+    client.post("/n/team/close", body)
+    assert Namespace.objects.get(name="team").closed is None
+
+
+def test_a_request_without_a_body_closes_nothing(personas: Personas) -> None:
+    assert personas.client("owner").delete("/api/v1/namespaces/team").status_code == 422
+    assert Namespace.objects.get(name="team").closed is None
+
+
+def test_a_request_that_repeats_the_name_closes_it(personas: Personas) -> None:
+    url = "/api/v1/namespaces/team"
+    assert personas.client("owner").delete(url, {"name": "team"}, content_type="application/json").status_code == 204
+
+
+def test_a_stranger_learns_nothing_by_closing(personas: Personas) -> None:
+    for name in ("team", "nowhere"):
+        url = f"/api/v1/namespaces/{name}"
+        assert personas.client("stranger").delete(url, {}, content_type="application/json").status_code == 404

@@ -67,17 +67,52 @@ def forget_the_pause(ada: User) -> None:
 def test_from_the_page_to_the_recovery_codes(ada: User, phone: Phone) -> None:
     client = Client()
     client.force_login(ada)
-    page = client.get("/account/second-factor").content.decode()
+    page = client.post("/account/second-factor").content.decode()
     assert "data:image/svg+xml" in page
     assert second_factor.key_of(TOTPDevice.objects.get()) in page
     done = client.post("/account/second-factor/on", {"code": phone.code()}).content.decode()
     assert len(re.findall(r"<code>[a-z2-7]{4}-[a-z2-7]{4}</code>", done)) == 10
 
 
+def test_a_look_at_the_page_makes_no_key(ada: User) -> None:
+    client = Client()
+    client.force_login(ada)
+    assert client.get("/account/second-factor").status_code == 200
+    assert not TOTPDevice.objects.exists()
+
+
+def test_each_visit_makes_another_key(ada: User) -> None:
+    client = Client()
+    client.force_login(ada)
+    keys = []
+    for _ in range(2):
+        page = client.post("/account/second-factor").content.decode()
+        keys.append(second_factor.key_of(TOTPDevice.objects.get()))
+        assert keys[-1] in page
+    assert keys[0] != keys[1]
+
+
+def test_an_admin_who_looks_as_somebody_does_not_come_to_the_page(personas: Personas) -> None:
+    admin = personas.client("admin")
+    admin.post("/admin/users/viewer/look", {"reason": "A question about a job."})
+    told = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
+    assert told == [403, 403]
+    assert not TOTPDevice.objects.exists()
+
+
+def test_after_a_wrong_code_the_same_key_is_tried_again(ada: User) -> None:
+    client = Client()
+    client.force_login(ada)
+    client.post("/account/second-factor")
+    key = second_factor.key_of(TOTPDevice.objects.get())
+    again = client.post("/account/second-factor/on", {"code": "000000"})
+    assert (again.status_code, key in again.content.decode()) == (422, True)
+
+
 def test_a_wrong_code_switches_nothing_on(ada: User) -> None:
     client = Client()
     client.force_login(ada)
-    client.get("/account/second-factor")
+    client.post("/account/second-factor")
     page = client.post("/account/second-factor/on", {"code": "000000"}, follow=True)
     assert "This is not the code" in page.content.decode()
     assert second_factor.device_of(ada) is None

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from datetime import timedelta
 
 import pytest
+from django.apps import apps
 from django.test import Client
 
 from portal.common.time import now
 from rbac.models import Session
+from rbac.sessions import SessionStore
 from tests.factories import make_user
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a-long-enough-one"
+migration = importlib.import_module("rbac.migrations.0006_names_sessions_and_email")
 
 
 def browser(agent: str = "Firefox") -> Client:
@@ -87,3 +91,39 @@ def test_when_a_session_was_last_seen_is_noted_now_and_then(monkeypatch: pytest.
     monkeypatch.setattr("rbac.middleware.now", lambda: now() + timedelta(minutes=11))
     client.get("/tokens")
     assert Session.objects.get().seen > first
+
+
+# --- What the database holds -----------------------------------------------------------------------------------------
+def test_what_the_database_holds_signs_nobody_in() -> None:
+    client = browser()
+    row = Session.objects.get()
+    assert client.cookies["regatta-session"].value not in str(Session.objects.values().get())
+    for stolen in (row.session_key, row.handle):
+        thief = Client(headers={"cookie": f"regatta-session={stolen}"})
+        assert thief.get("/tokens").status_code == 302
+    assert client.get("/tokens").status_code == 200
+
+
+def test_signing_out_removes_the_row() -> None:
+    client = browser()
+    client.post("/sign-out")
+    assert not Session.objects.filter(user__username="ada").exists()
+
+
+def test_a_fresh_key_replaces_the_row_of_the_old_one() -> None:
+    store = SessionStore()
+    store["a"] = 1
+    store.create()
+    old = store.session_key
+    store.cycle_key()
+    assert not SessionStore().exists(old)
+    assert SessionStore(store.session_key)["a"] == 1
+    assert Session.objects.count() == 1
+
+
+def test_sessions_from_before_stay_signed_in() -> None:
+    client = browser()
+    key = client.cookies["regatta-session"].value
+    Session.objects.update(session_key=key)  # as the table held it
+    migration.hash_session_keys(apps, None)
+    assert client.get("/tokens").status_code == 200

@@ -69,6 +69,41 @@ def test_a_bound_token_makes_no_unbound_one(personas: Personas) -> None:
     assert bound(personas, Scope.JOB_WRITE).post("/api/v1/tokens", {"name": "more"}, JSON).status_code == 403
 
 
+def test_a_token_made_with_a_bound_one_gets_its_scopes(personas: Personas) -> None:
+    maker = bound(personas, Scope.ACCOUNT_ADMIN)
+    made = maker.post("/api/v1/tokens", {"name": "more"}, JSON).json()
+    assert made["scopes"] == ["account:admin"]
+    assert bearer(made["token"]).get("/api/v1/namespaces/team/jobs").status_code in (403, 404)
+
+
+def test_a_bound_token_grants_no_scope_that_it_lacks(personas: Personas) -> None:
+    body = {"name": "more", "scopes": ["job:write"]}
+    answer = bound(personas, Scope.ACCOUNT_ADMIN).post("/api/v1/tokens", body, JSON)
+    assert answer.status_code == 422
+    assert "does not grant" in answer.json()["detail"]
+
+
+def test_a_token_made_with_one_that_expires_expires_with_it(personas: Personas) -> None:
+    soon = now() + timedelta(days=2)
+    maker = bearer(tokens.create_token(actor=personas.owner, name="expires", expires=soon)[1])
+    made = [maker.post("/api/v1/tokens", {"name": "x", "days": days}, JSON).json() for days in (None, 30, 1)]
+    expiries = [ApiToken.objects.get(pk=each["id"]).expires for each in made]
+    assert expiries[:2] == [soon, soon]
+    assert expiries[2] < soon
+
+
+def test_a_service_token_made_with_a_bound_token_gets_its_scopes_and_expiry(personas: Personas) -> None:
+    soon = now() + timedelta(days=2)
+    scopes = [Scope.NAMESPACE_ADMIN]
+    maker = bearer(tokens.create_token(actor=personas.owner, name="x", scopes=scopes, expires=soon)[1])
+    url = "/api/v1/namespaces/team/tokens"
+    made = maker.post(url, {"name": "one", "role": "developer"}, JSON).json()
+    assert made["scopes"] == ["namespace:read", "namespace:admin"]
+    assert ApiToken.objects.get(pk=made["id"]).expires == soon
+    more = {"name": "two", "role": "developer", "scopes": ["job:write"]}
+    assert maker.post(url, more, JSON).status_code == 422
+
+
 def test_an_admin_s_bound_token_is_no_admin(personas: Personas) -> None:
     body = {"username": "eve", "password": "a long enough passphrase"}
     assert bound(personas, Scope.JOB_WRITE, name="admin").post("/api/v1/users", body, JSON).status_code == 403

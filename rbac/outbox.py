@@ -1,0 +1,77 @@
+"""Sending the e-mails that wait, apart from the requests that caused them.
+
+Each is claimed by moving its ``due`` ahead, sent, and removed: a process that dies in between sends it once more. One
+that cannot be sent is tried again after growing pauses, and given up after ``TRIES_LIMIT``.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timedelta
+
+from django.db import close_old_connections, connection
+from django.utils import translation
+
+from portal.common.time import now as wall_clock
+from rbac import mail
+from rbac.models import OutgoingEmail
+
+TRIES_LIMIT = 10
+# Longer than a mail server may take (EMAIL_TIMEOUT).
+CLAIM = timedelta(minutes=2)
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=2)
+_log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """The sweep's part: sends what is due on a thread of its own, so that a mail server holds up no sweep."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+
+    def when_due(self, now: datetime) -> None:
+        """Begin to send, where something is due and nothing is being sent."""
+        is_sending = self._thread is not None and self._thread.is_alive()
+        if not is_sending and OutgoingEmail.objects.filter(due__lte=now).exists():
+            self._thread = threading.Thread(target=_send_on_thread, name="outbox", daemon=True)
+            self._thread.start()
+
+
+def _send_on_thread() -> None:
+    close_old_connections()
+    try:
+        send_due(wall_clock())
+    except Exception:  # noqa: BLE001  the next sweep begins again
+        _log.exception("Sending e-mails was cut short.")
+    finally:
+        connection.close()
+
+
+def send_due(now: datetime) -> int:
+    """Send what is due, the oldest first; how many were sent."""
+    return sum(_try(row, now) for row in OutgoingEmail.objects.filter(due__lte=now).order_by("pk"))
+
+
+def _try(row: OutgoingEmail, now: datetime) -> bool:
+    mine = OutgoingEmail.objects.filter(pk=row.pk, due=row.due)
+    if not mine.update(due=now + CLAIM, tries=row.tries + 1):
+        return False  # another process sends it
+    try:
+        with translation.override(row.language):
+            mail.deliver(row)
+    except Exception:  # noqa: BLE001  whatever a mail server may do
+        _put_off(row, now)
+        return False
+    OutgoingEmail.objects.filter(pk=row.pk).delete()
+    return True
+
+
+def _put_off(row: OutgoingEmail, now: datetime) -> None:
+    given_up = row.tries + 1 >= TRIES_LIMIT
+    _log.warning("The e-mail %r could not be sent%s.", row.template, ", for good" if given_up else "", exc_info=True)
+    if given_up:
+        OutgoingEmail.objects.filter(pk=row.pk).delete()
+        return
+    pause = min(FIRST_PAUSE * 2**row.tries, LONGEST_PAUSE)
+    OutgoingEmail.objects.filter(pk=row.pk).update(due=now + pause)
