@@ -17,6 +17,7 @@ from django.db import transaction
 from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, Amounts, hours
+from quota.hours import end_stretches
 from quota.models import Capacity, Claim, Reservation, Stretch
 from quota.selectors import Held, Key, state, verdict_on
 from quota.words import ADMITTED, Verdict, verdict
@@ -111,7 +112,7 @@ def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, n
     if decided.admitted and held.amounts != _held(amounts):
         held.amounts = _held(amounts)
         held.save(update_fields=["amounts"])
-        Stretch.objects.filter(reservation=held, ended=None).update(ended=at)
+        end_stretches(Stretch.objects.filter(reservation=held), at)
         Stretch.objects.create(reservation=held, amounts=held.amounts, begun=at)
     return decided
 
@@ -161,7 +162,7 @@ def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
     Claim.objects.filter(job=job, attempt=attempt).delete()
     given_back = Reservation.objects.filter(job=job, attempt=attempt, released=None).update(released=at) == 1
     if given_back:
-        Stretch.objects.filter(reservation__job=job, reservation__attempt=attempt, ended=None).update(ended=at)
+        end_stretches(Stretch.objects.filter(reservation__job=job, reservation__attempt=attempt), at)
     return given_back
 
 

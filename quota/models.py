@@ -89,6 +89,18 @@ class Stretch(models.Model):
         indexes = [models.Index(fields=["ended", "begun"])]
 
 
+class DailyUse(models.Model):
+    """The hours of a namespace on one day (UTC), of stretches that have ended: admission reads a row a day."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="+")
+    day = models.DateField()
+    cpu_hours = models.FloatField(default=0)
+    gpu_hours = models.FloatField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["namespace", "day"], name="one_sum_of_hours_per_day")]
+
+
 class Kind(models.TextChoices):
     """What bytes are kept for."""
 

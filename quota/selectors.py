@@ -15,6 +15,7 @@ from django.db.models import Count, Q, QuerySet
 from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
+from quota.hours import used_this_month
 from quota.models import Capacity, Claim, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
 from quota.words import Verdict, free_in, verdict
 from rbac.models import Namespace
@@ -66,11 +67,6 @@ def reserved_in(namespace: Namespace) -> dict[str, float]:
     return total(held)
 
 
-def month_of(now: datetime) -> datetime:
-    """When the month began, in UTC: budgets are those of a month."""
-    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-
-
 @dataclass(frozen=True)
 class Use:
     """What one attempt used in a time: hours by name."""
@@ -103,16 +99,11 @@ def added(found: Iterable[Use]) -> dict[str, float]:
     return result
 
 
-def hours_used(namespace: Namespace, now: datetime) -> dict[str, float]:
-    """Core and device hours of this month."""
-    return added(uses(month_of(now), now, namespace=namespace))
-
-
 def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
     """The whole of a namespace's quota. What is reserved is in use: a reservation is held by an attempt that runs."""
     limits = limits_of(namespace)
     reserved, kept = reserved_in(namespace), kept_by_kind(namespace)
-    used = reserved | {"storage": sum(kept.values())} | hours_used(namespace, now or wall_clock())
+    used = reserved | {"storage": sum(kept.values())} | used_this_month(namespace, now or wall_clock())
     return QuotaView(
         limits=limits,
         borrow=borrowing_of(namespace),
@@ -177,7 +168,7 @@ def _room(name: str, own: Iterable[Limit]) -> policy.Room:
 
 def _spent(namespace: Namespace, held: list[Reservation], now: datetime) -> dict[str, float]:
     """What was used of the month's hours, and what running attempts may still use of them until their timeouts."""
-    spent = hours_used(namespace, now)
+    spent = used_this_month(namespace, now)
     for row in held:
         if row.namespace_id == namespace.pk and row.until is not None:
             for name, amount in hours(row.amounts, max(0.0, (row.until - now).total_seconds())).items():
@@ -276,6 +267,12 @@ def recall_of(job: UUID, attempt: int) -> str:
     """The sentence with which the attempt was asked to give back what it borrowed; empty where it was not."""
     asked = Reservation.objects.filter(job=job, attempt=attempt, released=None).exclude(recalled=None)
     return asked.values_list("recalled_why", flat=True).first() or ""
+
+
+def recalls() -> set[Key]:
+    """The attempts that were asked to give back what they borrowed and have not done so yet."""
+    asked = Reservation.objects.filter(released=None).exclude(recalled=None)
+    return set(asked.values_list("job", "attempt"))
 
 
 def holders(**filters: Any) -> Any:

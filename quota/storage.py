@@ -18,6 +18,7 @@ from django.db import transaction
 from django.db.models import F, Sum
 
 from portal.common.errors import QuotaExceeded
+from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from quota import words
 from quota.models import Capacity, Kept, Kind, Stored
@@ -78,9 +79,13 @@ def add(thing: Thing, size: int) -> None:
         return
     rows = Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
     if not rows.update(size=F("size") + size, changed=wall_clock()):
-        fields = {"label": thing.label[:_LABEL_LENGTH], "changed": wall_clock()}
-        Kept.objects.get_or_create(
-            namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject, defaults=fields
+        ensure(
+            Kept,
+            namespace_id=thing.namespace,
+            kind=thing.kind,
+            subject=thing.subject,
+            label=thing.label[:_LABEL_LENGTH],
+            changed=wall_clock(),
         )
         rows.update(size=F("size") + size)
     _sum_up(thing.namespace, thing.kind, size)
@@ -89,7 +94,7 @@ def add(thing: Thing, size: int) -> None:
 def _sum_up(namespace: int, kind: str, size: int) -> None:
     rows = Stored.objects.filter(namespace_id=namespace, kind=kind)
     if not rows.update(size=F("size") + size):
-        Stored.objects.get_or_create(namespace_id=namespace, kind=kind)
+        ensure(Stored, namespace_id=namespace, kind=kind)
         rows.update(size=F("size") + size)
 
 

@@ -205,3 +205,63 @@ def test_a_review_tells_each_what_it_waits_for(namespace: Namespace) -> None:
         ledger.reserve(namespace, asked)
     told = ledger.review(datetime.now(UTC)).told
     assert ["2 jobs are before it." in told[(asked.job, 1)] for asked in keys] == [False, False, True]
+
+
+def test_nobody_grows_past_a_claim_of_another_namespace_on_shared_capacity(namespace: Namespace) -> None:
+    """The claim waits for its own namespace's limit: what grows would fit, and still the claim comes first."""
+    Capacity.objects.create(resource="cpu", amount=10)
+    other = make_namespace("other")
+    running, holds, waits = ask({"cpu": 1}), ask({"cpu": 4}), ask({"cpu": 2})
+    assert ledger.reserve(namespace, running).admitted
+    assert ledger.reserve(other, holds).admitted
+    assert not ledger.reserve(other, waits).admitted
+    grow = {"namespace": namespace, "job": running.job, "attempt": 1, "amounts": {"cpu": 2}}
+    assert not ledger.take_more(**grow)
+    assert reserved_in(namespace)["cpu"] == 1
+    ledger.release(job=waits.job, attempt=1)
+    assert ledger.take_more(**grow)
+
+
+def test_a_claim_of_another_namespace_stops_no_growth_where_nothing_is_shared(namespace: Namespace) -> None:
+    other = make_namespace("other")
+    running, holds, waits = ask({"cpu": 1}), ask({"cpu": 4}), ask({"cpu": 2})
+    for room, asked in ((namespace, running), (other, holds), (other, waits)):
+        ledger.reserve(room, asked)
+    assert ledger.take_more(namespace=namespace, job=running.job, attempt=1, amounts={"cpu": 2})
+
+
+def test_a_release_gives_back_what_one_attempt_holds(namespace: Namespace) -> None:
+    job = uuid.uuid4()
+    for attempt in (1, 2):
+        ledger.reserve(namespace, ask({"cpu": 1}, job=job, attempt=attempt))
+    ledger.release(job=job, attempt=1)
+    assert reserved_in(namespace)["cpu"] == 1
+
+
+def test_what_was_given_back_does_not_grow(namespace: Namespace) -> None:
+    asked = ask({"cpu": 1})
+    ledger.reserve(namespace, asked, now=AT)
+    ledger.release(job=asked.job, attempt=1, now=AT)
+    assert ledger.resize(namespace=namespace, job=asked.job, attempt=1, amounts={"cpu": 2}, now=AT + HOUR).admitted
+    assert (reserved_in(namespace)["cpu"], Stretch.objects.count()) == (0, 1)
+
+
+def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, lent: Ask) -> None:
+    ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
+    ledger.review(AT + HOUR)
+    assert recall_of(lent.job, 1)
+    ledger.release(job=lent.job, attempt=1, now=AT + HOUR)
+    assert recall_of(lent.job, 1) == ""
+
+
+def test_a_recall_that_was_noted_in_between_is_not_noted_again(
+    namespace: Namespace, lent: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two reviews decide on the same state; the second writes after the first."""
+    ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
+    before = ledger.state(AT + HOUR)
+    ledger.review(AT + HOUR)
+    monkeypatch.setattr(ledger, "state", lambda now, **_: before)
+    ledger.review(AT + 2 * HOUR)
+    assert AuditEntry.objects.filter(action="quota.recall").count() == 1
+    assert Reservation.objects.get(job=lent.job).recalled == AT + HOUR

@@ -355,3 +355,69 @@ def test_each_is_told_how_many_are_before_it() -> None:
     assert found.granted == ("0",)
     assert [found.waiting[str(i)].before for i in range(1, 5)] == [0, 1, 2, 3]
     assert found.waiting["4"].obstacle is Obstacle.BEHIND
+
+
+# --- The place of the first that waits -------------------------------------------------------------------------------
+@st.composite
+def crowded_rooms(draw: st.DrawFn) -> State:
+    """One room, more asked of it than there is, by claims of any length."""
+    waiting = [
+        Claim(f"w{i}", "a", {"cpu": draw(st.integers(1, 5))}, NOW - i, draw(st.sampled_from([100, 2000, 9000])))
+        for i in range(draw(st.integers(2, 10)))
+    ]
+    held = [
+        Holding(f"h{i}", "a", {"cpu": draw(st.integers(1, 4))}, NOW, NOW + draw(st.integers(1, 5000)))
+        for i in range(draw(st.integers(1, 4)))
+    ]
+    rooms = {"a": Room("a", {"cpu": draw(st.none() | st.integers(6, 14))})}
+    return State(rooms, {"cpu": draw(st.integers(6, 12))}, held, waiting)
+
+
+@given(crowded_rooms())
+def test_whoever_is_granted_beside_a_place_leaves_its_latest_possible(state: State) -> None:
+    found = outlook(state, NOW)
+    for waiting in found.waiting.values():
+        if waiting.latest is None:
+            continue
+        still = [one for one in state.held if one.until > waiting.latest]
+        new = [one for one in state.waiting if one.key in found.granted and NOW + one.length > waiting.latest]
+        held = sum(one.amounts["cpu"] for one in (*still, *new)) + waiting.claim.amounts["cpu"]
+        limit = state.rooms["a"].limits["cpu"]
+        assert limit is None or held <= limit
+        assert waiting.obstacle is not Obstacle.CAPACITY or held <= (state.capacity["cpu"] or 0)
+
+
+def test_back_filled_long_claims_do_not_add_up_to_what_the_first_waits_for() -> None:
+    """Room for one long claim beside the place of the first, not for two."""
+    found = look(
+        room(cpu=None),
+        holding("h", 6, left=1000),
+        claim("first", 8, 300),
+        claim("x", 2, 200, length=5000),
+        claim("y", 2, 100, length=5000),
+        capacity=10,
+    )
+    assert found.granted == ("x",)
+    assert found.waiting["y"].obstacle is Obstacle.TURN
+    assert found.waiting["first"].latest == NOW + 1000
+
+
+def test_back_filled_long_claims_do_not_add_up_to_what_the_first_of_a_room_waits_for() -> None:
+    found = look(
+        room(cpu=10),
+        holding("h", 6, left=1000),
+        claim("first", 8, 300),
+        claim("x", 2, 200, length=5000),
+        claim("y", 2, 100, length=5000),
+    )
+    assert found.granted == ("x",)
+    assert found.waiting["first"].obstacle is Obstacle.LIMIT
+    assert found.waiting["y"].obstacle is Obstacle.TURN
+
+
+def test_who_has_waited_too_long_goes_before_the_room_that_holds_less() -> None:
+    rules = Rules(patience=1000)
+    claims = (claim("new", 4, 10, of="b"), claim("old", 4, 2000))
+    rooms = (room("a", None), room("b", None), holding("h", 4, left=5000))
+    assert look(*rooms, *claims, capacity=8, rules=rules).granted == ("old",)
+    assert look(*rooms, *claims, capacity=8, rules=Rules(patience=1e9)).granted == ("new",)

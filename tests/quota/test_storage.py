@@ -155,3 +155,21 @@ def test_the_quota_page_tells_what_keeps_storage(personas: Personas, settings) -
 )
 def test_bytes_are_told_in_units_that_can_be_read(size: float, told: str) -> None:
     assert in_bytes(size) == told
+
+
+def test_what_another_adds_between_the_look_and_the_write_is_counted(
+    room: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The moment of the change is asked for last, before the row is written."""
+    storage.add(job(room), 100)
+    pending = [lambda: storage.add(job(room), 5)]
+
+    def overtaken():  # type: ignore[no-untyped-def]
+        while pending:
+            pending.pop()()
+        return now()
+
+    monkeypatch.setattr(storage, "wall_clock", overtaken)
+    storage.add(job(room), 10)
+    assert Kept.objects.get().size == 115
+    assert Stored.objects.get().size == 115
