@@ -15,6 +15,7 @@ from jobs.models import Attempt, Elastic, ElasticMode, Job
 from jobs.spec import JobSpec
 from jobs.states import ACTIVE, JobState
 from portal.common.errors import ValidationFailed
+from portal.common.rows import ensure
 from rbac import audit
 from rbac.access import require_admin
 from rbac.models import User
@@ -88,7 +89,8 @@ def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None =
     told = audit.stated(reason)
     if mode not in ("", *ElasticMode.values):
         raise ValidationFailed({"mode": [f"There is no such mode; known are {', '.join(ElasticMode.values)}."]})
-    row, _ = Elastic.objects.select_for_update().get_or_create(pk=1)
+    ensure(Elastic, pk=1)
+    row = Elastic.objects.select_for_update().get(pk=1)
     Elastic.objects.filter(pk=1).update(mode=mode)
     before, after = {"mode": row.mode or "settings"}, {"mode": mode or "settings"}
     audit.record("elastic.mode", "platform", actor=actor, before=before, after=after, reason=told, request=request)

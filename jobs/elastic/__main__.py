@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from jobs.elastic import report, scenarios, traces, what_if
+from jobs.elastic import policy, report, scenarios, traces, what_if
 from jobs.elastic.figures import Outcome
 from jobs.elastic.simulator import Workload, simulate
 
@@ -39,16 +41,29 @@ def _simulate(options: argparse.Namespace) -> int:
     except ValueError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    outcome = simulate(workload, scenarios.POLICIES[options.policy], scenarios.TIMINGS[options.policy], options.seed)
-    for name, value in report.figures(outcome).items():
-        told = f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
-        sys.stdout.write(f"{name:<24}{told}\n")
+    chosen = scenarios.POLICIES[options.policy]
+    if options.preempt:
+        chosen = partial(policy.decide, rules=policy.Rules(preempts=True))
+    outcome = simulate(workload, chosen, scenarios.TIMING, options.seed)
     try:
         _write(outcome, options)
     except OSError as error:
         sys.stderr.write(f"{error.filename} cannot be written: {error.strerror}.\n")
         return 2
+    _print(outcome)
     return 0
+
+
+def _print(outcome: Outcome) -> None:
+    """The reader may leave before the end, as ``head`` does."""
+    try:
+        for name, value in report.figures(outcome).items():
+            shown = f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
+            sys.stdout.write(f"{name:<24}{shown}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still in the buffer would be written at exit, and fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(outcome: Outcome, options: argparse.Namespace) -> None:
@@ -74,7 +89,12 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True)
     asked = commands.add_parser("what-if", help="answer a question of the admins' page: JSON in, JSON out")
     asked.set_defaults(run=_what_if)
-    simulation = commands.add_parser("simulate", help="run a workload under a policy and print its figures")
+    simulation = commands.add_parser(
+        "simulate",
+        help="run a workload under a policy and print its figures",
+        description="Run a workload under a policy and print its figures. All policies have the same reaction time: "
+        f"they decide {scenarios.REACTION:g} s after an event, and every {scenarios.TIMING.interval:g} s.",
+    )
     simulation.set_defaults(run=_simulate)
     what = simulation.add_mutually_exclusive_group(required=True)
     what.add_argument("--scenario", choices=sorted(scenarios.SCENARIOS), help="one of the published experiments")
@@ -83,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     simulation.add_argument("--cluster", type=Path, help='JSON: {"nodes": [{"name", "count", "cpu", "memory", "gpu"}]}')
     simulation.add_argument("--until", type=float, help="seconds of a trace; without it, until all jobs have ended")
     simulation.add_argument("--policy", choices=sorted(scenarios.POLICIES), default="regatta")
+    simulation.add_argument(
+        "--preempt",
+        action="store_true",
+        help="with regatta: jobs of lower priority stop for newcomers, which the platform does not do",
+    )
     simulation.add_argument("--seed", type=int, default=0)
     simulation.add_argument("--json", type=Path, help="where the figures go")
     simulation.add_argument("--csv", type=Path, help="a folder for the raw data")

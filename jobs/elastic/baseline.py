@@ -15,8 +15,8 @@ from itertools import islice
 from jobs.elastic.cluster import Amounts, Cluster, Decision, Job, Launch, total
 
 MAX_LOAD = 0.97
-# The sweeps of a tick that comes to rest are about as many as the trainers that it gives or takes.
-MOST_SWEEPS = 1000
+# A sweep gives each job one trainer or takes one: a tick that comes to rest needs fewer.
+MOST_SWEEPS = 100
 
 
 @dataclass

@@ -74,6 +74,7 @@ class Job:
     ``changed``: when its number of trainers changed last, ``change`` by how many. ``speeds``: records per second that
     were measured, by number of trainers. ``attained``: trainer-seconds that it has had so far, those before it was
     called back included. ``remaining``: its work that is left, in seconds of one trainer; None: nobody knows.
+    ``requeued``: when it was stopped for another job and went back to the queue; None: it never was.
     """
 
     key: str
@@ -98,12 +99,18 @@ class Job:
     speeds: Mapping[int, float] = field(default_factory=dict)
     attained: float = 0.0
     remaining: float | None = None
+    requeued: float | None = None
     tolerates: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
         """Trainers that it has or was given."""
         return sum(self.trainers.values()) + self.pending
+
+    @property
+    def since(self) -> float:
+        """When it entered the queue, the last time."""
+        return self.submitted if self.requeued is None else self.requeued
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +158,14 @@ class Launch:
 class Decision:
     """``targets``: trainers of every job, those that come as soon as room that is being made is free included.
     ``launches``: jobs that begin now. ``grants``: new trainers of now, by job and node. ``victims``: trainers that stop
-    now, by job and node. ``preempted``: jobs that stop whole. ``sentences``: why, by job."""
+    now, by job and node. ``preempted``: jobs that stop whole and go back to the queue, each with the key of the job or
+    service that gets what they held (empty: of nobody in particular). ``sentences``: why, by job."""
 
     targets: Mapping[str, int]
     launches: Mapping[str, Launch] = field(default_factory=dict)
     grants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     victims: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    preempted: frozenset[str] = frozenset()
+    preempted: Mapping[str, str] = field(default_factory=dict)
     sentences: Mapping[str, str] = field(default_factory=dict)
 
 

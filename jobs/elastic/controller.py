@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import inf
 from uuid import uuid4
 
 from django.conf import settings
@@ -35,9 +34,8 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def rules() -> policy.Rules:
-    """The rules of this installation. Jobs are never stopped whole for others here: whom that may happen to is the
-    quota's matter (what was lent is called back)."""
-    return policy.Rules(cool_down=settings.ELASTIC_COOL_DOWN_SECONDS, shortest_run=inf)
+    """The rules of this installation. No job is stopped whole for another: the quota alone calls back what was lent."""
+    return policy.Rules(cool_down=settings.ELASTIC_COOL_DOWN_SECONDS, preempts=False)
 
 
 def _name() -> str:
@@ -56,11 +54,8 @@ class Controller:
     _services: Mapping[str, float] = field(default_factory=dict)
 
     def when_due(self, now: datetime) -> None:
-        """A round; whatever goes wrong is told to the log and must not hold up the sweep."""
-        try:
-            self.tick(now)
-        except Exception:  # noqa: BLE001  the next round finds everything as it is then
-            _log.exception("The numbers of trainers could not be decided; the next round tries again.")
+        """Decide and act once, as a periodic task of the sweep."""
+        self.tick(now)
 
     def tick(self, now: datetime) -> list[Wish]:
         """Decide once, and do what follows from it now. Gives the wishes that were carried out (or explained)."""

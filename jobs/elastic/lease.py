@@ -8,6 +8,7 @@ from typing import NamedTuple
 from django.db.models import F, Q, QuerySet
 
 from jobs.models import Elastic
+from portal.common.rows import ensure
 
 # A leader that says nothing for so long is followed by another.
 LENGTH = timedelta(seconds=15)
@@ -20,7 +21,10 @@ class Term(NamedTuple):
 
 def lead(holder: str, now: datetime) -> Term | None:
     """The term in which this holder leads; None while another one does. By compare-and-set."""
-    row, _ = Elastic.objects.get_or_create(pk=1)
+    row = Elastic.objects.filter(pk=1).first()
+    if row is None:
+        ensure(Elastic, pk=1)
+        row = Elastic.objects.get(pk=1)
     if row.holder == holder and row.until is not None and row.until > now:
         if row.until - now < LENGTH / 2 and not _mine(holder, row.term).update(until=now + LENGTH):
             return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
+from jobs.elastic.cluster import Job
 from jobs.elastic.room import Shape
 from jobs.elastic.standing import Standing
 
@@ -65,16 +66,36 @@ class RoomMaker:
                 break
         return placed
 
-    def least_loss(self, priority: int) -> list[int]:
-        """Jobs of lower priority that may stop whole: the least important, then those that lose least."""
-        standing = self.standing
+    def stoppable_for_service(self, priority: int) -> list[int]:
+        """Jobs that may stop whole for a service of this priority."""
+        return self._least_loss(lambda job, _started: job.priority < priority)
+
+    def stoppable_for(self, newcomer: Job) -> list[int]:
+        """Jobs that may stop whole for a newcomer: those of its namespace that began before it came and that it would
+        go before if they waited since they began. So a job stops for a newcomer at most once, whatever happens to
+        either: when the job begins again, it begins after the newcomer came. For one that was itself stopped before,
+        nobody stops."""
+        if newcomer.requeued is not None:
+            return []
+        head_start = self.standing.rules.head_start
+
+        def goes_before(job: Job, started: float) -> bool:
+            gained = (newcomer.priority - job.priority) * head_start
+            return job.namespace == newcomer.namespace and 0 <= newcomer.submitted - started < gained
+
+        return self._least_loss(goes_before)
+
+    def _least_loss(self, may_stop: Callable[[Job, float], bool]) -> list[int]:
+        """Jobs that have run for a while and of which that holds: the least important, then those that lose least."""
+        standing, rules = self.standing, self.standing.rules
         may = [
             index
             for index, job in enumerate(standing.jobs)
-            if job.started is not None
-            and job.priority < priority
+            if rules.preempts
+            and job.started is not None
             and index not in standing.preempted
-            and standing.now - job.started >= standing.rules.shortest_run
+            and standing.now - job.started >= rules.shortest_run
+            and may_stop(job, job.started)
         ]
         jobs = standing.jobs
         return sorted(may, key=lambda i: (jobs[i].priority, jobs[i].checkpoint_age * standing.size[i], -i))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from jobs.elastic import shares, words
-from jobs.elastic.cluster import NOTHING, Amounts, Job
+from jobs.elastic.cluster import NOTHING, Amounts, Job, total
 from jobs.elastic.making_room import ANY, GENTLE, Claim, Level, RoomMaker
 from jobs.elastic.standing import Standing
 
@@ -27,6 +27,19 @@ class Gang:
     begins: bool = False
 
 
+@dataclass
+class _First:
+    """The first newcomer for which there is no place. ``spare``: what those that come after it in the queue may hold at
+    least, those that run already counted, so that it begins at the latest when all before it have ended."""
+
+    key: str
+    spare: Amounts
+    has_patience: bool
+
+    def lets_pass(self, need: Amounts) -> bool:
+        return self.has_patience and _covers(self.spare, need)
+
+
 class Newcomers:
     """``gangs``: by job, those for which there is a place. ``said``: by job, why there is none."""
 
@@ -34,28 +47,51 @@ class Newcomers:
         self.standing, self._maker = standing, maker
         self.gangs: dict[int, Gang] = {}
         self.said: dict[int, str] = {}
+        # By the namespace whose limit they wait for; None: for the nodes.
+        self._firsts: dict[str | None, _First] = {}
 
     def launch(self) -> None:
-        standing, rules = self.standing, self.standing.rules
+        standing, depth = self.standing, self.standing.rules.depth
         failed: set[tuple[object, ...]] = set()
-        first: Job | None = None
         for index in self._in_order():
             job = standing.jobs[index]
             servers = shares.servers(job, standing.fair[index])
             mould = (job.core, job.least, standing.shape[index], job.priority, servers)
-            if first is not None:
-                self.said[index] = words.behind(first.key)
-            elif mould in failed or not self._fits(index, search=len(failed) < rules.depth):
+            need = job.core.master.plus(job.core.server.times(servers)).plus(job.trainer.times(job.least))
+            firsts = [self._firsts[key] for key in (None, job.namespace) if key in self._firsts]
+            before = next((first for first in firsts if not first.lets_pass(need)), None)
+            if before is not None:
+                self.said[index] = words.behind(before.key)
+            elif mould in failed or not self._fits(index, search=len(failed) < depth):
                 failed.add(mould)
                 self.said[index] = words.no_room(job.least)
-                if standing.now - job.submitted > rules.patience:
-                    first = job
+                self._note_first(job, need)
+            else:
+                for first in firsts:
+                    first.spare = first.spare.minus(need)
 
     def _in_order(self) -> list[int]:
-        """The eldest first; a priority is a head start."""
-        jobs, head_start = self.standing.jobs, self.standing.rules.head_start
+        jobs = self.standing.jobs
         waiting = [index for index, job in enumerate(jobs) if job.started is None]
-        return sorted(waiting, key=lambda i: (jobs[i].submitted - jobs[i].priority * head_start, jobs[i].key))
+        return sorted(waiting, key=lambda index: self._position(jobs[index]))
+
+    def _position(self, job: Job) -> tuple[float, str]:
+        """The eldest comes first; a priority is a head start."""
+        return job.since - job.priority * self.standing.rules.head_start, job.key
+
+    def _note_first(self, job: Job, need: Amounts) -> None:
+        """It is the first that waits for the nodes, or for its namespace's limit if even the least of those that run
+        there is too much for it to begin."""
+        standing = self.standing
+        limit = standing.limits.get(job.namespace)
+        running = [other for other in standing.jobs if other.started is not None]
+        own = [other for other in running if other.namespace == job.namespace]
+        key, left = None, standing.capacity.minus(need)
+        if limit is not None and not _covers(limit.minus(total(map(_least, own))), need):
+            key, left, running = job.namespace, limit.minus(need), own
+        later = total(_least(other) for other in running if self._position(other) > self._position(job))
+        has_patience = standing.now - job.since <= standing.rules.patience
+        self._firsts.setdefault(key, _First(job.key, left.minus(later), has_patience))
 
     def _fits(self, index: int, *, search: bool) -> bool:
         """Place a whole gang; where it cannot be, nothing has happened."""
@@ -64,7 +100,7 @@ class Newcomers:
         standing.undo.clear()
         fits = self._gather(gang, GENTLE if search else ())
         if not fits and search:
-            for other in self._maker.least_loss(job.priority):
+            for other in self._maker.stoppable_for(job):
                 standing.preempt(other, f"`{job.key}`")
                 fits = self._gather(gang, ANY)
                 if fits:
@@ -116,3 +152,12 @@ class Newcomers:
         for placed, need in parts:
             for number in placed:
                 yield number, need
+
+
+def _covers(there: Amounts, need: Amounts) -> bool:
+    return all(left >= amount or not amount for left, amount in zip(there, need, strict=True))
+
+
+def _least(job: Job) -> Amounts:
+    """What a job that runs holds at least."""
+    return shares.fixed(job).plus(job.trainer.times(job.least))

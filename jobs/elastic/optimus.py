@@ -33,7 +33,7 @@ def optimus(cluster: Cluster, now: float) -> Decision:
         },
         grants={key: {"": change} for key, change in changes.items() if change > 0},
         victims={key: {"": -change} for key, change in changes.items() if change < 0},
-        preempted=frozenset(job.key for job in running if not numbers[job.key]),
+        preempted={job.key: "" for job in running if not numbers[job.key]},
     )
 
 

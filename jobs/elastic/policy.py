@@ -7,9 +7,11 @@ Decided in this order, and everything on real nodes, never above what a node has
 1. Services of higher priority get room for the replicas that they miss.
 2. Jobs that have lost trainers get their least back. Newcomers get their least, all replicas of it at once or none (a
    gang), in the order of their age; a priority is a head start in age. Room comes from what is free, then from jobs
-   above their fair share, then from jobs above their least; only a job of lower priority, that has run for a while,
-   stops whole. Whoever has waited longer than ``Rules.patience`` lets no later one pass: so nobody starves as long as
-   jobs end.
+   above their fair share, then from jobs above their least. Only a job of the same namespace and lower priority stops
+   whole, which has run for a while, began before the newcomer came, and would come after it in the same order if it
+   waited since it began: so nobody stops for the same newcomer twice. Who does not fit is passed by later ones as long
+   as they leave enough for it once all before it have ended, and by nobody after ``Rules.patience``: so nobody starves
+   as long as jobs end.
 3. Services that have grown lately get *head-room*: room for a part of as many replicas again, before they ask.
 4. Jobs grow into what is left, one trainer at a time, always the job with the smallest share (``shares.py``), never
    above ``most`` nor above the number that was measured to be of use.
@@ -91,7 +93,7 @@ def _serve(standing: Standing, maker: RoomMaker) -> None:
         claim = Claim(f"`{service.key}`", service.priority)
         shape, missing = (service.need, service.tolerates), service.missing
         missing -= len(maker.claim(shape, missing, GENTLE, claim))
-        for index in maker.least_loss(service.priority) if missing else ():
+        for index in maker.stoppable_for_service(service.priority) if missing else ():
             standing.preempt(index, claim.whom)
             missing -= len(maker.claim(shape, missing, ANY, claim))
             if missing <= 0:
@@ -148,7 +150,7 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
             for index, by_node in sorted(standing.victims.items())
             if by_node and index not in standing.preempted
         },
-        preempted=frozenset(jobs[index].key for index in standing.preempted),
+        preempted={jobs[index].key: whom.strip("`") for index, whom in standing.preempted.items()},
         sentences={job.key: _sentence(standing, newcomers, index) for index, job in enumerate(jobs)},
     )
 

@@ -496,7 +496,7 @@ class _Simulation:
         """Its servers write a checkpoint as they stop: what was done is not lost."""
         for pod in list(run.pods):
             self._stop(pod, self._our_call())
-        run.job = replace(run.job, started=None, changed=self.now, change=-1)
+        run.job = replace(run.job, started=None, requeued=self.now, changed=self.now, change=-1)
 
     def _changed(self, run: _Run, by: int) -> None:
         run.job = replace(run.job, changed=self.now, change=by)

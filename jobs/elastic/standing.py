@@ -24,7 +24,8 @@ class Standing:
     ``on_node``: by node, the jobs that have trainers there. ``victims``: trainers that stop, by node; ``given``: for
     whom, how many. ``grants``: new trainers of now, by the name of the node; ``planned``: how many come as soon as
     there is room. ``preempted``: for whom a job stops whole. ``placed``: newcomers for whose replicas there is a place,
-    and whether they begin now. ``left``: by namespace with a limit, what it may still take.
+    and whether they begin now. ``left``: by namespace with a limit, what it may still take. ``capacity``: what is there
+    for all jobs together.
     """
 
     def __init__(self, cluster: Cluster, now: float, rules: Rules) -> None:
@@ -34,7 +35,8 @@ class Standing:
         self.limits = cluster.limits
         self.left = _left(cluster)
         capacity = total(node.allocatable for node in cluster.nodes)
-        self.fair = self.fair_of(_for_jobs(cluster, capacity))
+        self.capacity = _for_jobs(cluster, capacity)
+        self.fair = self.fair_of(self.capacity)
         weights = shares.weights(self.jobs)
         self.cost = [
             shares.dominant(job.trainer, capacity) / weight for job, weight in zip(self.jobs, weights, strict=True)

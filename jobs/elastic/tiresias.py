@@ -30,7 +30,7 @@ def tiresias(cluster: Cluster, now: float, threshold: float = THRESHOLD) -> Deci
     return Decision(
         targets={job.key: trainers(job) if job.key in chosen else 0 for job in cluster.jobs},
         launches={job.key: baseline.launch(job, trainers(job)) for job in waiting},
-        preempted=frozenset(job.key for job in cluster.jobs if job.started is not None and job.key not in chosen),
+        preempted={job.key: "" for job in cluster.jobs if job.started is not None and job.key not in chosen},
     )
 
 

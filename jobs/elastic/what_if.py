@@ -102,14 +102,14 @@ def _workload(question: Question) -> Workload:
 
 def _policy(settings: Settings) -> Policy:
     if settings.policy == "regatta":
-        return partial(policy.decide, rules=policy.Rules(cool_down=settings.cool_down))
+        return partial(policy.decide, rules=policy.Rules(cool_down=settings.cool_down, preempts=False))
     return {"published": baseline.published, "fixed": baseline.fixed}[settings.policy]
 
 
 def _timing(settings: Settings) -> Timing:
-    """Ours is told of everything that happens; that it also looks now and then need not be often in a long time."""
-    timing = scenarios.TIMINGS[settings.policy]
-    return timing if timing.reaction is None else replace(timing, interval=max(timing.interval, settings.window / 360))
+    """It is decided after every event; that it also is now and then need not be often in a long time."""
+    timing = scenarios.TIMING
+    return replace(timing, interval=max(timing.interval, settings.window / 360))
 
 
 def _fate(key: str, outcome: Outcome) -> dict[str, Any]:

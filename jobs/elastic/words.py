@@ -27,7 +27,7 @@ def no_room(least: int) -> str:
 
 
 def behind(key: str) -> str:
-    return f"Waiting: `{key}` has waited long for more room than there is, and goes first."
+    return f"Waiting: `{key}` is before it in the queue, and this would keep the capacity from it."
 
 
 def grows(before: int, after: int) -> str:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from jobs.elastic import bounds, scenarios
 from jobs.elastic.bounds import Kinds, shared
 from jobs.elastic.simulator import simulate
+from tests.properties import examples
 
 NODE = Kinds(node=17_274, trainer=5000, server=4000, service=3000)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 20), min_size=4, max_size=4), min_size=1, max_size=4),
     st.data(),
@@ -42,8 +43,8 @@ def test_a_node_holds_whole_replicas(servers: int, replicas: int, cores: int) ->
 @pytest.mark.parametrize("policy", ["regatta", "published", "fixed"])
 def test_no_policy_has_more_than_the_bound_of_the_first_experiment(policy: str) -> None:
     workload = scenarios.published_1(1)
-    outcome = simulate(workload, scenarios.POLICIES[policy], scenarios.TIMINGS[policy], 1)
-    assert outcome.utilisation <= bounds.utilisation(workload, scenarios.TIMINGS[policy])
+    outcome = simulate(workload, scenarios.POLICIES[policy], scenarios.TIMING, 1)
+    assert outcome.utilisation <= bounds.utilisation(workload, scenarios.TIMING)
     assert bounds.packed_trainer_seconds(workload) < bounds.trainer_seconds(workload)
     if policy == "regatta":
         assert outcome.trainer_seconds <= bounds.packed_trainer_seconds(workload)
@@ -51,7 +52,7 @@ def test_no_policy_has_more_than_the_bound_of_the_first_experiment(policy: str) 
 
 def test_the_goal_of_the_first_experiment_is_above_what_its_nodes_allow() -> None:
     """86 % were wished for. Reacting at once would not be enough: pods would have to be there at once, too."""
-    workload, ours = scenarios.published_1(0), scenarios.TIMINGS["regatta"]
+    workload, ours = scenarios.published_1(0), scenarios.TIMING
     assert bounds.utilisation(workload, ours) == pytest.approx(0.857, abs=0.002)
     assert bounds.utilisation(workload, replace(ours, reaction=0.0)) < 0.86
     at_once = replace(ours, reaction=0.0, start=(0.0, 1e-6), calls=1e9)
@@ -61,6 +62,6 @@ def test_the_goal_of_the_first_experiment_is_above_what_its_nodes_allow() -> Non
 def test_ours_is_near_what_can_be_had_without_foresight_beside_a_service() -> None:
     workload = scenarios.published_2(1)
     limit = bounds.utilisation_beside_a_service(workload, 1)
-    outcome = simulate(workload, scenarios.POLICIES["regatta"], scenarios.TIMINGS["regatta"], 1)
+    outcome = simulate(workload, scenarios.POLICIES["regatta"], scenarios.TIMING, 1)
     assert limit == pytest.approx(0.873, abs=0.005)
     assert limit - 0.02 < outcome.utilisation < limit

@@ -15,7 +15,10 @@ from jobs import reconciler, reports, scaling, services, spec
 from jobs.backends.base import Phase
 from jobs.batches import Report
 from jobs.elastic import lease
-from jobs.elastic.controller import Controller
+from jobs.elastic.cluster import Amounts, Cluster, Node
+from jobs.elastic.cluster import Job as Member
+from jobs.elastic.controller import Controller, rules
+from jobs.elastic.policy import decide
 from jobs.models import Attempt, Elastic, Job, JobEvent, Replica, Scaling
 from jobs.states import JobState
 from portal.common.time import now as wall_clock
@@ -188,6 +191,19 @@ def test_without_a_capacity_the_cores_of_the_machine_are_shared(world: World) ->
     assert (newcomer.state, held(), trainers(job)) == ("RUNNING", world.backend.cores, 3)
 
 
+def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_would_need_a_job_stopped(
+    settings: Settings,
+) -> None:
+    settings.ELASTIC_COOL_DOWN_SECONDS = COOL_DOWN
+    one = Amounts(1000, 1)
+    there = {"started": 0.0, "running": 4, "trainers": {"n": 4}}
+    low, normal = Member("low", 2, 8, one, priority=-1, **there), Member("normal", 1, 8, one, **there)  # type: ignore[arg-type]
+    high = Member("high", 7, 7, one, priority=1, submitted=900.0)
+    decision = decide(Cluster([Node("n", Amounts(8000, 64_000))], [low, normal, high]), 1000.0, rules())
+    assert (decision.victims, decision.preempted) == ({}, {})
+    assert decision.sentences["high"].startswith("Waiting for room")
+
+
 # --- Switches ---------------------------------------------------------------------------------------------------------
 def test_whoever_says_so_keeps_its_number(world: World) -> None:
     fixed = world.job(elastic=False, roles=roles(replicas=2))
@@ -218,7 +234,7 @@ def test_while_it_only_explains_nothing_changes_and_it_tells_once(world: World, 
     job = world.job()
     world.rounds(6)
     assert (trainers(job), Scaling.objects.count()) == (1, 0)
-    told = JobEvent.objects.filter(job=job, kind="elastic").values_list("text", flat=True)
+    told = JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True)
     assert list(told) == ["Only explained, nothing is changed: Grows from 1 to 4 trainers: there is room."]
 
 
@@ -271,6 +287,60 @@ def test_a_decision_about_a_job_that_has_changed_since_is_dropped(world: World, 
         scaling.scale_automatically(attempt=attempt, before=before, after=0, **wishes),
     ]
     assert (set(stale), trainers(job)) == ({scaling.Growth.STALE}, before)
+
+
+def test_a_growth_that_the_quota_refused_is_requested_again_after_half_a_minute(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, asked = world.job(), list[datetime]()
+
+    def refuse(*, now: datetime, **_: Any) -> scaling.Growth:
+        asked.append(now)
+        return scaling.Growth.REFUSED
+
+    monkeypatch.setattr(scaling, "scale_automatically", refuse)
+    world.rounds(3)
+    first = asked[0]
+    world.rounds(6, seconds=6)
+    assert [(moment - first).total_seconds() for moment in asked[:2]] == [0, pytest.approx(30, abs=6)]
+    assert trainers(job) == 1
+
+
+def test_a_decision_about_a_job_that_does_not_run_or_was_left_to_a_person_is_dropped(
+    world: World, personas: Personas
+) -> None:
+    job = world.job()
+    world.rounds(3)
+    before = trainers(job)
+    decision: dict[str, Any] = {"job_id": job.pk, "attempt": 1, "before": before, "after": 2}
+    decision |= {"why": "x", "leads": lambda: True, "now": world.now}
+    Job.objects.filter(pk=job.pk).update(state=JobState.STOPPING)
+    assert scaling.scale_automatically(**decision) is scaling.Growth.STALE
+    Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"elastic": False})
+    assert scaling.scale_automatically(**decision) is scaling.Growth.STALE
+    assert trainers(job) == before
+
+
+def test_a_growth_is_a_change_that_whoever_loaded_the_job_before_notices(world: World) -> None:
+    job = world.job()
+    world.rounds(2)
+    before, revision = trainers(job), job.revision
+    answer = scaling.scale_automatically(
+        job_id=job.pk, attempt=1, before=before, after=before + 1, why="x", leads=lambda: True, now=world.now
+    )
+    assert (answer, trainers(job), job.revision) == (scaling.Growth.DONE, before + 1, revision + 1)
+
+
+def test_a_growth_for_which_the_quota_has_no_capacity_changes_nothing(world: World, personas: Personas) -> None:
+    job = world.job()
+    world.rounds(2)
+    before, revision = trainers(job), job.revision
+    Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=CORE + before)
+    answer = scaling.scale_automatically(
+        job_id=job.pk, attempt=1, before=before, after=before + 1, why="x", leads=lambda: True, now=world.now
+    )
+    assert (answer, trainers(job), job.revision) == (scaling.Growth.REFUSED, before, revision)
 
 
 # --- What always holds ------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_running_jobs_grow_shrink_and_stop() -> None:
     decision = optimus(Cluster(FOUR, [grows, shrinks, stops]), 0.0)
     assert decision.grants == {"grows": {"": 2}}
     assert decision.victims == {"shrinks": {"": 1}}
-    assert decision.preempted == {"stops"}
+    assert decision.preempted == {"stops": ""}
 
 
 @pytest.mark.parametrize("law", [(1.0, 0.0), (1.0, 0.25), (0.5, 2.0)])

@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from jobs.elastic.cluster import NOTHING, UNLIMITED, Amounts, Cluster, Core, Decision, Job, Node, Service, total
 from jobs.elastic.policy import Rules, decide, head_room
 from jobs.elastic.shares import useful
+from tests.properties import examples
 
 ONE = Amounts(1000, 100)
 NOW = 1000.0
+PREEMPTING = Rules(preempts=True)
 
 
 def nodes(count: int, cores: int = 4, gpus: int = 0) -> list[Node]:
@@ -130,33 +132,83 @@ def test_nobody_is_brought_below_its_least_for_an_equal() -> None:
 
 def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> None:
     jobs = [runs("a", {"n0": 4}, least=4), waits("b", priority=1)]
-    decision = decide(Cluster(nodes(1), jobs), NOW)
-    assert decision.preempted == {"a"}
+    decision = decide(Cluster(nodes(1), jobs), NOW, PREEMPTING)
+    assert decision.preempted == {"a": "b"}
     assert decision.sentences["a"].endswith("room for `b`, which has a higher priority.")
-    fresh = [replace(jobs[0], started=NOW - 1), jobs[1]]
-    assert decide(Cluster(nodes(1), fresh), NOW).preempted == frozenset()
+    fresh = [replace(jobs[0], started=NOW - 1), replace(jobs[1], submitted=NOW)]
+    assert decide(Cluster(nodes(1), fresh), NOW, PREEMPTING).preempted == {}
+
+
+def preempted_for(newcomer: Job, *, started: float = 0.0, preempts: bool = True) -> set[str]:
+    """Which of the jobs on the only node stop for the newcomer."""
+    job = runs("a", {"n0": 4}, least=4, started=started)
+    return set(decide(Cluster(nodes(1), [job, newcomer]), NOW + 9000, Rules(preempts=preempts)).preempted)
+
+
+def test_a_job_stops_only_for_who_would_go_before_it_in_the_queue() -> None:
+    newcomer, head_start = waits("b", priority=1), Rules().head_start
+    assert preempted_for(replace(newcomer, submitted=head_start - 1)) == {"a"}
+    assert preempted_for(replace(newcomer, submitted=head_start)) == set()
+    assert preempted_for(replace(newcomer, submitted=head_start, priority=2)) == {"a"}
+
+
+def test_a_job_does_not_stop_for_one_that_came_before_it_began() -> None:
+    assert preempted_for(waits("b", priority=1), started=901.0) == set()
+
+
+def test_a_job_does_not_stop_for_another_namespace() -> None:
+    assert preempted_for(waits("b", priority=1, namespace="x")) == set()
+
+
+def test_nobody_stops_for_one_that_was_itself_stopped() -> None:
+    assert preempted_for(waits("b", priority=1, requeued=950.0)) == set()
+
+
+def test_where_jobs_are_not_to_be_preempted_none_is() -> None:
+    assert preempted_for(waits("b", priority=1), preempts=False) == set()
 
 
 def test_of_equal_jobs_the_one_that_loses_least_stops() -> None:
     jobs = [
         runs(key, {f"n{at}": 4}, least=4, checkpoint_age=age) for at, (key, age) in enumerate([("a", 500), ("b", 5)])
     ]
-    assert decide(Cluster(nodes(2), [*jobs, waits("c", priority=1)]), NOW).preempted == {"b"}
+    assert decide(Cluster(nodes(2), [*jobs, waits("c", priority=1)]), NOW, PREEMPTING).preempted == {"b": "c"}
 
 
 def test_nothing_is_stopped_for_a_newcomer_that_would_not_fit_even_so() -> None:
     jobs = [runs("a", {"n0": 4}, least=2), waits("b", least=9, priority=1)]
-    decision = decide(Cluster(nodes(1), jobs), NOW)
-    assert (decision.victims, decision.preempted) == ({}, frozenset())
+    decision = decide(Cluster(nodes(1), jobs), NOW, PREEMPTING)
+    assert (decision.victims, decision.preempted) == ({}, {})
 
 
-def test_whoever_has_waited_long_is_not_overtaken() -> None:
-    big, small = replace(waits("big", least=4), submitted=0.0), waits("small")
-    holder = runs("a", {"n0": 2}, least=2, most=2)
-    assert "small" in decide(Cluster(nodes(1), [holder, replace(big, submitted=800.0), small]), NOW).launches
-    decision = decide(Cluster(nodes(1), [holder, big, small]), NOW)
+def test_who_has_waited_long_is_not_overtaken() -> None:
+    big, small = waits("big", least=3), replace(waits("small"), submitted=901.0)
+    cluster = Cluster(nodes(1), [runs("a", {"n0": 2}, least=2, most=2), big, small])
+    assert "small" in decide(cluster, NOW).launches
+    decision = decide(cluster, big.submitted + Rules().patience + 1)
     assert decision.launches == {}
-    assert decision.sentences["small"].startswith("Waiting: `big` has waited long")
+    assert decision.sentences["small"] == (
+        "Waiting: `big` is before it in the queue, and this would keep the capacity from it."
+    )
+
+
+def test_later_jobs_pass_one_that_does_not_fit_as_long_as_they_leave_enough_for_it() -> None:
+    before, big = runs("before", {"n0": 2}, least=2, most=2), waits("big", least=3)
+    passing = [replace(waits(key, most=1), submitted=901.0) for key in ("x", "y")]
+    decision = decide(Cluster(nodes(1), [before, big, *passing]), NOW)
+    assert set(decision.launches) == {"x"}
+    one_runs = runs("x", {"n0": 1}, most=1, submitted=901.0)
+    assert decide(Cluster(nodes(1), [before, big, one_runs, passing[1]]), NOW).launches == {}
+    came_first = replace(one_runs, submitted=0.0)
+    assert set(decide(Cluster(nodes(1), [before, big, came_first, passing[1]]), NOW).launches) == {"y"}
+
+
+def test_one_that_waits_for_the_limit_of_its_namespace_holds_up_nobody_elsewhere() -> None:
+    full, stuck = runs("a", {"n0": 2}, least=2, most=2, namespace="x"), waits("b", least=2, namespace="x")
+    others = [replace(waits(key), submitted=901.0, namespace=key[0]) for key in ("x-late", "y-late")]
+    late = stuck.submitted + Rules().patience + 1
+    decision = decide(Cluster(nodes(4), [full, stuck, *others], limits=limited(3)), late)
+    assert set(decision.launches) == {"y-late"}
 
 
 def test_servers_are_sized_with_the_trainers_that_can_be_expected() -> None:
@@ -339,10 +391,10 @@ def settled(cluster: Cluster) -> Cluster:
     return replace(cluster, jobs=jobs, services=[replace(each, leaving={}) for each in cluster.services])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_no_node_is_ever_given_more_than_it_has(cluster: Cluster) -> None:
-    after = taken(carried_out(cluster, decide(cluster, NOW), NOW))
+    after = taken(carried_out(cluster, decide(cluster, NOW, PREEMPTING), NOW))
     for node in cluster.nodes:
         assert all(a <= b for a, b in zip(after[node.name], node.allocatable, strict=True))
 
@@ -353,18 +405,18 @@ def in_use(cluster: Cluster, namespace: str) -> int:
     return sum(job.trainer.cpu * job.size + total(job.held.values()).cpu for job in jobs)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_no_namespace_takes_more_than_its_limit(cluster: Cluster) -> None:
-    after = carried_out(cluster, decide(cluster, NOW), NOW)
+    after = carried_out(cluster, decide(cluster, NOW, PREEMPTING), NOW)
     for namespace, limit in cluster.limits.items():
         assert in_use(after, namespace) <= max(limit.cpu, in_use(cluster, namespace))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_every_job_stays_within_its_bounds_and_is_told_why(cluster: Cluster) -> None:
-    decision = decide(cluster, NOW)
+    decision = decide(cluster, NOW, PREEMPTING)
     priorities = {f"`{each.key}`": each.priority for each in (*cluster.jobs, *cluster.services)}
     for job in cluster.jobs:
         assert decision.sentences[job.key]
@@ -377,10 +429,10 @@ def test_every_job_stays_within_its_bounds_and_is_told_why(cluster: Cluster) -> 
             assert job.least <= decision.targets[job.key] <= job.most
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(cluster: Cluster) -> None:
-    decision = decide(cluster, NOW)
+    decision = decide(cluster, NOW, PREEMPTING)
     for job in cluster.jobs:
         recently = job.started is not None and job.changed is not None and NOW - job.changed < Rules().cool_down
         if recently and job.change < 0:
@@ -390,20 +442,20 @@ def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(c
         assert not (job.key in decision.grants and job.key in decision.victims)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(clusters())
 def test_the_same_cluster_gives_the_same_decision(cluster: Cluster) -> None:
-    assert decide(cluster, NOW) == decide(cluster, NOW)
+    assert decide(cluster, NOW, PREEMPTING) == decide(cluster, NOW, PREEMPTING)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.integers(0, 2**16))
 def test_decisions_come_to_rest_also_when_the_controller_dies_half_way(cluster: Cluster, seed: int) -> None:
     """Nothing is remembered: whatever part of a decision was carried out, what is found is decided on anew."""
     chance, now = random.Random(seed), NOW
     cluster = replace(cluster, services=[])
     for turn in range(40):
-        decision = decide(cluster, now)
+        decision = decide(cluster, now, PREEMPTING)
         if turn > 2 and not (decision.grants or decision.launches or decision.victims or decision.preempted):
             return
         if turn <= 2:
@@ -415,7 +467,7 @@ def test_decisions_come_to_rest_also_when_the_controller_dies_half_way(cluster: 
     pytest.fail("It never came to rest.")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.integers(1, 5), st.integers(1, 5))
 def test_more_nodes_make_no_job_wait_where_all_ask_for_the_same(sizes: list[int], least: int, count: int) -> None:
     jobs = [waits(f"j{at}", least, least + more) for at, more in enumerate(sizes)]

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from bench.decision_checker import CheckedPolicy
 from jobs.elastic import scenarios, traces
 from jobs.elastic.__main__ import main
 from jobs.elastic.cluster import Amounts, Core, Job, Node, Service
 from jobs.elastic.figures import KEYS, Outcome, jain
-from jobs.elastic.policy import decide
+from jobs.elastic.policy import Rules, decide
 from jobs.elastic.simulator import Arrival, Timing, Wish, Workload, simulate
 
 ONE = Amounts(1000, 100)
@@ -107,20 +113,73 @@ def test_jobs_that_stop_for_others_come_back_and_all_end() -> None:
     assert len(outcome.completions) == 41
 
 
+TRACES = Path(__file__).parents[3] / "bench" / "traces"
+
+
+def livelock(arrival: float) -> tuple[CheckedPolicy, Outcome]:
+    """One core; a job that has it from the beginning, and one a step of priority higher that comes later."""
+    workload = traces.workload(TRACES / "priority-livelock.csv", None, TRACES / "one-core.json", None)
+    low, high = workload.arrivals
+    checked = CheckedPolicy(partial(decide, rules=Rules(preempts=True)))
+    return checked, simulate(replace(workload, arrivals=[low, replace(high, at=arrival)]), checked, PLAIN, 0)
+
+
+def test_one_that_comes_after_its_head_start_waits_and_stops_nobody() -> None:
+    checked, outcome = livelock(3700.0)
+    assert (checked.preemptions, len(outcome.completions)) == ({}, 2)
+    assert outcome.waits["new-high"] == pytest.approx(20_000 - 3700, abs=10)
+
+
+def test_one_that_comes_within_its_head_start_stops_the_other_once() -> None:
+    checked, outcome = livelock(3500.0)
+    assert checked.preemptions == {("old-low", "new-high"): 1}
+    assert outcome.waits["new-high"] < 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5 * 3600), st.integers(-1, 2), st.integers(1, 4), st.integers(100, 20_000)),
+        min_size=2,
+        max_size=9,
+    ),
+    st.integers(1, 2),
+)
+def test_nobody_stops_twice_for_the_same_job_whatever_comes_when(
+    jobs: list[tuple[int, int, int, int]], count: int
+) -> None:
+    """``jobs``: when they come, over hours, with which priority, how many trainers at least, and their work."""
+    arrivals = [
+        Arrival(float(at), Job(f"j{number}", least, least + 1, ONE, priority=priority), work=float(work))
+        for number, (at, priority, least, work) in enumerate(jobs)
+    ]
+    workload = Workload(nodes(count), arrivals, window=1e9, until=1e9, until_done=True)
+    checked = CheckedPolicy(partial(decide, rules=Rules(preempts=True)))
+    outcome = simulate(workload, checked, replace(PLAIN, interval=300.0), 0)
+    assert checked.most_for_one <= 1
+    assert checked.taken_back == []
+    assert len(outcome.completions) == len(jobs)
+
+
 @pytest.mark.parametrize(("amounts", "expected"), [([5, 5], 1.0), ([10, 0], 0.5), ([], 1.0), ([0], 1.0)])
 def test_jain(amounts: list[float], expected: float) -> None:
     assert jain(amounts) == expected
 
 
 # --- The published experiments ----------------------------------------------------------------------------------------
+def timing(policy: str) -> Timing:
+    """Ours as the platform decides, the others as they were measured."""
+    return scenarios.TIMING if policy == "regatta" else scenarios.PUBLISHED_TIMING
+
+
 @cache
 def first(policy: str) -> Outcome:
-    return simulate(scenarios.published_1(0), scenarios.POLICIES[policy], scenarios.TIMINGS[policy], 0)
+    return simulate(scenarios.published_1(0), scenarios.POLICIES[policy], timing(policy), 0)
 
 
 @cache
 def second(policy: str) -> Outcome:
-    return simulate(scenarios.published_2(0), scenarios.POLICIES[policy], scenarios.TIMINGS[policy], 0)
+    return simulate(scenarios.published_2(0), scenarios.POLICIES[policy], timing(policy), 0)
 
 
 def test_jobs_of_a_fixed_size_are_as_they_were_measured() -> None:
@@ -155,7 +214,7 @@ def test_the_service_gets_every_hundred_back_within_seconds() -> None:
 
 
 def test_the_same_seed_gives_the_same_outcome() -> None:
-    again = simulate(scenarios.published_2(0), scenarios.POLICIES["published"], scenarios.TIMINGS["published"], 0)
+    again = simulate(scenarios.published_2(0), scenarios.POLICIES["published"], timing("published"), 0)
     assert again == second("published")
 
 
@@ -229,3 +288,14 @@ def test_jobs_without_an_end_are_simulated_for_as_long_as_is_said(files: tuple[P
     files[0].write_text(JOBS.replace(",60,", ",,"))
     workload = traces.workload(files[0], None, files[2], 50.0)
     assert (workload.until, workload.until_done) == (50.0, False)
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback_and_the_files_are_written(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jobs.elastic", "simulate", "--csv", str(tmp_path)]
+    command += ["--trace", str(TRACES / "priority-livelock.csv"), "--cluster", str(TRACES / "one-core.json")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "jobs.csv").exists()

@@ -31,14 +31,14 @@ def test_a_smaller_one_that_fits_goes_past_one_that_does_not() -> None:
 def test_whoever_has_had_its_share_is_called_back_for_one_that_has_not() -> None:
     jobs = [running("old", 4, had=THRESHOLD), job("young", 2, at=5.0)]
     decision = tiresias(Cluster(FOUR, jobs), 10.0)
-    assert decision.preempted == {"old"}
+    assert decision.preempted == {"old": ""}
     assert set(decision.launches) == {"young"}
 
 
 def test_within_a_queue_nobody_is_called_back_for_a_later_one() -> None:
     jobs = [running("old", 4, had=THRESHOLD - 1), job("young", 2, at=5.0)]
     decision = tiresias(Cluster(FOUR, jobs), 10.0)
-    assert (decision.preempted, decision.launches) == (frozenset(), {})
+    assert (decision.preempted, decision.launches) == ({}, {})
 
 
 def test_servers_and_services_take_room_too() -> None:

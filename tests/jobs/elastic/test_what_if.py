@@ -61,3 +61,10 @@ def test_the_command_answers_as_many_questions_as_it_is_asked() -> None:
     )
     first, second = json.loads(ran.stdout)
     assert first == second
+
+
+def test_no_job_is_stopped_for_another_as_on_the_platform() -> None:
+    low = Job("low", 4, 4, ONE, priority=-1, started=5.0, trainers={"n": 4}, submitted=1.0)
+    high = Job("high", 4, 4, ONE, priority=1, submitted=2.0)
+    asked = question(Cluster([Node("n", Amounts(4000, 64_000))], [low, high]), Settings(window=600.0, work=6000.0))
+    assert [(fate["key"], fate["trainers"]) for fate in answer(asked)["jobs"]] == [("low", 4), ("high", 0)]

@@ -1,0 +1,63 @@
+"""What is looked for in every decision of a policy: who is stopped whole for whom, and changes that are taken back.
+
+A change is taken back where the number of a job's trainers goes from A to B and within the cool-down to A again, or
+beyond it. Where that makes room for a job or a service that waits it is counted apart: who waits goes first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from jobs.elastic.cluster import Cluster, Decision, Policy
+from jobs.elastic.rules import RULES
+
+_WHOM = re.compile(r"room for `([^`]+)`")
+
+
+class _Change(NamedTuple):
+    at: float
+    before: int
+    after: int
+
+
+class CheckedPolicy:
+    """Decides as ``policy`` does. ``preemptions``: how often each job was stopped whole for each other, where the
+    policy names that; ``taken_back`` and ``taken_back_for_waiting``: (moment, job) of each change that was."""
+
+    def __init__(self, policy: Policy, cool_down: float = RULES.cool_down) -> None:
+        self._policy, self._cool_down = policy, cool_down
+        self._changes: dict[str, _Change] = {}
+        self.preemptions: Counter[tuple[str, str]] = Counter()
+        self.taken_back: list[tuple[float, str]] = []
+        self.taken_back_for_waiting: list[tuple[float, str]] = []
+
+    @property
+    def most_for_one(self) -> int:
+        return max(self.preemptions.values(), default=0)
+
+    def __call__(self, cluster: Cluster, now: float) -> Decision:
+        decision = self._policy(cluster, now)
+        self.preemptions.update((job, whom) for job, whom in decision.preempted.items() if whom)
+        waiting = {job.key for job in cluster.jobs if job.started is None or job.size < job.least}
+        waiting |= {service.key for service in cluster.services}
+        for job in cluster.jobs:
+            given = sum(decision.grants.get(job.key, {}).values()) - sum(decision.victims.get(job.key, {}).values())
+            if given and job.started is not None:
+                self._note(job.key, _Change(now, job.size, job.size + given), decision, waiting)
+        for key in decision.preempted:
+            self._changes.pop(key, None)
+        return decision
+
+    def _note(self, key: str, change: _Change, decision: Decision, waiting: set[str]) -> None:
+        last = self._changes.get(key)
+        self._changes[key] = change
+        if last is None or change.at - last.at >= self._cool_down:
+            return
+        grew, grows = last.after > last.before, change.after > change.before
+        if grew == grows or (change.after > last.before if grew else change.after < last.before):
+            return
+        found = _WHOM.search(decision.sentences.get(key, ""))
+        for_waiting = not grows and found is not None and found[1] in waiting
+        (self.taken_back_for_waiting if for_waiting else self.taken_back).append((change.at, key))
