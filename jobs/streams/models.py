@@ -42,6 +42,18 @@ class Source(models.Model):
         constraints = [models.UniqueConstraint(fields=["attempt", "replica", "kind"], name="one_source_per_replica")]
 
 
+class MetricNames(models.Model):
+    """The names of a job's metrics, in the order in which they came: ``jobs.streams.names`` bounds them."""
+
+    job = models.OneToOneField("jobs.Job", primary_key=True, on_delete=models.CASCADE, related_name="+")
+    names = models.JSONField(default=list)
+    # A further name was left out, and that was reported.
+    refused = models.BooleanField(default=False)
+
+    class Meta:
+        app_label = "jobs"
+
+
 class FollowedLog(models.Model):
     """How far the portal has followed what a replica without an agent prints: ``jobs.following.store.Taken``."""
 

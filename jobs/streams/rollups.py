@@ -14,6 +14,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -239,19 +240,25 @@ def _split(lo: int, points: Points, x: Floats) -> Iterator[tuple[Series, Summary
         yield Series(points.keys[0], points.sources[0]), Summary.of_points(x, points.values, seq)
         return
     group = points.source.astype(np.int64) * len(points.keys) + points.key
-    for number in np.unique(group).tolist():
-        chosen = group == number
+    # Sorted once, the points of each series lie together and in their order.
+    order = np.argsort(group, kind="stable")
+    group, x, values, seq = group[order], x[order], points.values[order], seq[order]
+    edges = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)]
+    for start, end in pairwise(edges):
+        number = int(group[start])
         series = Series(points.keys[number % len(points.keys)], points.sources[number // len(points.keys)])
-        yield series, Summary.of_points(x[chosen], points.values[chosen], seq[chosen])
+        yield series, Summary.of_points(x[start:end], values[start:end], seq[start:end])
 
 
 class _View:
-    """What this process knows of one job's metrics."""
+    """What this process knows of one job's metrics. Everything but ``rows`` is used under ``lock``."""
 
     def __init__(self, job_id: uuid.UUID) -> None:
         self.job_id = job_id
         self.lock = threading.Lock()
         self.cursor = 0
+        # Rows of all axes, for other threads: they must not look into the axes, which grow under the lock.
+        self.rows = 0
         self._axes: dict[str, _Axis] = {}
 
     def axis(self, name: str) -> _Axis:
@@ -264,6 +271,7 @@ class _View:
             for lo, points in _exactly(self.job_id, 1, self.cursor):
                 axis.add(lo, points)
             self._axes[name] = axis
+            self._count()
         return self._axes[name]
 
     def read_on(self) -> None:
@@ -276,6 +284,8 @@ class _View:
                 # Half of it is in: begin afresh rather than count points twice.
                 self._axes.clear()
                 raise
+            finally:
+                self._count()
         self.cursor = last
 
     def _take(self, last: int) -> None:
@@ -283,8 +293,8 @@ class _View:
             for axis in self._axes.values():
                 axis.add(lo, points)
 
-    def rows(self) -> int:
-        return sum(len(rows) for axis in self._axes.values() for rows in axis.series.values())
+    def _count(self) -> None:
+        self.rows = sum(len(rows) for axis in self._axes.values() for rows in axis.series.values())
 
     def _origin(self) -> float:
         first = store.read_points(self.job_id, limit=1)
@@ -302,7 +312,7 @@ class _Views:
         with self._lock:
             view = self._views.setdefault(job_id, _View(job_id))
             self._views.move_to_end(job_id)
-            while len(self._views) > 1 and sum(view.rows() for view in self._views.values()) > CACHED_ROWS:
+            while len(self._views) > 1 and sum(view.rows for view in self._views.values()) > CACHED_ROWS:
                 self._views.popitem(last=False)
             return view
 

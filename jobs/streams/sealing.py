@@ -9,6 +9,7 @@ the database.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,16 +33,34 @@ SEGMENT_ENTRIES = {StreamKind.LOGS: 4_000, StreamKind.METRICS: 32_000}
 SEGMENT_BYTES = 512 * 1024  # packed, before the merge
 # How long after its end a job's streams are closed, if its agents had no last word.
 CLOSE_AFTER = timedelta(seconds=30)
+# A stream that could not be sealed is left alone for so long.
+RETRY_AFTER = timedelta(minutes=10)
+
+_log = logging.getLogger(__name__)
+# The streams that failed in this process, by the time of it.
+_failed: dict[int, datetime] = {}
 
 
 def seal_due(now: datetime, *, limit: int = 20) -> int:
     """Do what is due for at most ``limit`` streams; returns for how many. Two small queries where nothing is."""
     _close_forgotten(now, limit)
     due = Q(closed=True, unsealed__gt=0) | Q(unsealed__gte=MANY_BLOCKS)
-    heads = list(StreamHead.objects.filter(due).values_list("pk", flat=True)[:limit])
+    waiting = _waiting_after_failure(now)
+    heads = list(StreamHead.objects.filter(due).exclude(pk__in=waiting).values_list("pk", flat=True)[:limit])
     for pk in heads:
-        _seal(pk)
+        try:
+            _seal(pk)
+        except Exception:  # noqa: BLE001  whatever it is, it is about this stream alone
+            _failed[pk] = now
+            _log.exception("Stream %s could not be sealed; it is tried again in %s.", pk, RETRY_AFTER)
     return len(heads)
+
+
+def _waiting_after_failure(now: datetime) -> list[int]:
+    """The streams that failed a moment ago: without a pause the first 20 such would keep all others from their turn."""
+    for pk in [pk for pk, at in _failed.items() if at <= now - RETRY_AFTER]:
+        del _failed[pk]
+    return list(_failed)
 
 
 def _close_forgotten(now: datetime, limit: int) -> None:

@@ -34,7 +34,7 @@ class BadPattern(ValidationFailed):
 
 
 class Matcher:
-    """Keeps every line; the base of those that choose. ``expired``: the time for the search is used up."""
+    """Keeps every line; the base of those that choose. ``expired``: the time for the page is used up."""
 
     def __init__(self, deadline: float = float("inf")) -> None:
         self._deadline = deadline
@@ -86,7 +86,7 @@ def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[
     elif text:
         yield _TextMatcher(text, deadline)
     else:
-        yield Matcher()
+        yield Matcher(deadline)
 
 
 @contextlib.contextmanager

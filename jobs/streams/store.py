@@ -12,16 +12,18 @@ one lock. The statements of the append are written out: through the ORM it is fo
 from __future__ import annotations
 
 import math
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from jobs.models import Attempt
-from jobs.streams import search
+from jobs.streams import names, search
 from jobs.streams.entries import Gap, LogLine, LogPage, Point
 from jobs.streams.models import Block, Source, StreamHead, StreamKind
 from jobs.streams.packing import (
@@ -36,9 +38,12 @@ from jobs.streams.packing import (
     unpack_points,
 )
 from portal.common.doorbell import ring
+from portal.common.rows import ensure
 
 JobId = uuid.UUID | str
 
+# Lines of the log that the portal writes itself, at most one for each attempt.
+_PORTAL = "portal"
 # Blocks that one query brings into memory: a sealed one unpacks to about half a MiB.
 _BLOCKS_A_QUERY = 16
 
@@ -64,7 +69,7 @@ def append_metrics(
 
 
 def append_points(*, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Points) -> int:
-    """Take points that are columns already."""
+    """Take points that are columns already. Points of more names than a job may have are dropped: ``names``."""
     return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points)
 
 
@@ -87,14 +92,25 @@ def _append(
         known = taken + 1 - first
         if known >= len(packed):
             return taken
-        if known:
-            payload = pack(packed.skip(known))
-        count = len(packed) - known
-        cursor.execute(_INSERT_BLOCK, [_key(job_id), kind, last + 1, last + count, payload])
-        cursor.execute(_ADVANCE_HEAD, [last + count, head_id])
-        cursor.execute(_ADVANCE_SOURCE, [taken + count, source_id])
+        fresh = packed.skip(known) if known else packed
+        kept = _admitted(attempt, fresh) if isinstance(fresh, Points) else fresh
+        if kept is not packed:
+            payload = pack(kept)
+        if len(kept):
+            cursor.execute(_INSERT_BLOCK, [_key(job_id), kind, last + 1, last + len(kept), payload])
+            cursor.execute(_ADVANCE_HEAD, [last + len(kept), head_id])
+        cursor.execute(_ADVANCE_SOURCE, [taken + len(fresh), source_id])
         ring(f"{kind}:{job_id}")
-    return taken + count
+    return taken + len(fresh)
+
+
+def _admitted(attempt: Attempt, points: Points) -> Points:
+    """The points whose names the job may have; the log says when the first is left out."""
+    kept, message = names.admitted(attempt, points)
+    if message:
+        lines = [(time.time(), "system", message)]
+        append_logs(job_id=attempt.job_id, attempt=attempt, replica=_PORTAL, first=1, lines=lines)
+    return kept
 
 
 def _locked_head(cursor: CursorWrapper, job_id: JobId, kind: str) -> tuple[int, int]:
@@ -102,7 +118,7 @@ def _locked_head(cursor: CursorWrapper, job_id: JobId, kind: str) -> tuple[int, 
     cursor.execute(sql, [_key(job_id), kind])
     found: tuple[int, int] | None = cursor.fetchone()
     if found is None:
-        StreamHead.objects.get_or_create(job_id=job_id, kind=kind)
+        ensure(StreamHead, job_id=job_id, kind=kind)
         return _locked_head(cursor, job_id, kind)
     return found
 
@@ -143,7 +159,10 @@ def head(job_id: JobId, kind: str) -> Head:
 def close(job_id: JobId) -> None:
     """Say that the job's streams are complete: its agents have flushed. Readers get the end once they have read all."""
     for kind in StreamKind:
-        StreamHead.objects.update_or_create(job_id=job_id, kind=kind, defaults={"closed": True})
+        of = StreamHead.objects.filter(job_id=job_id, kind=kind)
+        if not of.update(closed=True):
+            ensure(StreamHead, job_id=job_id, kind=kind)
+            of.update(closed=True)
         ring(f"{kind}:{job_id}")
 
 
@@ -164,10 +183,12 @@ def read_logs(
     have ``seq < before``.
 
     ``since`` (unix time) keeps the lines that were printed then or later, ``text`` (without regard to case) and
-    ``regex`` those that hold it. A search stops after about ``seconds``: the page then says ``more`` and how far it
-    looked. Raises ``search.BadPattern`` for a pattern that cannot be used.
+    ``regex`` those that hold it, ``replica`` those of one replica. A page with any of these stops after about
+    ``seconds``: it then says ``more`` and how far it looked. Raises ``search.BadPattern`` for a pattern that cannot be
+    used.
     """
-    with search.matcher(text=text, regex=regex, seconds=seconds) as matcher:
+    chosen = replica is not None or since is not None
+    with search.matcher(text=text, regex=regex, seconds=seconds if chosen or text or regex else math.inf) as matcher:
         keep = _Keeper(replica, since, matcher)
         if before is None:
             return _page_forwards(job_id, after, limit, keep)
@@ -180,20 +201,21 @@ class _Keeper:
     since: float | None
     matcher: search.Matcher
 
-    def __call__(self, lines: Iterator[LogLine]) -> list[LogLine]:
-        since = -math.inf if self.since is None else self.since
-        wanted = [line for line in lines if self.replica in (None, line.replica) and line.time >= since]
-        return self.matcher.keep(wanted)
+    def __call__(self, block: Block, after: int, before: int | None) -> list[LogLine]:
+        return self.matcher.keep(list(_lines_of(block, after, before, self.replica, self.since)))
 
 
 def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogPage:
     found: list[LogLine] = []
-    cursor = after
+    cursor, last = after, head(job_id, StreamKind.LOGS).last
     for block in _blocks(job_id, StreamKind.LOGS, after):
-        found += keep(_lines_of(block, cursor, None))
+        found += keep(block, cursor, None)
         cursor = block.hi
         if len(found) > limit or keep.matcher.expired:
             break
+    else:
+        # What is not there up to the head was removed: the page ends nevertheless.
+        cursor = max(cursor, last)
     if len(found) > limit:
         found = found[:limit]
         cursor = found[-1].seq
@@ -204,10 +226,12 @@ def _page_backwards(job_id: JobId, after: int, before: int, limit: int, keep: _K
     pieces: list[list[LogLine]] = []
     cursor = before
     for block in _blocks_backwards(job_id, StreamKind.LOGS, after, before):
-        pieces.insert(0, keep(_lines_of(block, after, cursor)))
+        pieces.insert(0, keep(block, after, cursor))
         cursor = max(block.lo, after + 1)
         if sum(map(len, pieces)) > limit or keep.matcher.expired:
             break
+    else:
+        cursor = after + 1
     found = [line for piece in pieces for line in piece]
     if len(found) > limit:
         found = found[-limit:]
@@ -263,22 +287,30 @@ def _blocks_backwards(job_id: JobId, kind: str, after: int, before: int) -> Iter
             before = block.lo
 
 
-def _lines_of(block: Block, after: int, before: int | None) -> Iterator[LogLine]:
+def _lines_of(
+    block: Block, after: int, before: int | None, replica: str | None = None, since: float | None = None
+) -> Iterator[LogLine]:
+    """The block's lines between the cursors; with ``replica`` and ``since`` only those of it, from then on."""
     lines = unpack_lines(bytes(block.payload))
     start = max(0, after + 1 - block.lo)
     stop = len(lines) if before is None else min(len(lines), before - block.lo)
+    chosen = np.ones(len(lines), np.bool_)
+    if replica is not None:
+        chosen &= np.array([source.replica == replica for source in lines.sources])[lines.source]
+    if since is not None:
+        chosen &= lines.times >= since
     sources, streams, times = lines.source.tolist(), lines.stream.tolist(), lines.times.tolist()
-    for place in range(start, stop):
-        replica = lines.sources[sources[place]].replica
-        yield LogLine(block.lo + place, times[place], replica, STREAMS[streams[place]], lines.texts[place])
+    for place in (np.flatnonzero(chosen[start:stop]) + start).tolist():
+        writer = lines.sources[sources[place]].replica
+        yield LogLine(block.lo + place, times[place], writer, STREAMS[streams[place]], lines.texts[place])
 
 
 def _points_of(lo: int, points: Points, after: int) -> list[Point]:
     columns = (points.times, points.source, points.steps, points.key, points.values)
     rows = zip(*(column.tolist() for column in columns), strict=True)
     found = []
-    for seq, (time, source, step, key, value) in enumerate(rows, lo):
+    for seq, (at, source, step, key, value) in enumerate(rows, lo):
         if seq > after:
             writer = points.sources[source]
-            found.append(Point(seq, time, writer.attempt, writer.replica, step, points.keys[key], value))
+            found.append(Point(seq, at, writer.attempt, writer.replica, step, points.keys[key], value))
     return found

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,12 +23,14 @@ from channels.db import DatabaseSyncToAsync
 from jobs.streams import store
 from jobs.streams.frames import Frame, frames_of
 from jobs.streams.models import StreamKind
+from jobs.streams.window import Window
 from portal.common.doorbell import Bell, Doorbell
 
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-STATUS_POLL_SECONDS = 0.5
+# At most this often is a state read, however often it changes.
+STATE_SPACING_SECONDS = 0.1
 # At most this often is a stream read: a job that prints without pause makes full frames and not many small ones.
 SPACING_SECONDS = 0.02
 # With many readers a turn takes longer, so that one web process is not spent on small frames.
@@ -97,8 +98,7 @@ class StreamReader:
         self.hi = 0
         self.ended = False
         self._started = False
-        self._window: deque[AnyFrame] = deque()
-        self._bytes = 0
+        self._window: Window[AnyFrame] = Window(WINDOW_BYTES)
         self._news = _News()
 
     async def run(self, bell: Bell) -> None:
@@ -127,18 +127,15 @@ class StreamReader:
         return self.hi >= head.last
 
     def _keep(self, frame: AnyFrame) -> None:
-        self._window.append(frame)
-        self._bytes += frame.size
+        self._window.add(frame)
         self.hi = frame.hi
-        while self._bytes > WINDOW_BYTES and len(self._window) > 1:
-            self._bytes -= self._window.popleft().size
 
     async def follow(self, after: int, replica: str | None = None) -> AsyncIterator[AnyFrame | Missing]:
         """Everything after the cursor, in order, once; stops after the last entry of a stream that has ended."""
         cursor = after
         while True:
             news = self._news.next
-            if (frame := self._in_window(cursor)) is not None:
+            if (frame := self._window.after(cursor)) is not None:
                 frames = [frame]
             elif cursor < self.hi:
                 frames = await in_thread(_frames_after, self.job, self.kind, cursor)
@@ -156,11 +153,6 @@ class StreamReader:
             if self.ended:
                 return
             await news.wait()
-
-    def _in_window(self, cursor: int) -> AnyFrame | None:
-        if not self._window or not self._window[0].lo <= cursor + 1 <= self._window[-1].hi:
-            return None
-        return next(frame for frame in self._window if frame.hi > cursor)
 
 
 def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:
@@ -192,7 +184,7 @@ class Watcher:
         self._news = _News()
 
     async def run(self, bell: Bell) -> None:
-        """Look again and again; whatever goes wrong is tried again."""
+        """Read at each ring of the bell, and every ``POLL_SECONDS`` in case one was lost. A failed read is retried."""
         while True:
             try:
                 version, state = await in_thread(self._read)
@@ -200,7 +192,8 @@ class Watcher:
                 _log.exception("The state %s could not be read; trying again.", self.topic)
             else:
                 self._note(version, state)
-            await bell.wait(STATUS_POLL_SECONDS)
+            await asyncio.sleep(STATE_SPACING_SECONDS)
+            await bell.wait(POLL_SECONDS)
 
     def _note(self, version: Hashable, state: Any) -> None:
         if self._turn and version == self._version:
@@ -254,7 +247,7 @@ class Tailer:
         finally:
             follower.readers -= 1
             if not follower.readers:
-                del self._running[topic]
+                self._running.pop(topic, None)  # close() has removed it already where the loop ends first
                 task.cancel()
 
     async def _run(self, follower: _Shared) -> None:

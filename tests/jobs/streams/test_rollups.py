@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import ValuesView
+
 import pytest
 
 from jobs.streams import rollups, sealing, store
 from portal.common.time import now
-from tests.factories import make_attempt
+from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
 
 
@@ -112,3 +115,39 @@ def test_without_keys_every_metric_is_there(writer: Writer) -> None:
 
 def test_an_empty_job_has_an_empty_chart(writer: Writer) -> None:
     assert chart(writer).to_json() == {"series": {}, "next": 0, "x": "step", "width": 2.0**-20}
+
+
+class GuardedSeries(dict[rollups.Series, object]):
+    """The series of an axis, which another thread changes while whoever lacks the lock looks through them."""
+
+    def __init__(self, series: dict[rollups.Series, object], lock: threading.Lock) -> None:
+        super().__init__(series)
+        self._lock = lock
+
+    def values(self) -> ValuesView[object]:
+        if not self._lock.locked():
+            raise RuntimeError("dictionary changed size during iteration")
+        return super().values()
+
+
+def test_a_chart_of_one_job_does_not_look_into_the_growing_series_of_another(writer: Writer) -> None:
+    writer.points(1, 5)
+    chart(writer)
+    view = rollups._views.of(writer.job.pk)
+    axis = view._axes["step"]
+    axis.series = GuardedSeries(axis.series, view.lock)  # type: ignore[assignment,arg-type]
+    other = Writer(make_attempt(make_job(attempt=1)))
+    other.points(1, 3)
+    assert chart(other).next == 3
+
+
+def test_jobs_not_looked_at_for_longest_are_forgotten_when_memory_is_short(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "CACHED_ROWS", 8)
+    others = [Writer(make_attempt(make_job(attempt=1))) for _ in range(2)]
+    for each in (writer, *others):
+        each.points(1, 5)
+        chart(each)
+    chart(others[1])
+    assert list(rollups._views._views) == [others[1].job.pk]

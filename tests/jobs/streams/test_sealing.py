@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -12,6 +14,7 @@ from jobs.states import JobState
 from jobs.streams import sealing, store
 from jobs.streams.models import Block, StreamHead
 from portal.common.time import now
+from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
 
 MANY = sealing.MANY_BLOCKS
@@ -99,3 +102,77 @@ def test_the_streams_of_a_job_that_ended_long_ago_are_closed(writer: Writer) -> 
     job.save()
     sealing.seal_due(now())
     assert store.head(job.pk, "logs") == store.Head(last=1, closed=True)
+
+
+# --- Faults ----------------------------------------------------------------------------------------------------------
+class CrashingDatabase:
+    """Fails at the statement of that number, as if the process had been killed there."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.crashed = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        self._left -= 1
+        if self._left == 0:
+            self.crashed = True
+            raise RuntimeError(f"killed at: {sql}")
+        return execute(sql, params, many, context)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_crash_at_any_statement_of_sealing_loses_and_doubles_nothing(many: Writer) -> None:
+    before = store.read_logs(many.job.pk, limit=10_000)
+    number, crashed = 0, True
+    while crashed:
+        number += 1
+        database = CrashingDatabase(number)
+        head = StreamHead.objects.get()
+        with connection.execute_wrapper(database), contextlib.suppress(RuntimeError):
+            sealing._seal(head.pk)
+        crashed = database.crashed
+        assert store.read_logs(many.job.pk, limit=10_000) == before, f"after a crash at statement {number}"
+    assert number > 8
+    assert Block.objects.count() == 1
+
+
+@pytest.fixture
+def _no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sealing, "_failed", {})
+
+
+@pytest.mark.usefixtures("_no_failures")
+def test_a_stream_that_cannot_be_sealed_keeps_no_other_from_it(many: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = Writer(make_attempt(make_job(attempt=1)))
+    for number in range(1, MANY + 1):
+        broken.lines(number, number)
+    poisoned = StreamHead.objects.get(job=broken.job)
+    seal = sealing._seal
+
+    def sealed(pk: int) -> None:
+        if pk == poisoned.pk:
+            raise OverflowError("a block of too many names")
+        seal(pk)
+
+    monkeypatch.setattr(sealing, "_seal", sealed)
+    sealing.seal_due(now())
+    assert Block.objects.filter(job=many.job).count() == 1
+
+
+@pytest.mark.usefixtures("_no_failures")
+def test_a_stream_that_could_not_be_sealed_gives_its_turn_to_others_for_a_while(
+    many: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def failing(pk: int) -> None:
+        tried.append(pk)
+        raise OverflowError("a block of too many names")
+
+    monkeypatch.setattr(sealing, "_seal", failing)
+    at = now()
+    sealing.seal_due(at)
+    sealing.seal_due(at + timedelta(minutes=5))
+    assert len(tried) == 1
+    sealing.seal_due(at + timedelta(minutes=11))
+    assert len(tried) == 2

@@ -14,6 +14,7 @@ from jobs.streams.entries import Gap
 from jobs.streams.models import Block, Source, StreamHead
 from tests.factories import make_attempt
 from tests.jobs.streams.conftest import Writer
+from tests.properties import examples
 
 
 def texts(writer: Writer, **query: object) -> list[str]:
@@ -28,7 +29,7 @@ def numbered(writer: Writer, first: int, last: int) -> list[str]:
 batches = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), min_size=1, max_size=25)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(40))
 @given(sent=batches)
 def test_whatever_is_sent_again_overlapping_or_out_of_order_each_line_is_there_once(
     writer: Writer, sent: list[tuple[int, int]]
@@ -187,3 +188,47 @@ def test_an_explosive_pattern_is_stopped(writer: Writer) -> None:
     )
     with pytest.raises(store.search.BadPattern, match="too long"):
         texts(writer, regex="(a+)+b", seconds=0.1)
+
+
+# --- The deadline of a page ------------------------------------------------------------------------------------------
+FILTERS: dict[str, dict[str, object]] = {
+    "replica": {"replica": "trainer-9"},
+    "since": {"since": 1e12},
+    "text": {"text": "nowhere"},
+    "regex": {"regex": "nowhere"},
+}
+
+
+@pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
+def test_a_filtered_page_whose_time_is_up_stops_after_a_block_and_says_more(
+    hundred: Writer, query: dict[str, object]
+) -> None:
+    page = store.read_logs(hundred.job.pk, seconds=0, **query)  # type: ignore[arg-type]
+    assert (page.lines, page.last, page.more) == ([], 7, True)
+
+
+@pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
+def test_a_filtered_page_backwards_whose_time_is_up_stops_after_a_block_and_says_more(
+    hundred: Writer, query: dict[str, object]
+) -> None:
+    page = store.read_logs(hundred.job.pk, before=101, seconds=0, **query)  # type: ignore[arg-type]
+    assert (page.lines, page.first, page.more) == ([], 99, True)
+
+
+def test_a_page_without_a_filter_has_no_deadline(hundred: Writer) -> None:
+    assert len(store.read_logs(hundred.job.pk, limit=100, seconds=0).lines) == 100
+
+
+def test_pages_that_run_out_of_time_are_the_whole_together(hundred: Writer) -> None:
+    hundred.other("trainer-1").lines(1, 3)
+    found, after, more = [], 0, True
+    while more:
+        page = store.read_logs(hundred.job.pk, after=after, replica="trainer-1", seconds=0)
+        found += [line.text for line in page.lines]
+        after, more = page.last, page.more
+    assert found == ["trainer-1 1", "trainer-1 2", "trainer-1 3"]
+
+
+def test_since_keeps_the_lines_of_that_moment_and_later(hundred: Writer) -> None:
+    page = store.read_logs(hundred.job.pk, since=98.0, limit=100)
+    assert [line.seq for line in page.lines] == [98, 99, 100]
