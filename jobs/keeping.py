@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from django.db.models import F, OuterRef, Subquery, Sum
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Length
 
 from datasets.storage import default_storage
@@ -53,8 +53,17 @@ def forget(job: Job) -> None:
     """The job is being deleted. Its code is kept for as long as another job of the namespace has the same."""
     for kind in (Kind.ARTIFACTS, Kind.CHECKPOINTS, Kind.STREAMS):
         storage.forget(of_job(job, kind))
-    if not Job.objects.filter(namespace=job.namespace, snapshot=job.snapshot_id).exclude(pk=job.pk).exists():
-        storage.forget(of_code(job.namespace, job.snapshot_id, job.name))
+    _forget_code(job.namespace, job.snapshot_id, Job.objects.exclude(pk=job.pk))
+
+
+def forget_unused_code(namespace: Namespace, digest: str) -> None:
+    """Count a snapshot of code no more, unless a job of the namespace has it."""
+    _forget_code(namespace, digest, Job.objects.all())
+
+
+def _forget_code(namespace: Namespace, digest: str, others: QuerySet[Job]) -> None:
+    if not others.filter(namespace=namespace, snapshot=digest).exists():
+        storage.forget(of_code(namespace, digest, ""))
 
 
 # --- All again -------------------------------------------------------------------------------------------------------

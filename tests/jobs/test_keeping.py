@@ -55,6 +55,36 @@ def test_code_that_does_not_fit_is_refused_before_it_is_kept(personas: Personas,
     assert counted(personas) == {}
 
 
+class DiskFailed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("step", ["snapshots.keep", "_create"])
+def test_a_submission_that_fails_counts_no_code(
+    personas: Personas, submit: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise DiskFailed
+
+    monkeypatch.setattr(f"jobs.services.{step}", fail)
+    with pytest.raises(DiskFailed):
+        submit()
+    assert counted(personas) == {}
+
+
+def test_a_submission_that_fails_leaves_the_code_of_another_job_counted(
+    personas: Personas, submit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: Any) -> None:
+        raise DiskFailed
+
+    first = submit()
+    monkeypatch.setattr("jobs.services._create", fail)
+    with pytest.raises(DiskFailed):
+        submit()
+    assert counted(personas) == {"code": first.snapshot.size}
+
+
 def test_where_the_storage_is_full_no_job_is_taken_in(personas: Personas, submit: Any) -> None:
     """Its code may be known, but it would have nowhere to leave its model."""
     limit(personas, submit().snapshot.size)
