@@ -15,8 +15,7 @@ from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
-from rest_framework.exceptions import ParseError
-from rest_framework.parsers import BaseParser, JSONParser
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -28,6 +27,7 @@ from jobs.models import Artifact, Job
 from jobs.states import JobState
 from portal.common.errors import ValidationFailed
 from portal.common.paging import PARAMETERS, paginate
+from portal.common.parsers import BoundedJSONParser
 from portal.common.sentences import told, told_job
 from rbac import throttle
 from rbac.access import namespace_for, signed_in
@@ -152,18 +152,6 @@ class ExamplesOutput(serializers.Serializer[Any]):
 
 
 # --- Bodies ----------------------------------------------------------------------------------------------------------
-class SpecJsonParser(JSONParser):
-    """JSON; nesting without end is refused like other nonsense."""
-
-    def parse(
-        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
-    ) -> Any:
-        try:
-            return super().parse(stream, media_type, parser_context)
-        except RecursionError:
-            raise ParseError("The body is nested too deeply.") from None
-
-
 class SpecYamlParser(BaseParser):
     """YAML stays text: ``jobs.spec`` reads it and tells where it is wrong."""
 
@@ -188,7 +176,7 @@ _SPEC_BODY = {"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenA
 
 
 class NamespaceJobsView(APIView):
-    parser_classes = (SpecJsonParser, SpecYamlParser, SpecYamlTextParser, SpecOldYamlParser)
+    parser_classes = (BoundedJSONParser, SpecYamlParser, SpecYamlTextParser, SpecOldYamlParser)
 
     @extend_schema(
         operation_id="jobs_list",

@@ -19,9 +19,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from jobs import cluster_view, elasticity
+from jobs.backends import isolation
 from jobs.elastic.observing import Observer
 from jobs.elastic.what_if import LONGEST, MOST_JOBS, POLICIES, Question, Settings, question
-from jobs.models import ElasticMode
+from jobs.models import ElasticMode, FailedTask
 from portal.common.time import now as wall_clock
 from rbac.access import require_admin
 from rbac.pages import attempt, user_of
@@ -43,12 +44,15 @@ def page(request: HttpRequest) -> HttpResponse:
 def _context(request: HttpRequest) -> dict[str, Any]:
     at, span = wall_clock(), _span(request)
     return {
+        "failed_tasks": list(FailedTask.objects.order_by("name")),
         "seen": cluster_view.seen(at),
         "chart": cluster_view.chart(at, span),
         "span": span,
         "spans": list(cluster_view.SPANS),
         "modes": ElasticMode.values,
         "setting": settings.ELASTIC_MODE,
+        "isolation": isolation.provided(),
+        "isolation_setting": settings.LOCAL_ISOLATION,
         "policies": POLICIES,
         "asked": {
             "policy": "regatta",

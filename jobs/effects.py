@@ -5,6 +5,7 @@ none yet; immediate effects are rows that change in the transaction of the state
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -44,6 +45,7 @@ _log = logging.getLogger(__name__)
 INTERRUPTION_GRACE = timedelta(seconds=2)
 # What an attempt may take beyond its time and the grace of its replicas until its last word is in.
 _DRAIN_SECONDS = 15.0
+WIRE_SECRET_BYTES = 32
 
 
 def token_of(attempt: Attempt) -> str:
@@ -212,7 +214,9 @@ def _launch(job: Job) -> Event | None:
         if not tenants.ready(job.namespace):
             return None
         here = replace(site(job), coordination=meeting.arrange(ref))
-        registry.current().launch(planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt)))
+        secret = secrets.token_hex(WIRE_SECRET_BYTES)
+        plan = planner.make_plan(ref, job.namespace.name, spec, made, here, token_of(attempt), secret)
+        registry.current().launch(replace(plan, trusted=job.owner.is_admin))
     except LaunchFailed as failure:
         return lifecycle.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
     except OSError as error:

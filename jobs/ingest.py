@@ -2,8 +2,8 @@
 ``runtime.contract``.
 
 Every view finds the attempt by its id, compares the digest of the token that the agent shows, and refuses what comes
-from an attempt that has been replaced. The present attempt may send until its job is gone: what it printed last often
-comes after the job has ended.
+from an attempt that has been replaced, names a replica that the attempt does not have, or comes long after the end:
+what was printed last often comes after the job has ended, but not a day later.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import functools
 import hmac
 import json
 from collections.abc import AsyncIterator, Callable
+from datetime import timedelta
 from typing import Any, BinaryIO, cast
 from uuid import UUID
 
@@ -22,16 +23,22 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from jobs import batches, provisions, reports
-from jobs.models import Attempt
+from jobs.models import Attempt, Replica
 from jobs.streams import store
 from jobs.streams.entries import Gap
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
+from portal.common.time import now as wall_clock
 from rbac import throttle
 from rbac.selectors import digest_of
 
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
 ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
 _PIECE = 1024 * 1024  # bytes of a file that are read at a time
+# What an attempt sends is taken for so long after its end.
+LATE = timedelta(days=1)
+# (attempt, replica) that were found in the database: an attempt loses none of its replicas.
+_known_replicas: set[tuple[UUID, str]] = set()
+_KNOWN_LIMIT = 10_000
 
 Answer = dict[str, Any]
 View = Callable[..., JsonResponse]
@@ -91,7 +98,23 @@ def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
             f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
             attempt=attempt.job.attempt,
         )
+    if attempt.finished is not None and attempt.finished < wall_clock() - LATE:
+        raise StaleAttempt(
+            f"Attempt {attempt.number} ended more than {LATE.days} day ago; stop and send no more.",
+            attempt=attempt.job.attempt,
+        )
     return attempt
+
+
+def _replica(attempt: Attempt, name: str) -> str:
+    """The name, if the attempt has this replica. Raises NotFound: a token writes nothing in the name of others."""
+    if (attempt.pk, name) not in _known_replicas:
+        if not Replica.objects.filter(attempt=attempt, name=name).exists():
+            raise NotFound(f"This attempt has no replica {name!r}.")
+        if len(_known_replicas) >= _KNOWN_LIMIT:
+            _known_replicas.clear()
+        _known_replicas.add((attempt.pk, name))
+    return name
 
 
 def _at_most(setting: str) -> Callable[[Handler], Handler]:
@@ -129,16 +152,27 @@ def _attempt(attempt_id: UUID, token: str) -> Attempt:
 
 def _body(request: HttpRequest) -> Answer:
     """The JSON object in the body. Raises TooLarge, Malformed."""
-    raw = request.read(BODY_LIMIT + 1)
-    if len(raw) > BODY_LIMIT:
-        raise TooLarge(f"The body has more than {BODY_LIMIT} bytes; send smaller batches.")
     try:
-        body = json.loads(raw)
+        body = json.loads(_read_all(request))
     except (ValueError, RecursionError):
         raise Malformed("The body is not JSON.") from None
     if not isinstance(body, dict):
         raise Malformed("The body must be a JSON object.")
     return body
+
+
+def _read_all(request: HttpRequest) -> bytes:
+    """The body, of which one read may return a part. Raises TooLarge, before anything is read where it says so."""
+    announced = request.headers.get("Content-Length") or ""
+    pieces, left = [], BODY_LIMIT
+    is_large = announced.isascii() and announced.isdigit() and int(announced) > BODY_LIMIT
+    while not is_large and (piece := request.read(left + 1)):
+        pieces.append(piece)
+        left -= len(piece)
+        is_large = left < 0
+    if is_large:
+        raise TooLarge(f"The body has more than {BODY_LIMIT} bytes; send smaller batches.")
+    return b"".join(pieces)
 
 
 def _taken(append: Callable[[], int]) -> Answer:
@@ -156,7 +190,11 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
     batch = batches.log_batch(_body(request))
     return _taken(
         lambda: store.append_logs(
-            job_id=attempt.job_id, attempt=attempt, replica=batch.replica, first=batch.first, lines=batch.entries
+            job_id=attempt.job_id,
+            attempt=attempt,
+            replica=_replica(attempt, batch.replica),
+            first=batch.first,
+            lines=batch.entries,
         )
     )
 
@@ -168,7 +206,11 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
     batch = batches.metric_batch(_body(request))
     return _taken(
         lambda: store.append_metrics(
-            job_id=attempt.job_id, attempt=attempt, replica=batch.replica, first=batch.first, points=batch.entries
+            job_id=attempt.job_id,
+            attempt=attempt,
+            replica=_replica(attempt, batch.replica),
+            first=batch.first,
+            points=batch.entries,
         )
     )
 
@@ -179,7 +221,9 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
     """Take events for the job's timeline."""
     batch = batches.event_batch(_body(request))
     return _taken(
-        lambda: reports.record_events(attempt, replica=batch.replica, first=batch.first, events=batch.entries)
+        lambda: reports.record_events(
+            attempt, replica=_replica(attempt, batch.replica), first=batch.first, events=batch.entries
+        )
     )
 
 
@@ -193,14 +237,14 @@ def report(request: HttpRequest, attempt: Attempt) -> Answer:
 @_authentic
 def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
     """Note that a replica lives."""
-    reports.heartbeat(attempt, replica=batches.replica(_body(request)))
+    reports.heartbeat(attempt, replica=_replica(attempt, batches.replica(_body(request))))
     return {}
 
 
 @_authentic
 def begin(request: HttpRequest, attempt: Attempt) -> Answer:
     """Tell a replica that begins anew how far its earlier lives were taken in."""
-    return dict(provisions.numbers(attempt, batches.replica(_body(request))))
+    return dict(provisions.numbers(attempt, _replica(attempt, batches.replica(_body(request)))))
 
 
 @_authentic_reader
@@ -249,7 +293,7 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         )
     kept = reports.store_artifact(
         attempt,
-        replica=wanted.replica,
+        replica=_replica(attempt, wanted.replica),
         name=wanted.name,
         sha256=wanted.sha256,
         size=size,

@@ -17,11 +17,13 @@ __all__ = [
     "CodeSnapshot",
     "Elastic",
     "ElasticMode",
+    "FailedTask",
     "Job",
     "JobEvent",
     "JobState",
     "Replica",
     "ReplicaState",
+    "Retention",
     "Scaling",
     "Transition",
 ]
@@ -91,6 +93,7 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["namespace", "-created"]),
             models.Index(fields=["state", "created"]),
+            models.Index(fields=["finished"]),
         ]
 
 
@@ -172,7 +175,7 @@ class JobEvent(models.Model):
     text = models.TextField()
 
     class Meta:
-        indexes = [models.Index(fields=["job", "id"])]
+        indexes = [models.Index(fields=["job", "at", "id"])]
 
 
 class Scaling(models.Model):
@@ -229,6 +232,24 @@ class Neighbour(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["ended"])]
+
+
+class FailedTask(models.Model):
+    """A periodic task of the sweep whose last run failed: ``jobs.periodic``."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    since = models.DateTimeField()
+    last = models.DateTimeField()
+    failures = models.PositiveIntegerField()
+    error = models.TextField()
+
+
+class Retention(models.Model):
+    """How far the removal of what ended jobs leave has come: ``jobs.retention``."""
+
+    kind = models.CharField(max_length=16, primary_key=True)
+    # Of jobs that ended until then all of this kind is removed.
+    until = models.DateTimeField()
 
 
 class Artifact(models.Model):

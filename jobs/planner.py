@@ -97,7 +97,9 @@ def amounts(spec: JobSpec) -> dict[str, float]:
     }
 
 
-def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site: Site, token: str) -> LaunchPlan:
+def make_plan(
+    ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site: Site, token: str, wire_secret: str = ""
+) -> LaunchPlan:
     """The plan of one attempt; the same input gives the same plan."""
     return LaunchPlan(
         ref=ref,
@@ -108,6 +110,7 @@ def make_plan(ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site
         log_cap=site.log_cap,
         framework=spec.framework,
         ingest_token=token,
+        wire_secret=wire_secret if is_coordinated(spec.framework, spec.pserver.replicas) and not spec.image else "",
         image=build.image,
         agents=not spec.image,
     )

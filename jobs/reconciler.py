@@ -22,7 +22,7 @@ from django.db.models import F
 
 from jobs import effects, elasticity, rehearsal, staffing
 from jobs.backends import registry
-from jobs.backends.base import AttemptView, BackendUnavailable, LaunchFailed, Phase
+from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
 from jobs.frameworks.table import meets_once
 from jobs.lifecycle import (
@@ -40,9 +40,10 @@ from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
 from jobs.reasons import Reason
 from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
+from jobs.steadiness import Reading, ReplicaReading, Watch
 from portal.common.time import now as wall_clock
 from quota import ledger
-from quota.selectors import recall_of
+from quota.selectors import recall_of, recalls
 from rbac.models import User
 from runtime import contract
 
@@ -295,10 +296,14 @@ def _observe(loaded: Loaded) -> AttemptView | None:
         return None
     if loaded.attempt is None:
         return AttemptView(gone=True)
+    return _seen_of(effects.ref_of(loaded.job, loaded.attempt))
+
+
+def _seen_of(ref: AttemptRef) -> AttemptView | None:
     try:
-        return registry.current().observe(effects.ref_of(loaded.job, loaded.attempt))
+        return registry.current().observe(ref)
     except BackendUnavailable as problem:
-        _log.warning("Nothing is seen of the replicas of job %s. %s", loaded.job.pk, problem)
+        _log.warning("Nothing is seen of the replicas of job %s. %s", ref.job_id, problem)
         return None
 
 
@@ -326,14 +331,15 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
     """Write down what the backend saw and no agent has reported, for those who look at the replicas."""
     if facts.view is None:
         return
+    changed = 0
     never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
     for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
         if fact.state == row.state and fact.why != row.why and not fact.ended:
-            Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
+            changed += Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
         if fact.state == row.state or row.state == never_started:
             continue
         began = {"started": row.started or now, "registered": row.registered or now} if not fact.ended else {}
-        Replica.objects.filter(pk=row.pk, state=row.state).update(
+        changed += Replica.objects.filter(pk=row.pk, state=row.state).update(
             state=fact.state,
             **began,
             code=fact.code,
@@ -342,6 +348,8 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
             why=fact.why,
             finished=now if fact.ended else None,
         )
+    if changed:
+        effects.publish(loaded.job)
 
 
 # --- Applying --------------------------------------------------------------------------------------------------------
@@ -393,21 +401,67 @@ def _remember(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) 
 
 
 # --- All jobs --------------------------------------------------------------------------------------------------------
-def sweep(now: datetime) -> int:
+def sweep(now: datetime, watch: Watch | None = None) -> int:
     """Look at every active job once; the number of them. One query where there is none.
 
     Of those that wait for quota only the ones are looked at by themselves whose turn it is: one decision is made about
-    all of them together. A job that cannot be moved on does not hold up the others.
+    all of them together. Of those that run, ``watch`` (kept from sweep to sweep) skips the ones in which nothing has
+    changed. A job that cannot be moved on does not hold up the others.
     """
+    watch = watch or Watch()
     jobs = Job.objects.filter(state__in=ACTIVE).order_by("created")
     rows = list(jobs.values_list("pk", "attempt", "state", "why", "cancel_requested"))
     waiting = {(pk, attempt): why for pk, attempt, state, why, wish in rows if state == JobState.QUEUED and not wish}
+    running = _readings() if any(state == JobState.RUNNING for _, _, state, *_ in rows) else {}
     for pk, attempt, *_ in rows:
-        if (pk, attempt) not in waiting:
+        if pk in running:
+            _one(partial(_look_at, pk, running[pk], watch, now), pk)
+        elif (pk, attempt) not in waiting:
             _one(partial(reconcile, pk, clock=lambda: now), pk)
+    watch.keep_only(running)
     if waiting:
         _admit(waiting, now)
     return len(rows)
+
+
+# What a sweep reads of a running job: its reading but for what the backend sees, where to ask for that, and by when the
+# attempt must have ended.
+_Row = tuple[Callable[[AttemptView | None], Reading], AttemptRef, Callable[[], datetime]]
+
+
+def _readings() -> dict[UUID, _Row]:
+    """Of all running jobs, in three queries. What the backend sees is asked later, for each by itself."""
+    running = Job.objects.filter(state=JobState.RUNNING)
+    replicas: dict[UUID, list[ReplicaReading]] = {}
+    rows = Replica.objects.filter(attempt__job__in=running, attempt__number=F("attempt__job__attempt")).order_by("pk")
+    for attempt, *columns in rows.values_list("attempt_id", *ReplicaReading._fields):
+        replicas.setdefault(attempt, []).append(ReplicaReading(*columns))
+    recalled = recalls()
+    attempts = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
+    names = ("pk", "number", "created", *(f"job__{name}" for name in _JOB))
+    found: dict[UUID, _Row] = {}
+    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, room in attempts.values_list(*names):
+        quiet = cancelled is None and rehearsal_ is None and (job, number) not in recalled
+        members = tuple(replicas.get(pk, ()))
+        reading = partial(Reading, JobState.RUNNING, revision, quiet, members)
+        found[job] = reading, AttemptRef(str(job), str(pk), number, room), partial(_deadline, created, timeout)
+    return found
+
+
+_JOB = ("id", "revision", "cancel_requested", "rehearsal", "spec__timeout", "namespace__name")
+
+
+def _deadline(created: datetime, timeout: str) -> datetime:
+    return created + span(timeout)
+
+
+def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
+    """Reconcile a running job unless nothing has changed since that was done last."""
+    reading_with, ref, deadline = row
+    reading = reading_with(_seen_of(ref))
+    if not watch.skips(job_id, reading, now):
+        reconcile(job_id, clock=lambda: now)
+        watch.reconciled(job_id, reading, now, deadline)
 
 
 def _admit(waiting: Mapping[tuple[UUID, int], str], now: datetime) -> None:

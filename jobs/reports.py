@@ -19,6 +19,7 @@ from jobs.streams.models import Source
 from jobs.telling import happened, tell
 from portal.common.doorbell import ring
 from portal.common.errors import NotFound, ValidationFailed
+from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from quota import storage as storage_quota
 from quota.models import Kind
@@ -109,7 +110,11 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
 
     What was taken before is dropped. Raises Gap where ``first`` lies beyond the one after the last number taken.
     """
-    source, _ = Source.objects.select_for_update().get_or_create(attempt=attempt, replica=replica, kind=_EVENTS)
+    of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
+    source = of.first()
+    if source is None:
+        ensure(Source, attempt=attempt, replica=replica, kind=_EVENTS)
+        source = of.get()
     if first > source.last + 1:
         raise Gap(source.last)
     fresh = events[source.last + 1 - first :]
@@ -168,7 +173,13 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
 def _write_artifact(attempt: Attempt, name: str, replica: str, kept: Stat) -> tuple[Artifact, Stat | None]:
     """The row, and what it stood for before, where it stood for something else."""
     names: dict[str, Any] = {"job_id": attempt.job_id, "attempt": attempt.number, "name": name}
-    before = Artifact.objects.select_for_update().filter(**names).first()
     fields = {"replica": replica, "size": kept.size, "sha256": kept.sha256, "key": kept.key, "created": wall_clock()}
-    row, _ = Artifact.objects.update_or_create(**names, defaults=fields)
-    return row, Stat(before.key, before.size, before.sha256) if before else None
+    ensure(Artifact, **names, **fields)
+    row = Artifact.objects.select_for_update().get(**names)
+    if row.key == kept.key:
+        return row, None
+    before = Stat(row.key, row.size, row.sha256)
+    for field, value in fields.items():
+        setattr(row, field, value)
+    row.save(update_fields=list(fields))
+    return row, before

@@ -20,7 +20,7 @@ from datasets.selectors import Resolved
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from jobs import builder, effects, facts, keeping, planner, reconciler, snapshots
-from jobs.backends import registry
+from jobs.backends import isolation, registry
 from jobs.lifecycle import TERMINAL, RetryRequested
 from jobs.models import Artifact, CodeSnapshot, Job, Transition
 from jobs.quantities import span
@@ -31,6 +31,7 @@ from jobs.states import CHANGEABLE
 from jobs.telling import happened, tell
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
+from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from quota import storage as storage_quota
 from quota.selectors import Bounds, bounds_of
@@ -69,6 +70,8 @@ def submit_job(
     """
     room = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
+    if why := isolation.refusal(actor):
+        raise Forbidden(why)
     bounds = bounds_of(room)
     _refuse_image(room, spec)
     effects.refuse_what_never_fits(bounds, spec)
@@ -78,14 +81,15 @@ def submit_job(
         return Submitted(earlier, created=False)
     data = _data_of(actor, room, spec)
     _take_room_for_code(room, bounds, code, spec.name)
-    # The storage may be far away: no transaction is open meanwhile.
-    snapshots.keep(code)
     try:
+        # The storage may be far away: it is written outside of any transaction.
+        snapshots.keep(code)
         return Submitted(_create(actor, room, spec, data, key, code, request), created=True)
-    except IntegrityError:
+    except Exception as error:
         # The same key came twice at once.
-        earlier = _earlier(actor, room, key, spec, code.digest)
+        earlier = _earlier(actor, room, key, spec, code.digest) if isinstance(error, IntegrityError) else None
         if earlier is None:
+            keeping.forget_unused_code(room, code.digest)
             raise
         return Submitted(earlier, created=False)
 
@@ -145,8 +149,8 @@ def _create(
 ) -> Job:
     now = wall_clock()
     hold_open(namespace)
-    _, fresh = CodeSnapshot.objects.get_or_create(digest=code.digest, defaults={"size": len(code.body)})
-    if fresh:
+    if not CodeSnapshot.objects.filter(pk=code.digest).exists():
+        ensure(CodeSnapshot, digest=code.digest, size=len(code.body), created=now)
         # An old one that nobody needed may have been removed since its file was looked for.
         transaction.on_commit(lambda: snapshots.keep(code))
     job = Job.objects.create(
@@ -187,9 +191,12 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
     _refuse_image(room, spec)
     decided = effects.quota_verdict(room, spec)
     verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
+    reason = decided.why or "It fits and would start at once."
+    if why := isolation.refusal(actor):
+        verdict, reason = "refused", why
     return Preview(
         verdict=verdict,
-        reason=decided.why or "It fits and would start at once.",
+        reason=reason,
         numbers=decided.numbers,
         amounts=planner.amounts(spec),
         replicas=[
@@ -297,6 +304,7 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     keeping.forget(job)
     job.delete()
     transaction.on_commit(lambda: _remove_what_was_kept(pk, keys))
+    ring(f"status:{pk}")
     ring(f"status:ns:{room.name}")
 
 

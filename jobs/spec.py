@@ -383,8 +383,8 @@ class _Reader:
         return value
 
     def servers(self) -> int:
-        """How many there are where nothing is said."""
-        return 0 if self.image else self.row.usual_servers
+        """The number of parameter servers of a specification that does not say it."""
+        return 0 if self.image else frameworks.usual_servers(self.row, has_dataset=bool(self.body.get("dataset")))
 
     def mode(self) -> str:
         value = self.text("mode", "sync").replace(" ", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +22,7 @@ from jobs.streams.entries import LogLine, Point
 from jobs.streams.models import StreamKind
 from jobs.streams.store import Head
 from jobs.streams.tailer import in_thread
+from portal.common.tables import csv_line
 from rbac.scopes import Scope
 
 PAGE_LINES = 500
@@ -127,13 +127,15 @@ class PointsView(_JobView):
         job = self._job(request, job_id)
         query = _checked(PointQuery, request)
         keys = {key for key in query.get("keys", "").split(",") if key}
+        head = store.head(job.pk, StreamKind.METRICS)
         points = store.read_points(job.pk, after=query["after"], limit=query["limit"])
-        last = points[-1].seq if points else query["after"]
+        # Where nothing is left up to the head, it was removed: the pages end nevertheless.
+        last = points[-1].seq if points else max(query["after"], head.last)
         return Response(
             {
                 "points": [point.to_json() for point in points if not keys or point.key in keys],
                 "last": last,
-                "more": last < store.head(job.pk, StreamKind.METRICS).last,
+                "more": last < head.last,
             }
         )
 
@@ -147,19 +149,11 @@ class MetricsCsvView(_JobView):
         return _download(_csv_pieces(job), "text/csv; charset=utf-8", f"{job.name}-metrics.csv")
 
 
-class _Echo:
-    """A file that gives back what is written to it: the csv module then makes one line at a time."""
-
-    def write(self, text: str) -> str:
-        return text
-
-
 def _csv_pieces(job: Job) -> Iterator[str]:
-    writer: Any = csv.writer(_Echo())
-    yield writer.writerow(Point._fields)
+    yield csv_line(Point._fields)
     after = 0
     while points := store.read_points(job.pk, after=after, limit=5000):
-        yield "".join(writer.writerow([*point[:1], _stamp(point.time), *point[2:]]) for point in points)
+        yield "".join(csv_line([*point[:1], _stamp(point.time), *point[2:]]) for point in points)
         after = points[-1].seq
 
 

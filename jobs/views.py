@@ -18,7 +18,7 @@ from datasets import selectors as datasets
 from datasets.selectors import Offer
 from datasets.storage.base import StorageError
 from jobs import builder, examples, listing, selectors, services, snapshots
-from jobs.frameworks.table import COMMAND
+from jobs.frameworks.table import COMMAND, usual_servers
 from jobs.frameworks.table import TABLE as FRAMEWORKS
 from jobs.models import Job
 from jobs.states import TERMINAL, JobState
@@ -74,7 +74,7 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
         "frameworks": {
             name: {
                 "together": row.together,
-                "servers": row.usual_servers,
+                "servers": usual_servers(row, has_dataset=True),
                 "may_have_servers": row.may_have_servers,
                 "may_have_image": name == COMMAND and builder.runs_images(),
             }

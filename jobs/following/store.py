@@ -15,6 +15,7 @@ from jobs.following.place import Line, Place
 from jobs.models import Attempt, Job, Replica
 from jobs.streams import store
 from jobs.streams.models import FollowedLog
+from portal.common.rows import ensure
 from runtime.cost_lines import CostReader
 from runtime.lines import Cap, shown
 
@@ -95,7 +96,11 @@ class Followed:
 
 
 def followed(attempt: Attempt, replica: str) -> Followed:
-    row, _ = FollowedLog.objects.get_or_create(attempt=attempt, replica=replica)
+    of = {"attempt": attempt, "replica": replica}
+    row = FollowedLog.objects.filter(**of).first()
+    if row is None:
+        ensure(FollowedLog, **of)
+        row = FollowedLog.objects.get(**of)
     return Followed(attempt, replica, row.revision, Taken.from_json(row.taken))
 
 

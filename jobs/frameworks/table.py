@@ -12,6 +12,8 @@ NATIVE, PADDLE, TORCH, COMMAND = "native", "paddle", "torch", "command"
 class Framework:
     """``servers``: the least and the usual number of parameter servers, and whether more may be asked for.
 
+    ``servers_need_data``: without a dataset there are none unless the job asks for them.
+
     ``together``: its processes find one another once, when they start: none is replaced in mid-run, none may be
     missing, and their number stays. ``package``: the distribution that its scripts import (one of several names), and
     ``requirement`` how it is asked for; empty: none is needed.
@@ -23,6 +25,7 @@ class Framework:
     may_have_servers: bool = True
     together: bool = False
     servers_run_code: bool = False
+    servers_need_data: bool = False
     packages: tuple[str, ...] = ()
     module: str = ""
     requirement: str = ""
@@ -52,10 +55,15 @@ TABLE: Mapping[str, Framework] = {
             module="torch",
             requirement="torch==2.13.0",
         ),
-        Framework(COMMAND, least_servers=0, usual_servers=1),
+        Framework(COMMAND, least_servers=0, usual_servers=1, servers_need_data=True),
     )
 }
 NAMES = tuple(TABLE)
+
+
+def usual_servers(framework: Framework, *, has_dataset: bool) -> int:
+    """The parameter servers of a job that does not say how many."""
+    return 0 if framework.servers_need_data and not has_dataset else framework.usual_servers
 
 
 def is_coordinated(framework: str, servers: int) -> bool:

@@ -28,11 +28,13 @@ class CleanPodPolicy(StrEnum):
     ON_COMPLETION = "OnCompletion"
 
 
-# "OnFailed" stands in an example of paddle-operator, which took it for Never without a word.
+# Published manifests have two misspelt policies, both of which paddle-operator treats as Never: "Nerver" (the examples
+# wide_and_deep_podip.yaml and wide_and_deep_service.yaml since v0.2.0) and "OnFailed", which means OnFailure here.
 CLEAN_POD_POLICIES: Mapping[str, CleanPodPolicy] = {
     **{policy.value: policy for policy in CleanPodPolicy},
     "": CleanPodPolicy.ON_COMPLETION,
     "OnFailed": CleanPodPolicy.ON_FAILURE,
+    "Nerver": CleanPodPolicy.NEVER,
 }
 
 

@@ -269,3 +269,12 @@ class CoordinationContract:
         watcher.stop()
         assert isinstance(seen[0], Relisted)
         assert [entry.key for entry in seen[0].entries] == ["/w/kept"]
+
+    def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_anew(self, store):
+        """Whoever remembers the revision of a store that was set up anew since, or restored from a backup."""
+        held = store.put("/w/a", b"1")
+        watcher = Watcher(store, "/w/", held.mod_revision + 1000)
+        seen = watcher.until(lambda seen: len(seen) == 1)
+        watcher.stop()
+        assert isinstance(seen[0], Relisted)
+        assert seen[0].entries == (held,)

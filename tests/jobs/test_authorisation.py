@@ -72,6 +72,7 @@ TABLE = {
     "GET account": SIGNED_IN_PAGE,
     "POST account/password": "302 302 302 302 302 302",
     "GET account/second-factor": SIGNED_IN_PAGE,
+    "POST account/second-factor": SIGNED_IN_PAGE,
     "POST account/second-factor/on": "302 302 302 302 302 302",
     "POST account/second-factor/codes": "409 409 409 409 409 302",
     "POST account/second-factor/off": "302 302 302 302 302 302",
@@ -140,7 +141,7 @@ TABLE = {
     f"GET {NS}/members": MEMBERS,
     f"POST {NS}/members": "422 422 403 403 404 401",
     f"DELETE {NS}/members/<str:username>": "404 404 403 403 404 401",
-    f"DELETE {NS}": "409 409 403 403 404 401",  # its job has not ended
+    f"DELETE {NS}": "422 422 403 403 404 401",  # the body does not repeat its name
     f"GET {NS}/abilities": MEMBERS,
     f"POST {NS}/hand-over": "422 422 403 403 404 401",
     f"GET {NS}/invitations": "200 200 403 403 404 401",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from jobs.models import Artifact, Attempt, CodeSnapshot, JobEvent, Replica
 from jobs.reasons import Reason
 from jobs.states import JobState
 from jobs.streams import store
+from portal.common.errors import TooLarge
+from portal.common.time import now
 from tests.answers import whole
 from tests.factories import make_attempt, make_job
 
@@ -243,6 +247,21 @@ def test_an_artifact_that_is_too_big_is_413(attempt: Attempt, monkeypatch: pytes
     assert not Artifact.objects.exists()
 
 
+def test_an_artifact_that_is_announced_as_too_big_is_413_before_capacity_is_taken_for_it(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "ARTIFACT_LIMIT", 10)
+    monkeypatch.setattr(ingest.reports, "store_artifact", lambda *_, **__: pytest.fail("it was taken in"))
+    assert put(attempt, b"x" * 11).status_code == 413
+
+
+def test_more_than_an_artifact_may_have_is_not_read_whatever_was_announced() -> None:
+    body: Any = io.BytesIO(b"x" * 11)
+    with pytest.raises(TooLarge):
+        ingest.CappedReader(body, 10).read(11)
+    assert ingest.CappedReader(io.BytesIO(b"x" * 10), 10).read(11) == b"x" * 10  # type: ignore[arg-type]
+
+
 # --- What agents are given -------------------------------------------------------------------------------------------
 def get(attempt: Attempt | uuid.UUID, call: str, token: str = TOKEN) -> Any:
     pk = attempt.pk if isinstance(attempt, Attempt) else attempt
@@ -329,3 +348,39 @@ def test_no_other_file_is_given(attempt: Attempt, path: str) -> None:
 
 def test_a_job_without_a_data_set_is_given_none(attempt: Attempt) -> None:
     assert get(attempt, "data").json() == {"files": []}
+
+
+# --- In whose name, and until when -----------------------------------------------------------------------------------
+def _of(call: str, replica: str) -> dict[str, Any]:
+    bodies: dict[str, dict[str, Any]] = {
+        "logs": {"first": 1, "lines": [[1e9, "stdout", "x"]]},
+        "metrics": {"first": 1, "points": [[1e9, 1.0, "cost", 1.0]]},
+        "events": {"first": 1, "events": [[1e9, "joined", "x"]]},
+        "report": {"phase": "registered"},
+    }
+    return {"replica": replica, **bodies.get(call, {})}
+
+
+@pytest.mark.parametrize("name", ["trainer-999999", "build-0", "trainer-1", "master-0"])
+@pytest.mark.parametrize("call", ["logs", "metrics", "events", "report", "heartbeat", "begin"])
+def test_a_token_writes_nothing_in_the_name_of_a_replica_that_the_attempt_lacks(
+    attempt: Attempt, call: str, name: str
+) -> None:
+    assert post(attempt, call, _of(call, name)).status_code == 404
+    assert not JobEvent.objects.exists()
+
+
+def test_nor_a_file(attempt: Attempt) -> None:
+    query = f"artifacts?replica=trainer-7&name=model&sha256={hashlib.sha256(b'x').hexdigest()}"
+    assert post(attempt, query, None, raw=b"x").status_code == 404
+
+
+@pytest.mark.parametrize(("hours", "status"), [(23, 200), (25, 409)])
+def test_what_comes_long_after_the_end_is_refused(attempt: Attempt, hours: int, status: int) -> None:
+    Attempt.objects.update(finished=now() - timedelta(hours=hours))
+    assert post(attempt, "logs", logs(1, "late")).status_code == status
+
+
+def test_a_large_batch_is_taken_whole(attempt: Attempt) -> None:
+    texts = ["x" * 1000] * 900
+    assert post(attempt, "logs", logs(1, *texts)).json() == {"last": 900}

@@ -17,6 +17,7 @@ from jobs.facts import Facts, Policy, ReplicaFact, events_from
 from jobs.lifecycle import EVENTS, TRANSITIONS, Event, InvalidTransition, JobView, effects_due, step
 from jobs.reasons import RULES, Reason, Retry
 from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
+from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WAITS_FOR_QUOTA = "the attempt has not been admitted, so nothing of it has been begun"
@@ -255,4 +256,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLife.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

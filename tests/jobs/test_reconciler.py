@@ -426,7 +426,7 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
     reconciler.reconcile(job.pk)
     row = Replica.objects.get(name="master-0")
     assert (row.life, row.restarts, row.rehearsed) == (2, 0, False)
-    told = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted"))
+    told = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted")).order_by("id")
     assert list(told.values_list("text", flat=True)) == [
         "developer rehearses failure: every 1 second a master is killed.",
         "master-0 is killed: developer rehearses failure (1 of 20).",

@@ -143,7 +143,7 @@ def test_a_rehearsal_is_kept_told_and_ended(backend: ObedientBackend, submit: Su
     for _ in range(2):
         job = services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": None})
     assert selectors.job_json(job)["rehearsal"] is None
-    assert list(JobEvent.objects.filter(job=job).values_list("text", flat=True)) == [
+    assert list(JobEvent.objects.filter(job=job).order_by("id").values_list("text", flat=True)) == [
         "developer rehearses failure: every 10 seconds a trainer is killed.",
         "developer ends the rehearsal.",
     ]

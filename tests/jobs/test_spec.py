@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jobs import quantities
 from jobs.spec import JobSpec, parse
 from portal.common.errors import NotFound, ValidationFailed
+from tests.properties import examples
 
 GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
 
@@ -201,7 +202,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(bodies())
 def test_what_is_kept_is_read_back_the_same(body: dict[str, Any]) -> None:
     spec = parse(body)
@@ -217,7 +218,7 @@ anything = st.recursive(
 fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(fields | scalars, anything, max_size=6))
 def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
@@ -372,9 +373,12 @@ def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fie
 
 
 # --- Frameworks ------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("framework", "servers"), [("native", 1), ("command", 1), ("paddle", 0), ("torch", 0)])
-def test_how_many_parameter_servers_a_framework_has_where_nothing_is_said(framework: str, servers: int) -> None:
-    assert read(framework=framework, entrypoint="train.py").pserver.replicas == servers
+@pytest.mark.parametrize(
+    ("framework", "dataset", "servers"),
+    [("native", "", 1), ("command", "", 0), ("command", "public/digits", 1), ("paddle", "", 0), ("torch", "", 0)],
+)
+def test_the_parameter_servers_of_a_job_that_does_not_say_how_many(framework: str, dataset: str, servers: int) -> None:
+    assert read(framework=framework, entrypoint="train.py", dataset=dataset).pserver.replicas == servers
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from jobs.facts import ReplicaFact
 from jobs.lifecycle import JobView
 from jobs.staffing import Changes, changes, headcount
 from jobs.states import JobState, ReplicaState
+from tests.properties import examples
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -114,4 +115,4 @@ class Scaling(RuleBasedStateMachine):
 
 
 TestScaling = Scaling.TestCase
-TestScaling.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestScaling.settings = settings(max_examples=examples(60), stateful_step_count=20, deadline=None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import AsyncClient
 
-from jobs.streams import rollups
+from jobs.streams import rollups, store
 from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
 from tests.personas import EVERYBODY, MEMBERS, Personas
@@ -162,6 +162,16 @@ def test_the_download_holds_every_line_in_order(writer: Writer, personas: Person
     lines = download(writer, personas, "logs/download").splitlines()
     assert [line.split(" ", 3)[3] for line in lines] == [*(f"trainer-0 {n}" for n in range(1, 100)), "master-0 1"]
     assert lines[0] == "1970-01-01T00:00:01.000+00:00 trainer-0 stdout trainer-0 1"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_metric_key_is_a_formula_in_the_table(writer: Writer, personas: Personas) -> None:
+    key = '=HYPERLINK("http://example.org")'
+    store.append_metrics(
+        job_id=writer.job.pk, attempt=writer.attempt, replica="trainer-0", first=1, points=[(0.0, 1.0, key, -0.5)]
+    )
+    (row,) = csv.DictReader(io.StringIO(download(writer, personas, "metrics.csv")))
+    assert (row["key"], row["value"]) == (f"'{key}", "-0.5")
 
 
 @pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from jobs.models import Artifact, Attempt, Job
+from jobs.models import Artifact, Attempt, Job, Replica
 from jobs.states import JobState
 from jobs.streams import store
 from jobs.streams.models import StreamKind
@@ -24,9 +24,17 @@ TWICE_A_MINUTE = (2, timedelta(minutes=1))
 JOBS = "/api/v1/namespaces/team/jobs"
 
 
+def running(personas: Personas) -> Attempt:
+    """An attempt of one trainer, whose agent holds the token ``t``."""
+    job = make_job(personas.namespace, personas.owner, attempt=1, state=JobState.RUNNING)
+    attempt = make_attempt(job, token="t")
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
+    return attempt
+
+
 @pytest.fixture
 def attempt(personas: Personas) -> Attempt:
-    return make_attempt(make_job(personas.namespace, personas.owner, attempt=1, state=JobState.RUNNING), token="t")
+    return running(personas)
 
 
 def says_when(answer: Any) -> bool:
@@ -86,7 +94,7 @@ def test_an_attempt_sends_so_often_and_no_more_and_loses_nothing(attempt: Attemp
 
 def test_the_noise_of_one_attempt_costs_no_other(attempt: Attempt, personas: Personas, settings: Settings) -> None:
     settings.INGEST_RATE = TWICE_A_MINUTE
-    quiet = make_attempt(make_job(personas.namespace, personas.owner, attempt=1, state=JobState.RUNNING), token="t")
+    quiet = running(personas)
     for number in (1, 2, 3):
         send(attempt, "logs", line(number))
     assert send(quiet, "logs", line(1)).status_code == 200

@@ -6,10 +6,11 @@ import base64
 import json
 import socket
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+
+from tests.waiting import until
 
 _USER, _PASSWORD = "builder", "let-me-push"
 _PASSWORD_HASH = "$2b$05$zZ/UzhXQKhM2IvlvJZ671uXiOMTymIHeFgY8QZ13pb.usqdrAao/u"  # bcrypt's
@@ -39,11 +40,9 @@ class ImageRegistry:
             stdout=subprocess.DEVNULL,
             stderr=(self._folder / "registry.log").open("wb"),
         )
-        deadline = time.monotonic() + 30
-        while not self._answers():
-            assert self._process.poll() is None, (self._folder / "registry.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        log = self._folder / "registry.log"
+        until("the registry answers", lambda: self._answers() or self._process.poll() is not None, story=log.read_text)
+        assert self._process.poll() is None, log.read_text()
 
     def _answers(self) -> bool:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 import uuid
 import zipfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from jobs import snapshots
 from jobs.images import making, orders, plan
 from jobs.models import CodeSnapshot
 from jobs.planner import BuildView
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.django_db, pytest.mark.timeout(600)]
 
@@ -81,11 +81,11 @@ def built(snapshot: CodeSnapshot, *requirements: str, namespace: str = "team") -
 
 
 def asked(build: Callable[[], BuildView], enough: Callable[[BuildView], bool]) -> BuildView:
-    deadline = time.monotonic() + _SECONDS
-    while not enough(view := build()):
-        assert time.monotonic() < deadline, view.log
-        time.sleep(0.05)
-    return view
+    def looked() -> BuildView | None:
+        view = build()
+        return view if enough(view) else None
+
+    return until("the build has come so far", looked, _SECONDS, every=0.05, story=lambda: build().log)
 
 
 def run_in(reference: str, storage: Path, *command: str) -> str:
@@ -182,10 +182,7 @@ def test_an_image_that_nobody_waits_for_any_more_is_not_made(code: Callable[...,
     asked(lambda: making.build(wanted, snapshot), lambda view: any("Making" in line for line in view.log))
     folder = making.room() / wanted.tag
     making.give_up(wanted)
-    deadline = time.monotonic() + 30
-    while processes_of(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until("its processes have ended", lambda: not processes_of(folder))
     assert not (folder / orders.OUTCOME).exists()
     assert built(snapshot, "unwanted").done is not None
 

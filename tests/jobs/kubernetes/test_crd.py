@@ -66,8 +66,13 @@ def test_what_cannot_be_is_refused(spec: dict[str, Any]) -> None:
     assert problems(paddle_job(**{"worker": 1, **spec})) != []
 
 
-def test_a_misspelt_policy_of_an_example_means_what_its_author_meant() -> None:
-    assert read(paddle_job(worker=1, cleanPodPolicy="OnFailed")).clean is CleanPodPolicy.ON_FAILURE
+@pytest.mark.parametrize(
+    ("written", "meant"), [("OnFailed", CleanPodPolicy.ON_FAILURE), ("Nerver", CleanPodPolicy.NEVER)]
+)
+def test_a_misspelt_policy_of_an_example_means_what_its_author_meant(written: str, meant: CleanPodPolicy) -> None:
+    job = paddle_job(worker=1, cleanPodPolicy=written)
+    assert problems(job) == []
+    assert read(job).clean is meant
 
 
 def test_every_status_that_is_written_fits_the_schema() -> None:

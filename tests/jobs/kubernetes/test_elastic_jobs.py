@@ -240,9 +240,18 @@ class Fleet:
         for pod in self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]:
             name, uid, phase = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"].get("phase")
             if "-worker-" in name and phase == "Running" and uid not in self._released:
-                with suppress(AssertionError):  # it has ended meanwhile
+                try:
                     self._cluster.kubectl("exec", name, "--", "touch", "/regatta/work/enough")
-                    self._released.add(uid)
+                except AssertionError:
+                    if self._runs(name, uid):
+                        raise
+                self._released.add(uid)
+
+    def _runs(self, name: str, uid: str) -> bool:
+        """Whether a pod that could not be reached is there still: else it has ended in between."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        pods = self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]
+        return any(pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Running" for pod in pods)
 
     def accuracy(self, job: str) -> float:
         """On digits that the model has not seen."""

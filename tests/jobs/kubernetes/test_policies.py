@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from jobs.kubernetes.actions import Create
 from jobs.kubernetes.failures import Failure, Rule, Verdict, judge, pause
+from jobs.kubernetes.plan import Plan
 from tests.jobs.kubernetes.world import SUCCEEDED, World, failed, paddle_job, role, running
 
 RETRYABLE = [{"exitCodes": ["1-127"], "action": "Fail"}, {"exitCodes": ["128-255"], "action": "Restart"}]
@@ -78,6 +80,32 @@ def test_a_failure_is_counted_once_however_often_it_is_seen() -> None:
     world.settle()
     world.settle()
     assert world.status["restarts"] == 1
+
+
+def pods_made(made: Plan) -> list[str]:
+    return [action.name for action in made.actions if isinstance(action, Create) and action.kind == "Pod"]
+
+
+def test_no_pod_of_an_attempt_is_made_while_one_of_the_attempt_before_is_left() -> None:
+    world = World(job(limit=1), slow=True).up()
+    world.pod("wd-worker-1", failed())
+    world.settle()
+    world.lose("wd-worker-0")
+    world.later(60)
+    assert (world.pods(), pods_made(world.plan())) == (["wd-worker-1"], [])
+    world.reap()
+    world.settle()
+    assert world.pods() == ["wd-worker-0", "wd-worker-1"]
+
+
+def test_both_of_two_evictions_in_one_second_are_counted_before_their_pods_go() -> None:
+    world = World(job(limit=3, ps=1, intranet="Service")).up()
+    for name in ("wd-worker-0", "wd-worker-1"):
+        world.pod(name, {"phase": "Failed", "reason": "Evicted"})
+        made = world.plan()
+        assert made.status_first
+        world.job["status"] = made.status
+    assert len(world.status["counted"]) == 2
 
 
 @pytest.mark.parametrize("reason", ["Evicted", "NodeLost", "Preempting", "UnexpectedAdmissionError"])

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jobs.kubernetes.actions import Create, Delete
 from jobs.kubernetes.plan import Plan
 from tests.jobs.kubernetes.world import SUCCEEDED, World, failed, paddle_job, role, running
+from tests.properties import examples
 
 _POLICIES = st.sampled_from(["", "Always", "Never", "OnFailure", "OnCompletion"])
 _INTRANETS = st.sampled_from(["", "PodIP", "Service", "Host"])
@@ -69,7 +70,7 @@ def judge(made: Plan) -> None:
 
 
 @given(jobs())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any]) -> None:
     world = World(job)
     world.settle(limit=5)  # the status tells of the pods after they are made
@@ -77,7 +78,7 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
 
 
 @given(jobs(), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
     job["spec"]["runPolicy"].pop("suspend", None)
     job["spec"].pop("lives", None)  # by it, who has gone stays away
@@ -175,5 +176,5 @@ class Life(RuleBasedStateMachine):
         self.world.settle()
 
 
-Life.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+Life.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 TestLife = Life.TestCase

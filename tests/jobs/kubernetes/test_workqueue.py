@@ -8,6 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobs.kubernetes.backoff import Backoff
 from jobs.kubernetes.workqueue import WorkQueue
+from tests.properties import examples
 
 
 class Hands:
@@ -133,5 +134,5 @@ class Use(RuleBasedStateMachine):
         assert {self.hands.take() for _ in range(4)} >= self.wanted
 
 
-Use.TestCase.settings = settings(max_examples=30, deadline=None)
+Use.TestCase.settings = settings(max_examples=examples(30), deadline=None)
 TestUse = Use.TestCase
