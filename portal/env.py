@@ -238,6 +238,24 @@ def hosts(name: str, default: list[str], ingest_url: str) -> list[str]:
     return found if bare in found else [*found, bare]
 
 
+_LARGEST_ID = 2**32 - 2
+_IDS = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
+
+
+def ids(name: str, default: str) -> range:
+    """Numbers of users, as in ``2000000000-2000065535``: none of a person or of the system. Raises
+    ImproperlyConfigured."""
+    raw = os.environ.get(name, default)
+    found = _IDS.fullmatch(raw.strip())
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 65536 <= first <= last <= _LARGEST_ID:
+        raise ImproperlyConfigured(
+            f"{name} is {raw!r}; write two numbers from 65536 to {_LARGEST_ID} such as {default}, of users that nobody "
+            "else has."
+        )
+    return range(first, last + 1)
+
+
 def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
     """One of some words. Raises ImproperlyConfigured for any other."""
     value = os.environ.get(name, default)
@@ -281,7 +299,7 @@ def secret_key(path: Path) -> str:
 def _make_secret_key(path: Path) -> str:
     key = secrets.token_urlsafe(48)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         return path.read_text(encoding="ascii").strip()

@@ -9,6 +9,8 @@ import socket
 from pathlib import Path
 from typing import IO
 
+from portal.private_files import repair
+
 LOCK_FILE = "portal.lock"
 
 
@@ -17,9 +19,10 @@ class CannotStart(Exception):
 
 
 def lock_data_directory(directory: Path) -> IO[str]:
-    """Make the data directory, and hold it for this portal alone until the returned file is closed."""
+    """Make the data directory, readable by its owner alone, and hold it for this portal alone until the returned file
+    is closed."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        repair(directory)
         file = (directory / LOCK_FILE).open("a+", encoding="ascii")
     except OSError as error:
         raise CannotStart(

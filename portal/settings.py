@@ -14,6 +14,9 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = env.directory("REGATTA_DATA_DIR", BASE_DIR / "data")
 SECRET_KEY = env.secret_key(DATA_DIR / "secret-key")
 
+# Where jobs run.
+CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))
+
 # --- Who may reach the portal ----------------------------------------------------------------------------------------
 DEBUG = env.flag("REGATTA_DEBUG", False)
 HOST = env.text("REGATTA_HOST", "127.0.0.1")
@@ -105,7 +108,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "rbac.User"
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+PASSWORD_HASHERS = ["rbac.hashing.BoundedArgon2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -160,8 +163,11 @@ SOCIAL_AUTH_PIPELINE = (
     "rbac.providers.open_account",
     "social_core.pipeline.social_auth.associate_user",
 )
-# Who may open an account: "open" (whoever confirms an address), "approval" (and an admin lets them in), "closed".
-SIGN_UP = env.choice("REGATTA_SIGN_UP", "open", ("open", "approval", "closed"))
+# Who may open an account: "open" (whoever confirms an address), "approval" (and an admin lets them in), "closed". Where
+# jobs run on the portal's own machine, strangers get no account unless the operator says so.
+SIGN_UP = env.choice(
+    "REGATTA_SIGN_UP", "closed" if CLUSTER_BACKEND == "local" else "open", ("open", "approval", "closed")
+)
 ADMIN_SECOND_FACTOR = env.flag("REGATTA_ADMIN_SECOND_FACTOR", False)
 PASSWORD_RESET_TIMEOUT = int(timedelta(hours=1).total_seconds())
 LOGIN_URL = "sign-in"
@@ -191,7 +197,9 @@ X_FRAME_OPTIONS = "DENY"
 # proxy, nor one person from everywhere else. A success clears the count.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = env.rate("REGATTA_SIGN_IN_RATE", "20/min")
-AXES_CLIENT_IP_CALLABLE = "rbac.audit.address_of"
+AXES_CLIENT_IP_CALLABLE = "rbac.guessing.network_of"
+# How many attempts that fail are taken of one network (an IPv4 address, a /64 of IPv6), whatever the names.
+SIGN_IN_NETWORK_RATE = env.rate("REGATTA_SIGN_IN_NETWORK_RATE", "60/min")
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
@@ -201,6 +209,8 @@ AXES_VERBOSE = False
 SUBMIT_RATE = env.rate("REGATTA_SUBMIT_RATE", "120/min")
 UPLOAD_RATE = env.rate("REGATTA_UPLOAD_RATE", "600/min")
 INGEST_RATE = env.rate("REGATTA_INGEST_RATE", "2000/s")
+# How many metric names a job may have; points of further names are left out.
+METRIC_NAMES = env.integer("REGATTA_METRIC_NAMES", 2000, minimum=1)
 # Our own pages answer who is locked out; the middleware of axes would put its answer in their place.
 SILENCED_SYSTEM_CHECKS = ["axes.W002"]
 
@@ -217,7 +227,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["portal.common.parsers.BoundedJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "portal.common.http.problem_from_exception",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
@@ -278,7 +288,6 @@ _OF_ALL_PROCESSES = {
 CACHES = {"default": _OF_ALL_PROCESSES if REDIS_URL else _OF_THIS_PROCESS, "own": _OF_THIS_PROCESS}
 
 # --- Training --------------------------------------------------------------------------------------------------------
-CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))
 # Of the backend kubernetes. Where the cluster is: a file; empty: the one that the portal runs in, else ~/.kube/config.
 KUBECONFIG = env.text("REGATTA_KUBECONFIG", "")
 # What jobs run from that have no image of their own; it holds the runtime in /opt/regatta.
@@ -313,6 +322,13 @@ COORDINATION = env.etcd_address("REGATTA_COORDINATION")
 # before its lease can run out.
 OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)
 ATTEMPTS_DIR = DATA_DIR / "attempts"
+# Isolation of jobs on this machine. auto: namespaces where the machine has them, else only jobs of admins run;
+# namespaces: the portal does not start without; none: everybody's jobs run without (docs/security.md).
+LOCAL_ISOLATION = env.choice("REGATTA_LOCAL_ISOLATION", "auto", ("auto", "namespaces", "none"))
+# Where the portal runs as root, each attempt gets one of these user ids.
+LOCAL_UIDS = env.ids("REGATTA_LOCAL_UIDS", "2000000000-2000065535")
+# What the files of one replica may take up on the disk; 0: no limit.
+LOCAL_DISK_BYTES = env.integer("REGATTA_LOCAL_DISK_BYTES", 20 * 1024**3)
 # A bucket, and then the directory is where things lie on their way; or a directory, which may be a shared file system.
 STORAGE_BUCKET = env.bucket("REGATTA_STORAGE")
 STORAGE_DIR = env.directory("REGATTA_STORAGE", DATA_DIR / "storage") if STORAGE_BUCKET is None else DATA_DIR / "storage"
@@ -322,6 +338,12 @@ CHECKPOINT_SECONDS = env.number("REGATTA_CHECKPOINT_SECONDS", 600.0, minimum=0.1
 KEEP_CHECKPOINTS_DAYS = env.number("REGATTA_KEEP_CHECKPOINTS_DAYS", 7.0)
 # What was built for a job, code and packages, is kept so long after it was last used.
 KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
+# What ended jobs leave in the database is kept so long after their end; 0 keeps it for ever. Their log and metrics ...
+KEEP_STREAMS_DAYS = env.number("REGATTA_KEEP_STREAMS_DAYS", 90.0)
+# ... their timeline ...
+KEEP_HISTORY_DAYS = env.number("REGATTA_KEEP_HISTORY_DAYS", 365.0)
+# ... and what each attempt used, by user and job; the hours by day stay.
+KEEP_USAGE_DAYS = env.number("REGATTA_KEEP_USAGE_DAYS", 400.0)
 # A deleted data set can be restored for so long; a version that nobody goes on filling is given up after so long.
 KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
 KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)

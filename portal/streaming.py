@@ -1,7 +1,7 @@
 """Requests whose bodies are too large to be gathered before anybody looks at them.
 
-Django's handler for ASGI reads a whole body into a temporary file before it calls a view. For the routes below the view
-is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
+Bodies are read before a view is called, within the limits of ``portal.body_limits``. For the routes below the view is
+called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
 memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
 woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
 piece. Where the server can lend the rest of a body (``portal.straight``), whoever reads takes it from the socket.
@@ -13,21 +13,27 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Protocol
 
 from django.core.handlers.asgi import ASGIHandler
 
+from portal.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
+
 # (method, path) of the requests that are read as they come in.
-STREAMED = (("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),)
+STREAMED = (
+    ("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),
+    ("POST", re.compile(r"/ingest/v1/attempts/[^/]+/artifacts/?")),
+)
+# Bodies of these are read as they come in where strangers may not send so much: their views look at the token first.
+STREAMED_IF_LARGE = ("POST", re.compile(r"/ingest/v1/.*"))
 WAITING_LIMIT = 1 << 20  # bytes that wait to be read
 # A sender that is silent for so long has gone, even where the network has not noticed.
 SILENCE_SECONDS = 60.0
 # The extension of a scope that lends the rest of a body: a call that gives one, or None.
 STRAIGHT = "regatta.straight"
 
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
@@ -184,17 +190,31 @@ class Body:
 
 
 class StreamingHandler(ASGIHandler):
-    """Django's handler, but for the bodies of STREAMED."""
+    """Django's handler; bodies that are streamed are read by their view, all others within ``body_limits``."""
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if is_streamed(scope):
             receive = Body(receive, (scope.get("extensions") or {}).get(STRAIGHT, _nothing))
-        await super().handle(scope, receive, send)
+        else:
+            receive = Incoming(scope, receive)
+        try:
+            await super().handle(scope, receive, send)
+        except TooSlow:
+            headers = [(b"connection", b"close"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": HTTPStatus.REQUEST_TIMEOUT, "headers": headers})
+            await send({"type": "http.response.body"})
 
     async def read_body(self, receive: Receive) -> Any:
-        return receive if isinstance(receive, Body) else await super().read_body(receive)
+        return await receive.body() if isinstance(receive, Incoming) else receive
 
 
 def is_streamed(scope: Message) -> bool:
     """Whether the request's body is read as it comes in."""
-    return any(scope["method"] == method and path.fullmatch(scope["path"]) for method, path in STREAMED)
+    if any(_fits(scope, route) for route in STREAMED):
+        return True
+    return _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT
+
+
+def _fits(scope: Message, route: tuple[str, re.Pattern[str]]) -> bool:
+    method, path = route
+    return scope["method"] == method and path.fullmatch(scope["path"]) is not None

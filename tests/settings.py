@@ -18,6 +18,12 @@ from portal.settings import DATA_DIR, DATABASES, PASSWORD_HASHERS
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
 
+# Most tests of accounts are about opening one; that it is off where jobs run on this machine is a test of its own.
+SIGN_UP = "open"
+
 # What costs much and is no business of a test: looking through all static files for every client, and hashing slowly.
 WHITENOISE_AUTOREFRESH = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *PASSWORD_HASHERS]
+
+# Most tests start no job, and those that do say themselves how it is isolated.
+LOCAL_ISOLATION = "none"

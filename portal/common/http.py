@@ -23,6 +23,7 @@ from django.db import DataError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import translation
+from django.utils.cache import add_never_cache_headers
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
 from rest_framework import exceptions as drf
@@ -44,7 +45,7 @@ _NOT_KEPT = "The request holds a character or a number that cannot be kept. Take
 _STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
 # The REST framework has no error of its own for this.
 _CSRF_FAILED = "CSRF Failed"
-_TOO_LARGE = "The request is larger than the portal takes. Send less at once."
+_TOO_LARGE = "The request is larger than you may send here. Sign in if you have not, and send less at once."
 
 # The stable code of each of the framework's own errors; those not named here keep the framework's word.
 _CODES: Mapping[type[drf.APIException], str] = {
@@ -150,6 +151,8 @@ def _challenge_of(error: Exception) -> Iterator[tuple[str, str]]:
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, DisallowedHost):
         return _unknown_host(request)
+    if isinstance(exception, RequestDataTooBig):
+        return answer_to(request, TooLarge(_TOO_LARGE))
     return refuse(request, "bad_request", 400, gettext("The request could not be read."))
 
 
@@ -247,6 +250,9 @@ class SecurityHeadersMiddleware:
         response = _refusal(request) or _explained(request, self._get_response(request))
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
+        if not response.has_header("Cache-Control"):
+            # What is not declared public is private: a shared computer or proxy must not show it to the next person.
+            add_never_cache_headers(response)
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:

@@ -66,6 +66,7 @@ BODIES: Mapping[str, Any] = {
     "POST /api/v1/jobs/{job_id}/rehearse": {"kill": "trainer", "every": "10s"},
     "POST /api/v1/jobs/{job_id}/scale": {"trainer": 2},
     "POST /api/v1/namespaces": {"name": "vision"},
+    "DELETE /api/v1/namespaces/{ns}": {"name": "spare"},
     "POST /api/v1/namespaces/{ns}/datasets": {"name": "theirs"},
     "POST /api/v1/namespaces/{ns}/hand-over": {"username": "developer"},
     "POST /api/v1/namespaces/{ns}/invitations": {"who": "ada@example.org"},

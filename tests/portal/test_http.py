@@ -9,6 +9,7 @@ from rest_framework import exceptions as drf
 
 from portal.common.errors import Conflict, QuotaExceeded, TooManyRequests, ValidationFailed
 from portal.common.http import content_security_policy, problem_from_exception, problem_of
+from portal.common.parsers import is_deeper
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -29,6 +30,29 @@ def test_an_unknown_page_is_a_page() -> None:
 def test_a_body_that_is_no_json_is_told(personas: Personas) -> None:
     answer = personas.client("admin").post("/api/v1/namespaces", "{", content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+
+
+@pytest.mark.parametrize("path", ["auth/token", "auth/exchange", "namespaces", "tokens", "namespaces/team/jobs"])
+@pytest.mark.parametrize("depth", [65, 3000, 100_000])
+def test_a_body_that_nests_too_deep_is_malformed(personas: Personas, path: str, depth: int) -> None:
+    client = personas.client("admin")
+    answer = client.post(f"/api/v1/{path}", "[" * depth + "]" * depth, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
+    assert "64 levels" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("value", "depth"), [(1, 0), ([], 1), ({}, 1), ([1, "["], 1), ([[]], 2), ({"a": [{}]}, 3), ([[[]], 1], 3)]
+)
+def test_depth_counts_lists_and_objects(value: object, depth: int) -> None:
+    assert not is_deeper(value, depth)
+    assert not depth or is_deeper(value, depth - 1)
+
+
+@pytest.mark.parametrize("path", ["/", "/n/team/jobs", "/api/v1/me", "/api/v1/jobs", "/sign-in", "/nothing-here"])
+def test_whatever_is_not_declared_public_is_kept_nowhere(personas: Personas, path: str) -> None:
+    for name in ("owner", "nobody"):
+        assert "no-store" in personas.client(name).get(path).headers["Cache-Control"]
 
 
 def test_a_method_that_is_not_there_is_told(personas: Personas) -> None:

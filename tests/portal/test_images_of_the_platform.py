@@ -6,7 +6,6 @@ import http.client
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 
 from jobs.bundles import pip_variables
 from tests.etcd_server import free_port
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 
@@ -93,11 +93,8 @@ def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Ima
     environment = {"PORT": str(port), "REGATTA_HOST": "127.0.0.1", "REGATTA_ADMIN_PASSWORD": "only-for-this-test"}
     process = images.begin(portal, "python3", "manage.py", "up", environment=environment)
     try:
-        deadline = time.monotonic() + 120
-        while status_of(port, "/readyz") != 200:
-            assert process.poll() is None, process.stdout.read() if process.stdout else ""
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until("the portal is ready", lambda: status_of(port, "/readyz") == 200 or process.poll() is not None, 120)
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
         assert status_of(port, "/sign-in") == 200
         assert status_of(port, "/static/portal/app.css") == 200
     finally:

@@ -88,7 +88,7 @@ def grow_data(namespace: Namespace, personas: Personas) -> None:
     about = {"owner": personas.admin, "created": LONG_AGO}
     dataset = Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", **about)
     Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", deleted_at=now(), **about)
-    dataset.shares.create(namespace=make_namespace())
+    dataset.shares.create(name=make_namespace().name)
     listed, _ = Dataset.objects.get_or_create(namespace=namespace, name="listed", defaults=about)
     begun = {"created": LONG_AGO, "touched": LONG_AGO, "created_by": personas.admin}
     for each in (dataset, listed):

@@ -11,6 +11,7 @@ from portal.common.errors import ValidationFailed
 from portal.common.paging import Page, paginate
 from rbac.models import Namespace
 from tests.factories import make_namespace
+from tests.properties import examples
 
 pytestmark = pytest.mark.django_db
 
@@ -55,7 +56,7 @@ def test_a_limit_that_is_none_is_refused(limit: str) -> None:
     assert list(refused.value.errors) == ["limit"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50), deadline=None)
 @given(st.text(min_size=1, max_size=40))
 def test_a_cursor_that_is_none_is_refused(db: None, cursor: str) -> None:
     with pytest.raises(ValidationFailed) as refused:

@@ -14,6 +14,7 @@ import uvicorn
 from portal import streaming
 from portal.straight import LEAST, StraightHttpProtocol
 from portal.streaming import STRAIGHT, Body, Interrupted
+from tests.waiting import soon
 
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
@@ -170,8 +171,7 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
         await writer.drain()
         writer.close()
         await writer.wait_closed()
-        while not told:
-            await asyncio.sleep(0.01)
+        await soon("the portal has noticed", lambda: told)
 
     run(deed, talk)
     assert told == ["The sender has gone."]
@@ -190,9 +190,9 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
     async def deed(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
-        while body._straight is None:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.1)
+        await soon(
+            "the thread reads from the connection", lambda: body._straight is not None and body._straight._reading
+        )
         body.close()
         with pytest.raises(Interrupted):
             await reading

@@ -25,6 +25,11 @@ SENTENCES: tuple[str, ...] = (
     _("A record ends inside its shape."),
     _("A record of shape {shape} has {due} bytes, this one {count}."),
     _("There are no records to stack."),
+    _("The part {split} of {name} has no records."),
+    _(
+        "The picture has colours of more than 8 bits, which would be cut to 8. Give the reader decode=, or save the "
+        "colours as grey pictures or arrays."
+    ),
     _("Data can be written as {names}, not as {name}."),
     _("There can be 1 to {most} shards, not {count}."),
     _("{prefix} cannot begin the name of a file. Use letters, digits and hyphens."),
@@ -37,14 +42,26 @@ SENTENCES: tuple[str, ...] = (
     _("{where}: this is no file of np.savez ({error}). Save it again."),
     _("{where}: this is no array of NumPy ({error}). Save it again."),
     _("{where}: the array holds Python objects, which are not read. Save numbers or text."),
-    _("{where}: the array lies column by column. Save np.ascontiguousarray(array)."),
     _("{where}: the array has no rows. Save one with at least one dimension."),
     _("{where}: the rows of the array are empty. Save rows that hold something."),
     _("{where}: the file ends inside the array. It was cut short; copy it again."),
-    _("{where}: the arrays have different numbers of rows ({counts}). Save those of one length."),
+    _(
+        "{where}: the arrays have different numbers of rows ({counts}). Save those of one length, or name each by its "
+        "split, as x_train and x_test."
+    ),
+    _("{path}: the file ends inside its gzip data. It was cut short; copy it again."),
+    _("{path}: its gzip data is damaged ({error}). Restore the file."),
+    _("{path}: the file unpacks to more than {times} times its size. Unpack it, if that is meant."),
+    _("{path}: this is no IDX file. Its name or its format says that it is one."),
+    _("{path}: it has {images} images, and {file} {labels} labels. Restore the files, or give them other names."),
+    _("This is no tf.train.Example ({error}). Read it as bytes, with the format tfrecord."),
     _("{where}: a quote is opened here or later and never closed."),
     _("{where}: this is no CSV ({error}). Correct the row, or quote it."),
     _("{where}: the row has {count} cells where the first row names {due}."),
+    _(
+        "{where}: the row has {count} cells where the first row names {due}. The file looks separated by {separator}: "
+        "give all rows as many cells."
+    ),
     _("{where}: {line} is no relative path with a TAB and a label after it. Correct the line."),
     _("{where}: {name} is no file in the folder of the list. Put the file itself there."),
     _("{path} names {name}, which cannot be read ({error}). Upload the data set again."),
@@ -96,6 +113,11 @@ SENTENCES: tuple[str, ...] = (
     ),
     _("It is text beside files of another format: it is kept as it is, and jobs read no records of it."),
     _("It is not of the format of this data set: it is kept as it is, and jobs read no records of it."),
+    _(
+        "It is a picture in no folder per class, or beside files of another format: it is kept as it is, and jobs read "
+        "no records of it."
+    ),
+    _("It holds the labels of images: they are read together with these."),
     _("{path} is not whole as {format}: {why}"),
     _("{path}, offset {offset}: the version has more than {count} chunks. Write larger ones, of some MiB each."),
     _(
@@ -144,7 +166,6 @@ SENTENCES: tuple[str, ...] = (
     _("Choose one of: {names}."),
     _("{count} files of version {number} are not whole yet, such as {path}. Go on with the upload, or take them out."),
     _("Version {number} has no files. Upload some first."),
-    _("There is no namespace {name}. Check the name."),
     _("It can be shared with {count} namespaces at most."),
     _("The part has more than its {size} bytes."),
     _("The part has another checksum than was announced: it was damaged on its way. Send it again."),

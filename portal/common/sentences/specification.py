@@ -50,7 +50,6 @@ SENTENCES: tuple[str, ...] = (
     _("Leave this out, or write {number}."),
     _("The requirements do not name {package}, which a {framework} job imports."),
     _("Add it, such as {requirement}."),
-    _("The body is nested too deeply."),
     _("It is nested too deeply."),
     _("It is larger than {size} MiB."),
     _("YAML aliases (*name) are not taken; write the value out."),

@@ -3,6 +3,11 @@
 from django.utils.translation import gettext_noop as _
 
 SENTENCES: tuple[str, ...] = (
+    _("The log and the metrics were removed {days} days after the job had ended."),
+    _(
+        "The job has {count} metric names, the most that are kept: points of further names are left out, the first is "
+        "{name}. Use one name for each curve, and the step for the place on it."
+    ),
     # What the master tells of the trainers
     _("{trainer} joined."),
     _("{trainer} left."),
@@ -189,6 +194,10 @@ SENTENCES: tuple[str, ...] = (
     _(
         "Task {task} is under way on {trainer} for {seconds} s, {usual} s is usual: {other} does it too, and whoever "
         "finishes first counts."
+    ),
+    _(
+        "A connection from {host} was refused because its peer did not prove that it belongs to this job; {count} "
+        "refused since this process began."
     ),
     _("The coordination store answers again after {seconds} s; tasks are handed out as before."),
     _("{why} Meanwhile trainers do the tasks that they have."),

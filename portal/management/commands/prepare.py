@@ -15,6 +15,7 @@ from django.db import connection
 
 from jobs import meeting
 from portal.management.commands.up import ensure_admin, migrate
+from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
 
 _LOCK = 0x5E6A77A  # any number of our own
@@ -25,6 +26,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
+        repair(settings.DATA_DIR)
         with _alone():
             migrate()
             ensure_admin()

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +21,7 @@ LONGEST_PAUSE = 30.0
 
 
 class Command(BaseCommand):
-    help = "Call the reconciler's sweep every REGATTA_SWEEP_SECONDS until SIGTERM."
+    help = "Run the periodic tasks every REGATTA_SWEEP_SECONDS until SIGTERM: above all, reconcile all active jobs."
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -29,26 +30,40 @@ class Command(BaseCommand):
         from jobs.following.rounds import Following
         from jobs.keeping import Accounting
         from jobs.meeting import Housekeeping
+        from jobs.periodic import Periodic, Task
         from jobs.pruning import Pruning
         from jobs.reconciler import sweep
+        from jobs.retention import Retaining
         from jobs.selectors import versions_in_use
+        from jobs.steadiness import Watch
         from jobs.streams.sealing import seal_due
         from jobs.tenants import Tenancy
+        from rbac.guessing import SignInAttempts
+        from rbac.outbox import Outbox
 
         stop = threading.Event()
-        elastic = Controller()
-        rounds = (Following(), Pruning(), Housekeeping(), Accounting(), Stewardship(versions_in_use), Tenancy())
+        # First the numbers of trainers: who has to wait finds the capacity that was freed for it.
+        tasks = (
+            Task("elastic", Controller().when_due),
+            Task("jobs", partial(sweep, watch=Watch())),
+            Task("sealing", seal_due),
+            Task("following", Following().when_due),
+            Task("pruning", Pruning().when_due),
+            Task("retention", Retaining().when_due),
+            Task("coordination", Housekeeping().when_due),
+            Task("storage", Accounting().when_due),
+            Task("datasets", Stewardship(versions_in_use).when_due),
+            Task("namespaces", Tenancy().when_due),
+            Task("e-mail", Outbox().when_due),
+            Task("sign-in attempts", SignInAttempts().when_due),
+        )
+        periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
         def sweep_once(now: datetime) -> None:
             close_old_connections()
-            # First: who has to wait finds the room that was made for it.
-            elastic.when_due(now)
-            sweep(now)
-            seal_due(now)
-            for each in rounds:
-                each.when_due(now)
+            periodic.run(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
 

@@ -14,7 +14,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from jobs.backends import isolation
 from portal.preflight import CannotStart, listen, lock_data_directory
+from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
 from portal.supervisor import Command as Child
 from rbac.models import User
@@ -36,7 +38,13 @@ class Command(BaseCommand):
             listener = listen(settings.HOST, settings.PORT)
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
+        for path, mode in open_to_others(settings.DATA_DIR):
+            say(f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them.")
         with lock, listener:
+            if problem := isolation.start_problem():
+                raise CommandError(problem)
+            if line := isolation.start_line():
+                say(line)
             migrate()
             ensure_admin()
             listener.set_inheritable(True)

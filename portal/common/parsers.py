@@ -1,0 +1,45 @@
+"""JSON bodies of the API, bounded in depth.
+
+Python's parser and what walks over its result (serializers, encoders, the database's drivers) recurse: a body of a few
+kilobytes could exhaust the stack and become a fault of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import IO, Any
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
+
+DEPTH_LIMIT = 64
+_TOO_DEEP = f"The body nests lists and objects more than {DEPTH_LIMIT} levels deep. Send it flatter."
+
+
+class BoundedJSONParser(JSONParser):
+    """The framework's parser; ParseError also where the body nests deeper than DEPTH_LIMIT."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        try:
+            body = super().parse(stream, media_type, parser_context)
+        except RecursionError:
+            raise ParseError(_TOO_DEEP) from None
+        if is_deeper(body, DEPTH_LIMIT):
+            raise ParseError(_TOO_DEEP)
+        return body
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """Whether lists and objects are nested more than ``limit`` levels deep."""
+    level = _containers([value])
+    for _ in range(limit):
+        level = [inner for each in level for inner in _containers(each.values() if isinstance(each, dict) else each)]
+        if not level:
+            return False
+    return bool(level)
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list)]
