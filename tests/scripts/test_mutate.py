@@ -1,0 +1,108 @@
+"""Mutation testing, tried on a tree of three lines."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = "def largest(a, b):\n    return a if a > b else b\n"
+TESTS = (
+    "from product import largest\n\ndef test_largest():\n    assert largest(1, 2) == 2\n    assert largest(2, 2) == 2\n"
+)
+TABLE = """
+tests = ["test_product.py"]
+
+[[mutation]]
+id = "smallest"
+path = "product.py"
+old = "a > b"
+new = "a < b"
+
+[[mutation]]
+id = "of-equal-ones-the-first"
+path = "product.py"
+old = "a > b"
+new = "a >= b"
+
+[[mutation]]
+id = "gone"
+path = "product.py"
+old = "a == b"
+new = "a != b"
+"""
+
+
+@pytest.fixture
+def mutate(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import mutate
+
+    return mutate
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    (tmp_path / "product.py").write_text(PRODUCT)
+    (tmp_path / "test_product.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "product.toml").write_text(TABLE)
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def verdicts(mutate, tree: Path) -> dict[str, str]:  # type: ignore[no-untyped-def]
+    judges = mutate.Judges(tree, tree / "copies", mutate.Record(tree / "results"), jobs=1, seconds=60.0)
+    return {one.id: result.verdict for one, result in judges.all(mutate.read_table(tree / "table"))}
+
+
+@pytest.mark.processes
+def test_each_mutation_is_judged_on_a_copy_and_stored_for_the_next_run(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    expected = {
+        "product-smallest": "killed",
+        "product-of-equal-ones-the-first": "survived",
+        "product-gone": "no longer applies",
+    }
+    assert verdicts(mutate, tree) == expected
+    assert (tree / "product.py").read_text() == PRODUCT
+    assert len((tree / "results").read_text().splitlines()) == len(expected)
+
+
+@pytest.mark.processes
+def test_tests_that_fail_without_a_mutation_kill_none(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "test_product.py").write_text("def test_nothing():\n    assert False\n")
+    assert set(verdicts(mutate, tree).values()) == {"fails without it"}
+
+
+def test_a_mutation_is_one_place(mutate) -> None:  # type: ignore[no-untyped-def]
+    twice = mutate.Mutation("p", "p-1", "f.py", "x", "y", ())
+    assert twice.applied("x x") is None
+    assert mutate.Mutation("p", "p-1", "f.py", "x", "y", (), after="b").applied("x b x") == "x b y"
+
+
+def test_an_id_is_used_once(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "table" / "product.toml").write_text(TABLE.replace("gone", "smallest"))
+    with pytest.raises(ValueError, match="product-smallest"):
+        mutate.read_table(tree / "table")
+
+
+def test_what_was_judged_is_known_until_code_or_tests_change(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    [first, *_] = mutate.read_table(tree / "table")
+    record = mutate.Record(tree / "results")
+    record.add(mutate.key_of(first, tree), first.id, mutate.Result("killed", "a test"))
+    again = mutate.Record(tree / "results")
+    assert again.find(mutate.key_of(first, tree)) == mutate.Result("killed", "a test")
+    (tree / "test_product.py").write_text(TESTS + "\n")
+    assert again.find(mutate.key_of(first, tree)) is None
+
+
+def test_the_summary_counts_what_was_decided(mutate) -> None:  # type: ignore[no-untyped-def]
+    one = mutate.Mutation("quota", "quota-1", "f.py", "x", "y", ())
+    results = [(one, mutate.Result(verdict)) for verdict in ("killed", "killed", "survived", "no end")]
+    assert [line.split(maxsplit=1) for line in mutate.summary(results)] == [
+        ["quota", "2 of 3 killed, 67%; 1 no end"],
+        ["all", "2 of 3 killed, 67%; 1 no end"],
+    ]
