@@ -1,54 +1,57 @@
-"""D: data. Reading and indexing RecordIO beside raw reads and other formats; then ``bench.uploads``, ``bench.waiting``.
+"""D: data. reading and indexing RecordIO beside raw reads and other formats.
 
 D1  Sequential read with checksums, records of 1 to 100 KB, as bytes and as views; the file is in the page cache.
 D1s The same with records of 0.4 KB, and with snappy in chunks of 1 MiB.
 D2  The index of a file of 10 GB, whose payloads are holes: an index reads none of them.
 
-Peers are what is installed of webdataset, array_record, streaming (MDS) and tfrecord; each reads the same records from
-its own format in the same run. BENCH_DATA_MB says how large the file is (1024).
+Peers are webdataset, array_record, mosaicml-streaming (MDS) and tfrecord; each reads the same records from its own
+format, in a process of its own, in turns with ours. Who yields bytes is compared with our bytes, who yields views with
+our views.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import os
 import resource
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 
-from bench import uploads, waiting
-from bench.report import Row
+from bench import peers
+from bench.processes import answer, running, tell
+from bench.report import Row, beside
+from bench.scale import scale
 from runtime.data.formats import recordio
 from runtime.data.formats.span import CHUNK_BYTES
 from runtime.data.recordio import Writer
 from runtime.data.recordio.header import Header
 
-ROUNDS = 3
+ROUNDS = scale(5, 1)
 MIB = 1 << 20
-SIZE = int(os.environ.get("BENCH_DATA_MB", "1024")) * MIB
+SIZE = scale(1024, 16) * MIB
 LONG, SHORT = (1_000, 100_000), (400, 401)
-INDEXED, PAYLOAD = 10 << 30, MIB
+INDEXED, PAYLOAD = scale(10 << 30, 1 << 30), MIB
 _PIECE = 1 << 20
+_PEER = Path(__file__).with_name("record_peer.py")
 
 
-def measure() -> list[Row]:
+def measure() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
         folder = Path(scratch)
-        rows = list(_reading(folder, "D1", "1 to 100 KB", LONG, SIZE, (0.55, 0.75)))
-        rows += _reading(folder, "D1s", "0.4 KB", SHORT, SIZE // 8, (0.0, 0.0))
-        rows += [_snappy(folder), *_indexing(folder)]
-    return [*rows, *uploads.measure(), *waiting.measure()]
+        yield from _reading(folder, "D1", "1 to 100 KB", LONG, SIZE, (0.55, 0.75))
+        yield from _reading(folder, "D1s", "0.4 KB", SHORT, SIZE // 8, (0.0, 0.0))
+        yield _snappy(folder)
+        yield from _indexing(folder)
 
 
 # --- D1 --------------------------------------------------------------------------------------------------------------
@@ -65,28 +68,47 @@ def _records(lengths: tuple[int, int], size: int) -> Iterator[bytes]:
 def _reading(
     folder: Path, row: str, what: str, lengths: tuple[int, int], size: int, goals: tuple[float, float]
 ) -> Iterator[Row]:
-    """``goals``: of bytes and of views, beside a raw read; 0: none."""
+    """``goals``: of bytes and of views, beside a raw read; 0: none. All take turns."""
     ours = folder / "data.recordio"
     with ours.open("wb") as file, Writer(file, compressor="none", max_chunk_bytes=CHUNK_BYTES) as writer:
         for record in _records(lengths, size):
             writer.write(record)
-    raw = _speed(size, lambda: _read_raw(ours))
-    kinds: tuple[tuple[str, Callable[[Path], None]], ...] = (("bytes", _read_bytes), ("views", _read_views))
-    for (kind, read), goal in zip(kinds, goals, strict=True):
-        value = _speed(size, lambda read=read: read(ours))  # type: ignore[misc]
-        yield _beside(row, f"{what} as {kind}, beside a raw read: GB/s", value, raw, goal)
-    best = value
+    with ExitStack() as stack:
+        ways: dict[str, Callable[[], float]] = {
+            "raw": lambda: _seconds(lambda: _read_raw(ours)),
+            "bytes": lambda: _seconds(lambda: _read_bytes(ours)),
+            "views": lambda: _seconds(lambda: _read_views(ours)),
+        }
+        for name in _PEERS:
+            if (read := stack.enter_context(_peer(name, folder, lengths, size))) is not None:
+                ways[name] = read
+        speeds = _speeds(size, ways)
     ours.unlink()
+    for kind, goal in zip(("bytes", "views"), goals, strict=True):
+        yield beside(row, f"{what} as {kind}, beside a raw read: GB/s", speeds[kind], speeds["raw"], goal)
     for name, peer in _PEERS.items():
-        if importlib.util.find_spec(name) is None:
-            print(f"{row}: {name} is not installed; it is left out.", file=sys.stderr)
-            continue
-        write, read_peer, goal = peer
-        path = folder / f"data.{name}"
-        write(path, _records(lengths, size))
-        theirs = _speed(size, lambda path=path, read=read_peer: read(path))  # type: ignore[misc]
-        _remove(path)
-        yield _beside(row, f"{what} as views, beside {name}: GB/s", best, theirs, goal)
+        kind = "views" if peer.views else "bytes"
+        case = f"{what} as {kind}, beside {peer.package}: GB/s"
+        yield beside(
+            row, case, speeds[kind], speeds.get(name), peer.goal, note="" if name in speeds else "the peer is missing"
+        )
+
+
+def _speeds(size: int, ways: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """GB a second of each, the median of rounds in which they take turns; one round before for the page cache."""
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(ROUNDS + 1):
+        for name, read in ways.items():
+            seconds = read()
+            if number:
+                taken[name].append(seconds)
+    return {name: size / median(seconds) / 1e9 for name, seconds in taken.items()}
+
+
+def _seconds(read: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    read()
+    return time.perf_counter() - begun
 
 
 def _remove(path: Path) -> None:
@@ -103,20 +125,13 @@ def _snappy(folder: Path) -> Row:
     with path.open("wb") as file, Writer(file, compressor="snappy", max_chunk_bytes=MIB) as writer:
         for _ in range(size // 4_000):
             writer.write(half + bytes(2_000))
-    raw = _speed(path.stat().st_size, lambda: _read_raw(path))
-    value = _speed(size, lambda: _read_views(path))
+    stored = path.stat().st_size
+    ways = {"raw": lambda: _seconds(lambda: _read_raw(path)), "ours": lambda: _seconds(lambda: _read_views(path))}
+    speeds = _speeds(size, ways)
     path.unlink()
-    return _beside("D1s", "snappy in chunks of 1 MiB, beside a raw read: GB/s", value, raw, 0.2)
-
-
-def _speed(size: int, read: Callable[[], object]) -> float:
-    """GB a second, the median; once before for the page cache."""
-    seconds = []
-    for _ in range(ROUNDS + 1):
-        begun = time.perf_counter()
-        read()
-        seconds.append(time.perf_counter() - begun)
-    return size / median(seconds[1:]) / 1e9
+    # A raw read of what is stored, which is half of what comes out of it.
+    raw = speeds["raw"] * stored / size
+    return beside("D1s", "snappy in chunks of 1 MiB, beside a raw read: GB/s", speeds["ours"], raw, 0.2)
 
 
 def _read_raw(path: Path) -> None:
@@ -141,82 +156,47 @@ def _through(records: Iterable[object]) -> None:
     deque(records, maxlen=0)
 
 
-def _beside(row: str, case: str, value: float, peer: float, goal: float) -> Row:
-    ratio = value / peer
-    told = f">= {goal:g} x" if goal else ""
-    return Row(row, case, round(value, 3), told, ratio >= goal, round(peer, 3), round(ratio, 2))
-
-
 # --- Peers -----------------------------------------------------------------------------------------------------------
-def _write_tar(path: Path, records: Iterable[bytes]) -> None:
-    with tarfile.open(path, "w") as archive:
-        for number, record in enumerate(records):
-            info = tarfile.TarInfo(f"{number:08}.bin")
-            info.size = len(record)
-            archive.addfile(info, io.BytesIO(record))
+@dataclass(frozen=True)
+class _Peer:
+    """``module`` is imported by it, ``package`` its name for people. ``views``: it yields views and no bytes.
+    ``goal``: how many times as fast we want to be; 0: none."""
+
+    package: str
+    module: str
+    goal: float
+    views: bool = False
 
 
-def _read_tar(path: Path) -> None:
-    import webdataset  # type: ignore[import-not-found,unused-ignore]
-
-    for sample in webdataset.WebDataset(str(path), shardshuffle=False):
-        sample["bin"]
-
-
-def _write_mds(path: Path, records: Iterable[bytes]) -> None:
-    from streaming import MDSWriter  # type: ignore[import-not-found,unused-ignore]
-
-    with MDSWriter(out=str(path), columns={"record": "bytes"}) as writer:
-        for record in records:
-            writer.write({"record": record})
-
-
-def _read_mds(path: Path) -> None:
-    from streaming import StreamingDataset
-
-    _through(StreamingDataset(local=str(path), shuffle=False, batch_size=1))
-
-
-def _write_array_record(path: Path, records: Iterable[bytes]) -> None:
-    from array_record.python import array_record_module  # type: ignore[import-not-found,unused-ignore]
-
-    writer = array_record_module.ArrayRecordWriter(str(path), "group_size:1,uncompressed")
-    for record in records:
-        writer.write(record)
-    writer.close()
-
-
-def _read_array_record(path: Path) -> None:
-    from array_record.python import array_record_module
-
-    reader = array_record_module.ArrayRecordReader(str(path))
-    for _ in range(reader.num_records()):
-        reader.read()
-    reader.close()
-
-
-def _write_tfrecord(path: Path, records: Iterable[bytes]) -> None:
-    from runtime.data.formats import tfrecord
-
-    with path.open("wb") as file:
-        for record in records:
-            tfrecord.write(file, record)
-
-
-def _read_tfrecord(path: Path) -> None:
-    from tfrecord.reader import tfrecord_iterator  # type: ignore[import-not-found,unused-ignore]
-
-    for _ in tfrecord_iterator(str(path)):
-        pass
-
-
-_PEERS: Mapping[str, tuple[Callable[[Path, Iterable[bytes]], None], Callable[[Path], None], float]] = {
-    "webdataset": (_write_tar, _read_tar, 4.0),
-    "array_record": (_write_array_record, _read_array_record, 1.0),
-    "streaming": (_write_mds, _read_mds, 2.0),
-    # It checks nothing of what it reads; there is no goal beside it.
-    "tfrecord": (_write_tfrecord, _read_tfrecord, 0.0),
+_PEERS: Mapping[str, _Peer] = {
+    "webdataset": _Peer("webdataset", "webdataset", 4.0),
+    "mds": _Peer("mosaicml-streaming (MDS)", "streaming", 2.0),
+    "array_record": _Peer("array_record, 1,000 by a call", "array_record.python.array_record_module", 1.0),
+    "tfrecord": _Peer("tfrecord, examples", "tfrecord", 1.0),
+    # It checks nothing of what it reads, and takes nothing apart; there is no goal beside it.
+    "tfrecord-bare": _Peer("tfrecord, unchecked and bare", "tfrecord", 0.0, views=True),
 }
+
+
+@contextmanager
+def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Iterator[Callable[[], float] | None]:
+    """Seconds of one reading; None where the peer is not installed."""
+    python = peers.python_with(_PEERS[name].module)
+    if not python:
+        yield None
+        return
+    path = folder / f"data.{name}"
+    command = [python, str(_PEER), name, str(path), *map(str, (*lengths, size))]
+    with running(command, {**os.environ}) as process:
+        if (said := answer(process)) != "ready":
+            raise RuntimeError(f"{name} did not write its file: {said}")
+
+        def seconds() -> float:
+            tell(process, "read")
+            return float(answer(process))
+
+        yield seconds
+    _remove(path)
 
 
 # --- D2 --------------------------------------------------------------------------------------------------------------

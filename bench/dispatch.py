@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import multiprocessing
 import selectors
-import shutil
 import socket
 import tempfile
 import time
@@ -22,7 +21,9 @@ from statistics import median
 from typing import Any
 
 from bench.etcd import running_etcd
-from bench.report import Row
+from bench.report import Row, at_least, at_most, missed
+from bench.scale import scale
+from bench.servers import Absent
 from runtime import coordination
 from runtime.data.dataset import Chunk
 from runtime.master.ledger import Ledger
@@ -34,21 +35,50 @@ from runtime.master.table import TaskTable
 from runtime.protocol import frames
 from runtime.protocol.frames import Flag, Header, Op
 
-TASKS, TRAINERS, ROUNDS = 10_000, 32, 5
-EMBEDDED_GOAL, ETCD_GOAL = 5_000.0, 4_000.0
+TASKS, TRAINERS, ROUNDS = scale(10_000, 500), 32, 5
+EMBEDDED_GOAL, ETCD_GOAL, COMMIT_GOAL_KB = 5_000.0, 4_000.0, 100.0
 
 
 def measure() -> list[Row]:
-    rows = [_row("embedded store", EMBEDDED_GOAL, _on_embedded)]
-    if shutil.which("etcd"):
-        rows.append(_row("etcd on disk", ETCD_GOAL, _on_etcd))
-    return rows
+    return [
+        _row("embedded store", EMBEDDED_GOAL, _on_embedded),
+        _row("etcd on disk", ETCD_GOAL, _on_etcd),
+        at_most("R8", f"largest commit of a pass over {TASKS:,} tasks, KB", _largest_commit() / 1024, COMMIT_GOAL_KB),
+    ]
 
 
 def _row(store: str, goal: float, one_round: Callable[[], float]) -> Row:
-    rate = TASKS / median(one_round() for _ in range(ROUNDS))
-    name = f"tasks/s over the wire, {store}, {TRAINERS} trainers"
-    return Row("R8", name, round(rate, 1), f">= {goal:g}", met=rate >= goal)
+    case = f"tasks/s over the wire, {store}, {TRAINERS} trainers"
+    try:
+        rate = TASKS / median(one_round() for _ in range(ROUNDS))
+    except Absent as error:
+        return missed("R8", case, f">= {goal:g}", str(error))
+    return at_least("R8", case, rate, goal)
+
+
+def _largest_commit() -> int:
+    """Bytes of keys and values of the largest transaction of one pass."""
+    with _directory() as directory:
+        store = _Measuring(coordination.connect(f"sqlite:///{directory}/store.db"))
+        with _master(store) as (address, trainers):
+            _drive(address, trainers)
+    return max(store.sizes)
+
+
+class _Measuring:
+    """A coordination store, and how much each transaction writes to it."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.sizes: list[int] = []
+
+    def txn(self, compares: Sequence[Any], operations: Sequence[Any]) -> Any:
+        puts = [each for each in operations if hasattr(each, "value")]
+        self.sizes.append(sum(len(put.key) + len(put.value) for put in puts))
+        return self._store.txn(compares, operations)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def _on_embedded() -> float:
@@ -63,28 +93,35 @@ def _on_etcd() -> float:
 
 def one_pass(url: str) -> float:
     """Seconds for one pass with the store at ``url``."""
-    with _master(url) as (address, trainers):
-        context = multiprocessing.get_context("spawn")
-        near, far = context.Pipe()
-        process = context.Process(target=_train, args=(address, trainers, far))
-        process.start()
-        seconds = float(near.recv())
-        process.join()
+    with _master(coordination.connect(url)) as (address, trainers):
+        return _drive(address, trainers)
+
+
+def _drive(address: str, trainers: Sequence[Trainer]) -> float:
+    """Seconds in which another process goes through all tasks."""
+    context = multiprocessing.get_context("spawn")
+    near, far = context.Pipe()
+    process = context.Process(target=_train, args=(address, trainers, far))
+    process.start()
+    far.close()  # where the other process fails, there is an end to be read here
+    seconds = float(near.recv())
+    process.join()
     return seconds
 
 
 @contextmanager
 def _directory() -> Iterator[Path]:
     """On the disk of this working tree, which is no memory."""
+    Path("build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=Path.cwd() / "build") as directory:
         yield Path(directory)
 
 
 @contextmanager
-def _master(url: str) -> Iterator[tuple[str, list[Trainer]]]:
+def _master(store: Any) -> Iterator[tuple[str, list[Trainer]]]:
     table = TaskTable("bench", tuple((Chunk("/data/train.recordio", i * 100, 100, 10),) for i in range(TASKS)))
     trainers = [Trainer(index, 100 + index) for index in range(TRAINERS)]
-    store, reception = coordination.connect(url), Reception()
+    reception = Reception()
     plan = Plan(1, False, TRAINERS, prefetch=True)  # as in a job
     master = Master(plan, table, Ledger(store, "/bench/"), list, reception)
     master.members(trainers)
@@ -155,9 +192,3 @@ def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.conn
             else:
                 key.data.ask()
     told.send(time.perf_counter() - begun)
-
-
-if __name__ == "__main__":
-    from bench import report
-
-    print(report.table(measure()))

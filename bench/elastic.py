@@ -1,7 +1,8 @@
-"""E1 to E8: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
+"""E1 to E7: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
 
 Ten seeds each, as ten rounds were published; a row is the mean over them, or the worst where it says "all". Peers are
 the published figures. What the published policy and fixed sizes come to in the same simulator is printed above them.
+All decide with the platform's own reaction time (``scenarios.REACTION``: a sweep's period and its length).
 Beside E2 and E3 stands what no policy can exceed on these nodes, beside E5 what none can that does not foresee what the
 service does (``jobs/elastic/bounds.py``).
 """
@@ -14,9 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from statistics import fmean, linear_regression
+from statistics import fmean, linear_regression, median
 
-from bench import open_traces
 from bench.report import FOLDER, Row
 from jobs.elastic import bounds, policy, scenarios
 from jobs.elastic.cluster import Amounts, Cluster, Core, Job, Node, Service
@@ -39,24 +39,24 @@ def measure() -> list[Row]:
     first, second = _runs("regatta", scenarios.published_1), _runs("regatta", scenarios.published_2)
     sized = _runs("regatta", partial(scenarios.published_1, sized=True))
     _compare()
-    return [*_first(first, sized), *_second(second), *_decisions(), *open_traces.measure()]
+    return [*_first(first, sized), *_second(second), *_decisions()]
 
 
 def _runs(name: str, scenario: Callable[[int], Workload]) -> list[Outcome]:
-    return [simulate(scenario(seed), scenarios.POLICIES[name], scenarios.TIMINGS[name], seed) for seed in SEEDS]
+    return [simulate(scenario(seed), scenarios.POLICIES[name], scenarios.TIMING, seed) for seed in SEEDS]
 
 
 def _first(outcomes: list[Outcome], sized: list[Outcome]) -> Iterator[Row]:
     wait, use = fmean(each.wait_mean for each in outcomes), 100 * fmean(each.utilisation for each in outcomes)
     workloads = [scenarios.published_1(seed) for seed in SEEDS]
-    limit = 100 * fmean(bounds.utilisation(each, scenarios.TIMINGS["regatta"]) for each in workloads)
+    limit = 100 * fmean(bounds.utilisation(each, scenarios.TIMING) for each in workloads)
     all_cores, packed = map(bounds.trainer_seconds, workloads), map(bounds.packed_trainer_seconds, workloads)
     cores, whole, done = fmean(all_cores), fmean(packed), fmean(each.trainer_seconds for each in outcomes)
     seconds, even = fmean(each.trainer_seconds for each in sized), fmean(each.jain for each in outcomes)
     yield _at_most("E1", "20 jobs: mean wait for the first trainer, s", wait, 20, PUBLISHED_WAIT)
-    yield _at_least("E2", "20 jobs: % of the cores in use", use, 86, PUBLISHED_USE, limit)
-    yield _at_least("E3", "useful trainer-s, part of what all cores would do", done / cores, 0.92, None, whole / cores)
-    yield _at_least("E3", "the same, part of what whole replicas leave", done / whole, 0.92, None, 1)
+    yield _at_least("E2", "20 jobs: % of the cores in use", use, 0.995 * limit, PUBLISHED_USE, limit)
+    yield _at_least("E3", "useful trainer-s, part of what whole replicas leave", done / whole, 0.97, None, 1)
+    print(f"E3: of what all cores would do that is {done / cores:.3f}; whole replicas leave {whole / cores:.3f} of it.")
     yield _at_least("E3", "trainer-seconds, a server for 20 trainers", seconds, FIXED_SECONDS, FIXED_SECONDS)
     yield _at_least("E4", "20 jobs: Jain fairness of trainers at 550 s", even, 0.9, PUBLISHED_JAIN)
 
@@ -65,7 +65,9 @@ def _second(outcomes: list[Outcome]) -> Iterator[Row]:
     use = 100 * fmean(each.utilisation for each in outcomes)
     limit = 100 * fmean(bounds.utilisation_beside_a_service(scenarios.published_2(seed), seed) for seed in SEEDS)
     slowest = max(each.service_recovery_max or 0.0 for each in outcomes)
-    yield _at_least("E5", "with a service: % in use (bound: without foresight)", use, 88, PUBLISHED_USE_2, limit)
+    yield _at_least(
+        "E5", "with a service: % in use (bound: without foresight)", use, 0.99 * limit, PUBLISHED_USE_2, limit
+    )
     yield _at_most("E6", "slowest 100 replicas of the service, all runs, s", slowest, 15, PUBLISHED_RECOVERY)
     back = sum(each.service_full_recovery or False for each in outcomes)
     yield _at_least("E6", "runs with the service back at 400", back, len(outcomes), 0)
@@ -117,14 +119,14 @@ def _draw(lines: dict[str, list[float]]) -> None:
 
 
 def seconds_to_decide(jobs: int, nodes: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The best of five: a tenth of the jobs wait, the others have grown to a part of what there is room for."""
+    """The median of five: a tenth of the jobs wait, the others have grown to a part of what there is room for."""
     cluster = crowd(jobs, nodes)
     times = []
     for _ in range(5):
         begun = clock()
         policy.decide(cluster, 1000.0)
         times.append(clock() - begun)
-    return min(times)
+    return median(times)
 
 
 def crowd(jobs: int, nodes: int) -> Cluster:
@@ -167,7 +169,7 @@ def _at_least(
     row: str, case: str, value: float, goal: float, peer: float | None = None, bound: float | None = None
 ) -> Row:
     ratio, most = round(value / peer, 2) if peer else None, None if bound is None else round(bound, 3)
-    return Row(row, case, round(value, 3), f">= {goal:g}", value >= goal, peer, ratio, most)
+    return Row(row, case, round(value, 3), f">= {goal:.6g}", value >= goal, peer, ratio, most)
 
 
 def _at_most(row: str, case: str, value: float, goal: float, peer: float | None = None) -> Row:

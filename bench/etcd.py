@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench.servers import free_port, program
 from runtime import coordination
 from runtime.coordination.base import StoreUnavailable
 
@@ -16,12 +16,12 @@ START_SECONDS = 20.0
 
 
 @contextmanager
-def running_etcd(directory: Path) -> Iterator[str]:
-    """Its address as a URL. It is stopped in the end."""
-    client, peer = (f"127.0.0.1:{_free_port()}" for _ in range(2))
+def running_etcd(directory: Path, host: str = "127.0.0.1") -> Iterator[str]:
+    """Its address as a URL. It is stopped in the end. Raises Absent."""
+    client, peer = (f"{host}:{free_port()}" for _ in range(2))
     process = subprocess.Popen(
         [
-            *("etcd", "--data-dir", str(directory / "etcd"), "--log-level", "error"),
+            *(program("etcd"), "--data-dir", str(directory / "etcd"), "--log-level", "error"),
             *("--listen-client-urls", f"http://{client}", "--advertise-client-urls", f"http://{client}"),
             *("--listen-peer-urls", f"http://{peer}", "--initial-advertise-peer-urls", f"http://{peer}"),
             *("--initial-cluster", f"default=http://{peer}"),
@@ -47,8 +47,3 @@ def _wait_for(url: str) -> None:
                 raise
             time.sleep(0.1)
     store.close()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])

@@ -1,11 +1,11 @@
-"""One measured row, its table and its file."""
+"""One measured row, and the table of rows."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path("build/bench")
 
@@ -13,33 +13,69 @@ FOLDER = Path("build/bench")
 @dataclass(frozen=True)
 class Row:
     """``value`` and ``goal`` in the unit that ``case`` names. Where there is a peer, ``ratio`` is value to peer.
-    ``bound``: what nobody can exceed in this case, where that is known."""
+    ``bound``: what nobody can exceed in this case, where that is known. ``value`` is None where nothing could be
+    measured; ``note`` says why, or what else the reader must know."""
 
     row: str
     case: str
-    value: float
+    value: float | None
     goal: str
     met: bool
     peer: float | None = None
     ratio: float | None = None
     bound: float | None = None
+    note: str = ""
 
 
-def write(letter: str, rows: Sequence[Row]) -> Path:
-    """Keep the rows of a letter; the file is replaced."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    path = FOLDER / f"{letter}.json"
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n", encoding="utf-8")
-    return path
+def missed(row: str, case: str, goal: str, why: str, value: float | None = None) -> Row:
+    """A row that is not reached because its peer, server or cluster is absent, or because measuring it failed."""
+    return Row(row, case, value, goal, met=False, note=why)
+
+
+def at_most(row: str, case: str, value: float, limit: float, *, note: str = "") -> Row:
+    return Row(row, case, value, f"<= {limit:g}", value <= limit, note=note)
+
+
+def at_least(row: str, case: str, value: float, limit: float, *, note: str = "") -> Row:
+    return Row(row, case, value, f">= {limit:g}", value >= limit, note=note)
+
+
+def beside(row: str, case: str, value: float, peer: float | None, goal: float, *, note: str = "") -> Row:
+    """``value`` (more is better) beside a peer's; the goal is their ratio. ``peer`` is None where there is none."""
+    target = f">= {goal:g} x" if goal else "none"
+    if peer is None:
+        return missed(row, case, target, note or "the peer is missing", value)
+    return Row(row, case, value, target, value / peer >= goal, peer, value / peer, note=note)
+
+
+def to_json(row: Row) -> dict[str, Any]:
+    return asdict(row)
+
+
+def from_json(body: Mapping[str, Any]) -> Row:
+    names = {field.name for field in fields(Row)}
+    return Row(**{name: value for name, value in body.items() if name in names})
+
+
+def number(value: float | None) -> str:
+    """A figure with as many digits as mean something."""
+    if value is None:
+        return ""
+    size = abs(value)
+    digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 0.1 or value == 0 else 4
+    return f"{value:,.{digits}f}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'row':<5}{'case':<58}{'value':>10}{'peer':>10}{'ratio':>7}  {'goal':<12}{'bound':>7}"]
+    lines = [f"{'row':<5}{'case':<70}{'value':>12}{'peer':>11}{'ratio':>7}  {'goal':<14}{'bound':>7}"]
     return "\n".join([*lines, *map(_line, rows)])
 
 
 def _line(row: Row) -> str:
-    known = (row.peer, row.ratio, row.bound)
-    peer, ratio, bound = (f"{number:.2f}" if number is not None else "" for number in known)
-    verdict = "" if row.met else "  MISSED"
-    return f"{row.row:<5}{row.case:<58}{row.value:>10.2f}{peer:>10}{ratio:>7}  {row.goal:<12}{bound:>7}{verdict}"
+    value, peer, ratio, bound = map(number, (row.value, row.peer, row.ratio, row.bound))
+    verdict = f"{'' if row.met else 'MISSED'}{f' ({row.note})' if row.note else ''}"
+    return f"{row.row:<5}{row.case:<70}{value:>12}{peer:>11}{ratio:>7}  {row.goal:<14}{bound:>7}  {verdict}".rstrip()
+
+
+def count_missed(rows: Iterable[Row]) -> int:
+    return sum(not row.met for row in rows)

@@ -1,8 +1,8 @@
 """One process of ours in R1, R2, R5, R9 and R10.
 
-``server INDEX SERVERS TRAINERS``, or ``trainer INDEX ELEMENTS WIRE WORK ADDRESSES`` where WIRE is ``shared`` or
-``socket`` and WORK the number of matrix products that stand for the model's own work in a step; ``bare WORK`` does
-only that. ``keeper FOLDER`` is a server that writes a checkpoint for each line of its standard input.
+``server INDEX SERVERS TRAINERS``, or ``trainer INDEX ELEMENTS WIRE WORK ADDRESSES`` where WIRE is ``shared``, ``bf16``,
+``digits`` (R10) or ``socket`` and WORK the number of matrix products that stand for the work of the model;
+``bare WORK`` does only that. ``keeper FOLDER`` is a server that writes a checkpoint for each line of standard input.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from runtime import contract
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.meta import Book
 from runtime.contract import TRAINER, Member
@@ -21,14 +22,17 @@ from runtime.coordination.base import Compare
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.protocol.client import Client
 from runtime.pserver.keeper import Identity, Keeper
-from runtime.pserver.optimisers import SGD
+from runtime.pserver.optimisers import SGD, Adam
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
+from runtime.trainer.job import Job
 from runtime.trainer.params import Params, ServerStore
+from runtime.trainer.surroundings import Alone
 
 FIRST_INCARNATION = 100
 SIDE = 384  # of the matrices
+BATCH = 72
 
 
 def serve(index: int, servers: int, trainers: int) -> None:
@@ -67,7 +71,10 @@ def _complain(_kind: str, text: str) -> None:
 def train(index: int, elements: int, wire: str, work: int, addresses: list[str]) -> None:
     """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
     clients = [Client(address, incarnation=FIRST_INCARNATION + index) for address in addresses]
-    store = ServerStore(clients, share=wire == "shared")
+    if wire == "digits":
+        learn(index, clients)
+        return
+    store = ServerStore(clients, share=wire == "shared", wire=contract.BF16 if wire == "bf16" else contract.F32)
     params = Params({"w": np.zeros(elements, "f4")}, store, SGD(0.1), mapped=True)
     # The model writes its gradients here, as gloo's peer has them in the tensor that it reduces.
     gradients = params.gradients()
@@ -78,6 +85,25 @@ def train(index: int, elements: int, wire: str, work: int, addresses: list[str])
         params.push_pull(gradients)
 
     _make_steps(step, lambda: hash(params["w"].tobytes()))
+
+
+def learn(index: int, clients: list[Client]) -> None:
+    """Learn the digits with Adam over TCP, from batches that only the trainer's index and the step decide."""
+    environment = contract.read()
+    x, y = Job(environment, Alone(environment)).load("public/digits", "train")
+    start = {"w": np.zeros((x.shape[1], 10), "f4"), "b": np.zeros(10, "f4")}
+    params = Params(start, ServerStore(clients, share=False), Adam(1e-3))
+    order = np.random.default_rng(index)
+
+    def step() -> None:
+        rows = order.integers(0, len(y), BATCH)
+        z = x[rows] @ params["w"] + params["b"]
+        e = np.exp(z - z.max(1, keepdims=True))
+        s = e / e.sum(1, keepdims=True)
+        s[np.arange(BATCH), y[rows]] -= 1
+        params.push_pull({"w": x[rows].T @ (s / BATCH), "b": s.mean(0)}, n=BATCH)
+
+    _make_steps(step, lambda: hash(b"".join(params[name].tobytes() for name in sorted(start))))
 
 
 def compute(work: int) -> None:

@@ -1,17 +1,18 @@
 """R3: the update of the parameters on a server, one thread, beside PyTorch's fused optimisers.
 
 The parameters are in blocks of 1 MiB, as a shard keeps them; every round updates all of them a few times, with NumPy,
-with the accelerator and with the peer in turns. The peer's Python is named by REGATTA_BENCH_TORCH.
+with the accelerator and with the peer in turns. Both are what ``optimisers.run`` calls, which is what a shard calls
+for each block; with the accelerator it is called itself.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,21 +20,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.report import Row
-from runtime.pserver import compiled, kernels
+from bench import peers
+from bench.report import Row, missed
+from bench.scale import scale
+from bench.servers import wait_until
+from runtime.pserver import compiled, kernels, optimisers
 from runtime.pserver.optimisers import SGD, Adam, Momentum, Optimiser
 
 Array = NDArray[Any]
-ROUNDS = 7
+ROUNDS = scale(7, 1)
 REPEAT = 3
-MEGABYTES = (64, 256)
+MEGABYTES = scale((64, 256), (4,))
 BLOCK_ELEMENTS = 1 << 18
 RULES: Sequence[Optimiser] = (SGD(1e-3), Momentum(1e-3, 0.9), Adam(1e-3))
 # Of the peer's elements per second, by the rule: with NumPy alone, and with the accelerator for every rule.
 NUMPY_GOALS: Mapping[str, float] = {"SGD": 0.6, "Momentum": 0.7, "Adam": 0.35}
 ACCELERATOR_GOAL = 0.9
 PEER = Path(__file__).with_name("fused_peer.py")
-PEER_MISSING = "peer missing: name a Python with torch in REGATTA_BENCH_TORCH"
 
 Update = Callable[[str, Sequence[Array], Sequence[float]], object]
 Ask = Callable[[str, int], float]
@@ -41,7 +44,7 @@ Ask = Callable[[str, int], float]
 
 def measure() -> list[Row]:
     with ExitStack() as stack:
-        peer = _peer_python()
+        peer = peers.python_with("torch")
         ask = stack.enter_context(_peer(peer)) if peer else None
         return [row for size in MEGABYTES for rule in RULES for row in _rows(rule, size, ask)]
 
@@ -53,8 +56,12 @@ def _rows(rule: Optimiser, megabytes: int, ask: Ask | None) -> Iterator[Row]:
     ways: dict[str, Update] = {"NumPy": kernels.run}
     goals = {"NumPy": NUMPY_GOALS[name], "accelerator": ACCELERATOR_GOAL}
     if compiled.available():
-        loop = compiled.load(name, np.dtype("<f4"), rule.slots)
-        ways["accelerator"] = lambda _rule, arrays, constants: loop(*arrays, *map(np.float32, constants))
+        load = partial(compiled.load, name, np.dtype("<f4"), rule.slots)
+        compiled.begin((name, "<f4"), compiled.WORTH_ELEMENTS, load)
+        # It is made ready beside the updates; until then they are NumPy's.
+        ready = partial(compiled.run, name, blocks[0], rule.numbers(1))
+        wait_until(ready, f"that the accelerator is ready for {name}", 60)
+        ways["accelerator"] = optimisers.run
     seconds = _alternate(rule, blocks, ways, ask, elements)
     for way, goal in goals.items():
         yield _row(f"{name}, {megabytes} MB, {way}: million elements a second", elements, seconds, way, goal)
@@ -63,10 +70,10 @@ def _rows(rule: Optimiser, megabytes: int, ask: Ask | None) -> Iterator[Row]:
 def _row(case: str, elements: int, seconds: Mapping[str, float], way: str, goal: float) -> Row:
     target = f">= {goal:g} x torch"
     if way not in seconds:
-        return Row("R3", f"{case} (not installed)", 0.0, target, met=False)
+        return missed("R3", case, target, "the accelerator is not installed")
     value = round(elements / seconds[way] / 1e6)
     if "torch" not in seconds:
-        return Row("R3", f"{case} ({PEER_MISSING})", value, target, met=False)
+        return missed("R3", case, target, peers.missing("torch"), value)
     ratio = seconds["torch"] / seconds[way]
     return Row("R3", case, value, target, ratio >= goal, round(elements / seconds["torch"] / 1e6), round(ratio, 2))
 
@@ -84,7 +91,7 @@ def _alternate(
 ) -> dict[str, float]:
     """Median seconds of one update of everything; the ways and the peer take turns."""
     name = type(rule).__name__
-    constants = (rule.rate(1), *rule.constants)
+    constants = rule.numbers(1)
     taken: dict[str, list[float]] = {way: [] for way in ways}
     if ask is not None:
         taken["torch"] = []
@@ -105,13 +112,6 @@ def _timed(update: Update, rule: str, blocks: Sequence[Sequence[Array]], constan
 
 
 # --- The peer --------------------------------------------------------------------------------------------------------
-def _peer_python() -> str:
-    """An interpreter that has torch; empty where there is none."""
-    python = os.environ.get("REGATTA_BENCH_TORCH", sys.executable)
-    found = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode == 0
-    return python if found else ""
-
-
 @contextmanager
 def _peer(python: str) -> Iterator[Ask]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,103 @@
+"""``python -m bench.page [folder]``: docs/benchmarks.md, all of it from the results that are kept.
+
+A row that no complete run has measured is in the table as MISSED. Results of quick runs are not shown.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.catalogue import LETTERS, MEASUREMENTS, ROWS, Measurement
+from bench.report import FOLDER, Row, count_missed, number
+from bench.results import Part, Results
+
+PAGE = Path("docs/benchmarks.md")
+_HEAD = """\
+# Benchmarks
+
+This page is written by `make bench` (`bench/page.py`); do not edit it. Each row is measured beside its peer in one run,
+alternating, as the median of at least five rounds unless its module in `bench/` says otherwise. Machines are shared and
+noisy: a ratio to a peer is the figure, an absolute time illustrates it. **MISSED** marks a row whose goal was not
+reached, whose peer, server or cluster was absent, or that was not measured. `make bench ROWS=S2` measures one row.
+"""
+_RUN_FIELDS = ("date", "commit", "command", "machine")
+
+
+def text(results: Results) -> str:
+    parts = {measurement: part for measurement, part in results.parts().items() if not part.run.get("quick")}
+    measured = [row for part in parts.values() for row in part.rows]
+    rows = {name: [row for row in measured if row.row == name] for name in ROWS}
+    sections = [_HEAD, *_runs(parts), *(_section(letter, rows) for letter in LETTERS), _cost(parts)]
+    return "\n".join(sections)
+
+
+def _runs(parts: Mapping[Measurement, Part]) -> Iterator[str]:
+    """One paragraph for each set of rows that were measured by one command, with what it was measured on."""
+    if not parts:
+        yield "Nothing has been measured yet.\n"
+        return
+    groups: dict[tuple[str, ...], list[tuple[Measurement, Part]]] = {}
+    for measurement, part in parts.items():
+        groups.setdefault(tuple(str(part.run[name]) for name in _RUN_FIELDS), []).append((measurement, part))
+    for (date, commit, command, machine), members in groups.items():
+        names = [row for measurement, _ in members for row in measurement.rows]
+        loads = [part.run["load"] for _, part in members]
+        yield f"## Run of {date}\n"
+        yield f"- Rows: {', '.join(sorted(names, key=ROWS.index))}"
+        yield f"- Commit: `{commit}`" + (" (+: with changes that were not committed)" if commit.endswith("+") else "")
+        yield f"- Command: `{command}`"
+        yield f"- Machine: {machine}"
+        yield f"- Load average when a measurement began: {min(loads):g} to {max(loads):g}"
+        yield f"- Versions: {_versions(members[0][1].run['versions'])}\n"
+
+
+def _versions(versions: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _section(letter: str, rows: Mapping[str, Sequence[Row]]) -> str:
+    own = {name: found for name, found in rows.items() if name[0] == letter}
+    total = sum(max(1, len(found)) for found in own.values())
+    missed = sum(count_missed(found) if found else 1 for found in own.values())
+    lines = [
+        f"## {letter}: {LETTERS[letter]}",
+        "",
+        f"{total - missed} of {total} reached.",
+        "",
+        "| row | case | value | peer | ratio | bound | goal | |",
+        "|---|---|---:|---:|---:|---:|---|---|",
+    ]
+    for name, found in own.items():
+        lines += map(_line, found) if found else [f"| {name} | not measured | | | | | | **MISSED** |"]
+    return "\n".join([*lines, ""])
+
+
+def _line(row: Row) -> str:
+    verdict = "reached" if row.met else "**MISSED**"
+    note = f" {row.note}" if row.note else ""
+    figures = (number(figure) for figure in (row.value, row.peer, row.ratio, row.bound))
+    cells = (row.row, row.case, *figures, row.goal, verdict + note)
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+def _cost(parts: Mapping[Measurement, Part]) -> str:
+    """How long each measurement took."""
+    seconds = {measurement: int(part.run["seconds"]) for measurement, part in parts.items()}
+    lines = ["## What measuring takes", "", f"All of it: {sum(seconds.values()) / 60:.0f} minutes.", ""]
+    lines += ["| module | rows | seconds | limit |", "|---|---|---:|---:|"]
+    for each in MEASUREMENTS:
+        taken = str(seconds[each]) if each in seconds else "not measured"
+        lines.append(f"| `bench/{each.module}.py` | {', '.join(each.rows)} | {taken} | {each.limit:g} |")
+    return "\n".join([*lines, ""])
+
+
+def write(folder: Path = FOLDER, page: Path = PAGE) -> Path:
+    page.write_text(text(Results(folder)), encoding="utf-8")
+    return page
+
+
+if __name__ == "__main__":
+    print(f"Written: {write(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)}")

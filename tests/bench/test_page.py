@@ -1,0 +1,92 @@
+"""docs/benchmarks.md is made of the results: each row stands in it, with what it was measured on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import page
+from bench.catalogue import MEASUREMENTS, ROWS, Measurement
+from bench.report import Row, at_most, missed
+from bench.results import Part, Results
+
+RUN: dict[str, Any] = {
+    "date": "2026-01-01 00:00 UTC",
+    "commit": "0123456789ab",
+    "command": "python -m bench",
+    "machine": "Some CPU, 2 cores, 8 GiB, Linux 6.1.0",
+    "versions": {"Python": "3.11.7", "nginx": "missing"},
+    "quick": False,
+    "load": 0.4,
+    "seconds": 90,
+    "complete": True,
+}
+
+
+def measurement_of(row: str) -> Measurement:
+    return next(each for each in MEASUREMENTS if row in each.rows)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Results:
+    return Results(tmp_path)
+
+
+def lines_of(text: str, row: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"| {row} |")]
+
+
+def test_a_row_stands_with_value_peer_ratio_and_goal(results: Results) -> None:
+    row = Row("R4", "push_pull of 8 MB", 140.04, "<= 1.15 x", met=True, peer=134.0, ratio=1.045)
+    results.keep(measurement_of("R4"), Part(RUN, [row]))
+    assert lines_of(page.text(results), "R4") == [
+        "| R4 | push_pull of 8 MB | 140.0 | 134.0 | 1.04 |  | <= 1.15 x | reached |"
+    ]
+
+
+def test_a_row_that_is_not_reached_or_could_not_be_measured_says_why(results: Results) -> None:
+    rows = [at_most("R4", "late", 3.0, 2.0), missed("R4", "absent", "<= 2", "the peer torch is missing")]
+    results.keep(measurement_of("R4"), Part(RUN, rows))
+    late, absent = lines_of(page.text(results), "R4")
+    assert late.endswith("| <= 2 | **MISSED** |")
+    assert absent.endswith("| <= 2 | **MISSED** the peer torch is missing |")
+
+
+def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Results) -> None:
+    text = page.text(results)
+    assert all(lines_of(text, row) == [f"| {row} | not measured | | | | | | **MISSED** |"] for row in ROWS)
+
+
+def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
+    results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
+    text = page.text(results)
+    assert "## Run of 2026-01-01 00:00 UTC\n" in text
+    assert "- Commit: `0123456789ab`\n- Command: `python -m bench`\n- Machine: Some CPU, 2 cores" in text
+    assert "- Versions: Python 3.11.7, nginx missing" in text
+    assert "- Load average when a measurement began: 0.4 to 0.4" in text
+
+
+def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Results) -> None:
+    later = {**RUN, "date": "2026-01-02 00:00 UTC", "command": "python -m bench R6"}
+    results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
+    results.keep(measurement_of("R6"), Part(later, [at_most("R6", "in time", 1.0, 2.0)]))
+    text = page.text(results)
+    assert "## Run of 2026-01-01 00:00 UTC\n\n- Rows: R4\n" in text
+    assert "## Run of 2026-01-02 00:00 UTC\n\n- Rows: R6\n" in text
+
+
+def test_a_quick_run_is_not_shown(results: Results) -> None:
+    results.keep(measurement_of("R4"), Part({**RUN, "quick": True}, [at_most("R4", "in time", 1.0, 2.0)]))
+    assert lines_of(page.text(results), "R4") == ["| R4 | not measured | | | | | | **MISSED** |"]
+
+
+def test_the_page_says_how_long_measuring_takes(results: Results) -> None:
+    results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
+    assert "| `bench/shaped.py` | R4 | 90 | 300 |" in page.text(results)
+
+
+def test_the_page_is_written_where_the_documents_are(tmp_path: Path, results: Results) -> None:
+    where = page.write(tmp_path, tmp_path / "benchmarks.md")
+    assert where.read_text() == page.text(results)
