@@ -2,7 +2,7 @@
 # the pages' scripts. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 # A job starts many processes of the same modules: they are compiled once, whatever the caller's shell prefers.
@@ -11,12 +11,15 @@ export PYTHONDONTWRITEBYTECODE :=
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
 	@echo "make test      run every test that can run here; the last lines name what could not"
+	@echo "make test-deep try the properties with ten times the examples, by a random seed (SEED= repeats one)"
+	@echo "make mutate    apply small bugs and name those that no test notices (ONLY=quota- for some, JOBS=1)"
 	@echo "make test-kube try Kubernetes on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
 	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
 	@echo "make test-frameworks try jobs of PaddlePaddle, which their builds install from PyPI (about 1.5 GB); with KUBECONFIG"
 	@echo "               and REGISTRY those on the cluster as well (3 GB of images)"
 	@echo "make check     style, types, imports, migrations, frontend files"
-	@echo "make bench     measure; tables on the terminal, JSON in build/bench (ROWS=P for one letter)"
+	@echo "make bench     measure everything, write docs/benchmarks.md (ROWS=S for a letter, ROWS=S2,P4 for rows; RESUME=1"
+	@echo "               goes on where an earlier run of this commit ended; QUICK=1 only tries whether the rows work)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
 
 environment:
@@ -30,8 +33,12 @@ run: environment
 
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium gettext libatomic1 etcd-server etcd-client openssl postgresql docker-registry
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@scripts/system_packages.sh chromium curl gettext libatomic1 etcd-server etcd-client openssl postgresql docker-registry
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-deep: environment-dev
+	@seed=$${SEED:-$$((RANDOM * 32768 + RANDOM))}; echo "Seed $$seed. The same again: make test-deep SEED=$$seed"; \
+	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --hypothesis-seed=$$seed --timeout 3600 --numprocesses 2 $(ARGS)
 
 test-kube: environment-dev
 	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
@@ -56,12 +63,19 @@ check: environment-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/check_programs.py
 	@scripts/in_scratch.sh $(BIN)/python manage.py makemigrations --check --dry-run
 	@scripts/in_scratch.sh $(BIN)/python manage.py check
 	scripts/check_frontend.sh
 
-bench: environment
-	$(BIN)/python -m bench $(ROWS)
+bench:
+	@scripts/environment.sh requirements-bench.txt
+	@scripts/system_packages.sh chromium curl etcd-server iproute2 libatomic1 nginx-light postgresql redis-server
+	@scripts/bench_peers.sh
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(ROWS)
+
+mutate: environment-dev
+	$(BIN)/python scripts/mutate.py --only '$(ONLY)' --jobs $${JOBS:-1}
 
 frontend:
 	npm --prefix frontend ci --no-audit --no-fund

@@ -15,7 +15,7 @@ from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import translation
 
 from rbac import append_only
-from tests import postgres_server
+from tests import postgres_server, properties
 from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser import Watch
+
+properties.load_profile()
 
 # Nothing may be left out where this is set: a group that cannot run is then a failure.
 _NOTHING_SKIPPED = os.environ.get("CI", "").lower() == "true"
@@ -94,6 +96,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if reason and item.get_closest_marker(group):
                 item.add_marker(pytest.mark.skip(reason=f"group {group}: {reason}"))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None:  # workers have none
+        reporter.write_line(properties.in_words(session.config.getoption("hypothesis_seed")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

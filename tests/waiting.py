@@ -1,7 +1,11 @@
-"""Waiting for a condition: no test sleeps for a time that it hopes is long enough."""
+"""Waiting for a condition: no test sleeps for a time that it hopes is long enough.
+
+``tests/test_no_sleeping.py`` refuses other calls of ``sleep`` in tests.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -32,3 +36,16 @@ def until(
         assert waited < seconds, f"Waited {seconds:g} s in vain: {what}.\n{story()}"
         time.sleep(max(every, min(SHARE * waited, LONGEST_PAUSE)))
     return found
+
+
+async def soon(what: str, look: Callable[[], object], seconds: float = 10.0) -> None:
+    """Let the event loop work until ``look`` finds something. Fails with ``what`` when the time is up."""
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline, f"Waited {seconds:g} s in vain: {what}."
+        await asyncio.sleep(0.01)
+
+
+def let_pass(seconds: float) -> None:
+    """Let time pass where the time itself is what is tested: on a server that no test can give a clock."""
+    time.sleep(seconds)

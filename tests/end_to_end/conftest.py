@@ -17,7 +17,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     """A running portal, the same for all."""
     made = House(
         tmp_path_factory.mktemp("house") / "data",
-        REGATTA_REGISTRATION_SECONDS="12",
+        REGATTA_REGISTRATION_SECONDS="25",
         REGATTA_STOP_GRACE_SECONDS="2",
         REGATTA_SIGN_IN_RATE="1000/min",
         REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",

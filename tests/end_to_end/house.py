@@ -23,6 +23,7 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
 READY_SECONDS = 60.0
+_OF_REPLICAS = ("runtime.agent", "runtime/isolation/launcher")
 STOP_SECONDS = 10.0
 
 
@@ -117,12 +118,13 @@ class House:
 
     def kill_all(self) -> None:
         """What the tests started must not outlive them, however they ended."""
-        for _ in range(20):
+
+        def are_gone() -> bool:
             for process in self.processes():
                 processes.kill(process.pid)
-            if not self.processes():
-                return
-            time.sleep(0.1)
+            return not self.processes()
+
+        until("what the tests started has ended", are_gone, every=0.1)
 
     def processes(self) -> list[Process]:
         return processes.of(self.directory)
@@ -157,8 +159,8 @@ class House:
 
 
 def is_of_a_replica(process: Process) -> bool:
-    """An agent, or what an agent started."""
-    return "REGATTA_REPLICA" in process.environment or "runtime.agent" in process.command
+    """An agent, or what an agent started: the launcher of the isolation has no environment."""
+    return "REGATTA_REPLICA" in process.environment or any(name in process.command for name in _OF_REPLICAS)
 
 
 def is_code_of(process: Process, job_id: str, name: str) -> bool:

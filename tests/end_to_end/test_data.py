@@ -23,11 +23,7 @@ import numpy as np
 from runtime import dist
 
 root = os.environ["REGATTA_DATA_PATH"].split(":")[0]
-try:
-    others = os.listdir(os.path.dirname(root))
-except PermissionError:
-    others = "closed"
-print("shelf", others, flush=True)
+print("shelf", [name for name in os.listdir(os.path.dirname(root)) if name != os.path.basename(root)], flush=True)
 job = dist.init()
 p = job.params({"w": np.zeros(2, "f4")}, opt=dist.SGD(1e-6))
 for rows in job.steps(job.reader("NAME", batch=7, shuffle=20)):
@@ -72,6 +68,6 @@ def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Clie
     told = [line.text for line in portal.logs(job.id)]
     seen = Counter(int(match[1]) for text in told if (match := re.fullmatch(r"row (\d+)", text)))
     assert seen == dict.fromkeys(range(ROWS), PASSES)
-    assert {text for text in told if text.startswith("shelf")} == {"shelf closed"}
+    assert {text for text in told if text.startswith("shelf")} == {"shelf []"}
     with pytest.raises(Refused, match=f"{name} has no sealed version 9"):
         portal.submit(spec(name, f"{name}@9"), namespace=own)
