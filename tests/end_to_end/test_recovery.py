@@ -44,13 +44,19 @@ def all_are_registered(http: httpx.Client, job: Job) -> bool:
     return {one["state"] for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"]} == {"registered"}
 
 
+def wait_for_all(http: httpx.Client, job: Job) -> None:
+    """Wait until every replica counts as taking part: one that registers just before the job's end does not."""
+    until("all are registered", lambda: all_are_registered(http, job), END_SECONDS)
+    let_pass(MASTERS_LAST_WORD.total_seconds())
+
+
 @pytest.mark.parametrize(
     "victims",
     [("trainer-1",), ("master-0", "pserver-0")],
     ids=" and ".join,
 )
 def test_who_is_killed_is_started_again_and_the_job_goes_on(
-    house: House, portal: Client, victims: tuple[str, ...]
+    house: House, portal: Client, http: httpx.Client, victims: tuple[str, ...]
 ) -> None:
     job = portal.submit(code.slow(f"kill-{'-'.join(victims)}", pause=PAUSE))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
@@ -64,6 +70,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     rate = until("its rate is told", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
     # Two trainers with 64 records in each pause at most: no loss and no comeback makes it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
+    wait_for_all(http, job)
     house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), story(portal, ended)
@@ -128,9 +135,7 @@ def test_a_job_survives_its_rehearsal(house: House, portal: Client, http: httpx.
     assert http.delete(path).json()["rehearsal"] is None
     # Not sooner: the others may end the job before one that was just killed is back, and it is told as theirs alone.
     until("all are back", lambda: killed(portal, job) == sum(again in text for text in story(portal, job)), END_SECONDS)
-    until("all are there", lambda: all_are_registered(http, job), END_SECONDS)
-    # A trainer that registers within this time of the end counts as one that came too late to train.
-    let_pass(MASTERS_LAST_WORD.total_seconds())
+    wait_for_all(http, job)
     house.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     told = story(portal, ended)
