@@ -213,7 +213,7 @@ def test_an_attempt_goes_when_its_paddle_job_is_deleted(
     attempt = plan(BackendContract.ENDLESS)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_running)
-    cluster.kubectl("delete", "pdj", job_name(attempt.ref.attempt_id), "--wait=false")
+    cluster.kubectl("delete", "paddlejobs", job_name(attempt.ref.attempt_id), "--wait=false")
     wait_until(backend, attempt.ref, lambda view: view.gone)
     backend.scale(attempt.ref, "trainer", 3)
     backend.restart(attempt.ref, "trainer-0", 2)
@@ -359,5 +359,5 @@ def test_the_specification_holds_no_secret(
     attempt = plan(BackendContract.ENDLESS)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_running)
-    shown = cluster.kubectl("get", "pdj,pods,configmaps,events", "-o", "yaml")
+    shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml")
     assert "attempt-token" not in shown

@@ -171,7 +171,7 @@ def ask_for_little(page: Page) -> None:
 
 
 def test_no_secret_of_a_job_is_told_anywhere(standing: Trial, job: Job, cluster: Cluster, house: House) -> None:
-    shown = cluster.kubectl("get", "pdj,pods,configmaps,events", "-o", "yaml") + house.printed()
+    shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml") + house.printed()
     shown += "".join(line.text for line in job.logs())
     assert f"regatta/job: {job.id}" in shown
     for secret in ("rga_", SECRET, "etcd://"):
@@ -240,7 +240,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_on_the_cluster(trial: Trial) -> 
 def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(trial: Trial, cluster: Cluster) -> None:
     job = run(trial, endless("paddle-job-deleted"))
     trial.until_trained(job, "trainer-0")
-    cluster.kubectl("delete", "pdj", job_name(trial.attempt(job)), "--wait=false")
+    cluster.kubectl("delete", "paddlejobs", job_name(trial.attempt(job)), "--wait=false")
     trial.until("it is tried again", lambda: job.refresh().attempt == 2)
     assert any("gone" in event["text"] for event in job.events())
     trial.until("it runs", lambda: job.refresh().state == "RUNNING")

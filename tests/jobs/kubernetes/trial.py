@@ -50,14 +50,14 @@ class Trial:
 
     def attempt(self, job: Job) -> str:
         """The id of the job's present attempt, from the labels of its PaddleJob."""
-        found = json.loads(self.cluster.kubectl("get", "pdj", "-l", f"regatta/job={job.id}", "-o", "json"))["items"]
+        found = json.loads(self.cluster.kubectl("get", "paddlejobs", "-l", f"regatta/job={job.id}", "-o", "json"))["items"]
         assert found, "the attempt has a PaddleJob"
         newest = max(found, key=lambda one: int(one["metadata"]["labels"]["regatta/number"]))
         return str(newest["metadata"]["labels"]["regatta/attempt"])
 
     def left(self, job: Job) -> str:
         """What there is of it on the cluster."""
-        return self.cluster.kubectl("get", "pdj,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
+        return self.cluster.kubectl("get", "paddlejobs,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
 
     def kill(self, job: Job, replica: str) -> None:
         """Take its pod away at once; nobody waits for what its processes still say."""
