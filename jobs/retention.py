@@ -104,8 +104,7 @@ def prune(now: datetime, *, seconds: float = PASS_SECONDS) -> bool:
     deadline = time.monotonic() + seconds
     finished = [_prune(kind, rule, now, deadline) for kind, rule in RULES.items()]
     quota_retention.prune(now)
-    account_retention.prune(now)
-    return all(finished)
+    return account_retention.prune(now) and all(finished)
 
 
 def _prune(kind: str, rule: Rule, now: datetime, deadline: float) -> bool:

@@ -65,6 +65,14 @@ def number(name: str, default: float, *, minimum: float = 0.0) -> float:
     return value
 
 
+def days_from(name: str, default: float, *, least: float) -> float:
+    """A number of days, at least ``least``, or 0 for no limit. Raises ImproperlyConfigured otherwise."""
+    value = number(name, default)
+    if 0 < value < least:
+        raise ImproperlyConfigured(f"{name} is {value:g}; it must be at least {least:g}, or 0 to keep all.")
+    return value
+
+
 def integer(name: str, default: int, *, minimum: int = 0) -> int:
     """A whole number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
     value = number(name, default, minimum=minimum)

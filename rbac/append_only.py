@@ -1,10 +1,15 @@
-"""Has the database refuse to change, delete or empty the audit trail, whoever asks. For SQLite and PostgreSQL."""
+"""Triggers with which the database refuses to change the audit log, whoever asks. For SQLite and PostgreSQL.
+
+Rows are added. A row of the last ``LEAST_DAYS`` days is neither deleted nor replaced; an older one may be deleted, as
+``rbac.retention`` does. No row is ever updated.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+LEAST_DAYS = 365
 _SAYS = "The audit trail is append-only."
 _TABLE = "rbac_auditentry"
 
@@ -17,26 +22,36 @@ class Connection(Protocol):
     def cursor(self) -> object: ...
 
 
+# Django stores moments in SQLite as texts in UTC that sort by time.
+_SQLITE_FLOOR = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '-{LEAST_DAYS} days')"
 _GUARD: Mapping[str, Sequence[str]] = {
     "sqlite": (
         f"CREATE TRIGGER trail_is_not_changed BEFORE UPDATE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END",
-        f"CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END",
+        f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} WHEN OLD.at >= {_SQLITE_FLOOR}
+            BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",
+        # INSERT OR REPLACE deletes the row before it, without the trigger above.
+        f"""CREATE TRIGGER trail_is_not_replaced BEFORE INSERT ON {_TABLE}
+            WHEN EXISTS (SELECT 1 FROM {_TABLE} WHERE id = NEW.id) BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",  # noqa: S608  no input
     ),
     "postgresql": (
         f"""CREATE OR REPLACE FUNCTION trail_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
             $$ BEGIN RAISE EXCEPTION '{_SAYS}'; END $$""",
-        f"""CREATE TRIGGER trail_is_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON {_TABLE}
+        f"""CREATE TRIGGER trail_is_append_only BEFORE UPDATE OR TRUNCATE ON {_TABLE}
             FOR EACH STATEMENT EXECUTE FUNCTION trail_is_append_only()""",
+        f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} FOR EACH ROW
+            WHEN (OLD.at >= now() - interval '{LEAST_DAYS} days') EXECUTE FUNCTION trail_is_append_only()""",
     ),
 }
 _LIFT: Mapping[str, Sequence[str]] = {
-    "sqlite": ("DROP TRIGGER IF EXISTS trail_is_not_changed", "DROP TRIGGER IF EXISTS trail_is_not_deleted"),
-    "postgresql": (f"DROP TRIGGER IF EXISTS trail_is_append_only ON {_TABLE}",),
+    "sqlite": tuple(f"DROP TRIGGER IF EXISTS trail_is_not_{what}" for what in ("changed", "deleted", "replaced")),
+    "postgresql": tuple(
+        f"DROP TRIGGER IF EXISTS {name} ON {_TABLE}" for name in ("trail_is_append_only", "trail_is_not_deleted")
+    ),
 }
 
 
 def guard(connection: Connection) -> None:
-    """From now on rows can only be added."""
+    """Install the triggers."""
     _execute(connection, _GUARD[connection.vendor])
 
 

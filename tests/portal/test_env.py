@@ -171,3 +171,15 @@ def test_an_endpoint_that_is_no_address_is_told(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("REGATTA_S3_ENDPOINT", "ceph.example.org")
     with pytest.raises(ImproperlyConfigured, match="REGATTA_S3_ENDPOINT is no address"):
         env.bucket("REGATTA_SOMETHING")
+
+
+@pytest.mark.parametrize(("written", "read"), [("0", 0.0), ("365", 365.0), ("1000.5", 1000.5)])
+def test_days_from_a_least_number_on(monkeypatch, written, read):
+    monkeypatch.setenv("DAYS", written)
+    assert env.days_from("DAYS", 400.0, least=365.0) == read
+
+
+def test_fewer_days_than_the_least_number_are_refused_with_the_number(monkeypatch) -> None:
+    monkeypatch.setenv("DAYS", "30")
+    with pytest.raises(ImproperlyConfigured, match="DAYS is 30; it must be at least 365, or 0 to keep all"):
+        env.days_from("DAYS", 400.0, least=365.0)

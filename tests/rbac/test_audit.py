@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
 import pytest
 from django.db import DatabaseError, connection, transaction
 from django.test import RequestFactory
+from pytest_django import Settings
 
 from portal.common.errors import ValidationFailed
-from rbac import audit
+from portal.common.time import now
+from rbac import audit, retention
 from rbac.models import AuditEntry, Outcome
 from tests.factories import make_namespace, make_user
 
@@ -63,3 +69,86 @@ def test_a_change_needs_a_reason(reason: str) -> None:
 
 def test_a_reason_is_kept_on_one_line() -> None:
     assert audit.stated("  more\n work ") == "more work"
+
+
+# --- Retention -------------------------------------------------------------------------------------------------------
+def aged(days: float) -> None:
+    """A row that was written so many days ago, by a clock that was set."""
+    with freeze(now() - timedelta(days=days)):
+        audit.record("sign-in", f"{days:g}", actor=None)
+
+
+@contextlib.contextmanager
+def freeze(moment: datetime) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: moment)
+        yield
+
+
+_REPLACE = {"sqlite": ("REPLACE", ""), "postgresql": ("INSERT", "ON CONFLICT (id) DO UPDATE SET target = 'x'")}
+
+
+def left() -> set[str]:
+    return set(AuditEntry.objects.values_list("target", flat=True))
+
+
+@pytest.mark.parametrize("days", [0, 1, 364.9])
+def test_the_database_refuses_to_delete_a_row_of_the_last_year(days: float) -> None:
+    aged(days)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        AuditEntry.objects.all().delete()
+    assert left() == {f"{days:g}"}
+
+
+def test_a_row_of_more_than_a_year_can_be_deleted_and_not_be_changed() -> None:
+    aged(365.1)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        AuditEntry.objects.update(target="nothing")
+    assert AuditEntry.objects.all().delete()[0] == 1
+
+
+def test_no_row_is_replaced() -> None:
+    entry = audit.record("sign-in", "ada", actor=None)
+    begin, end = _REPLACE[connection.vendor]
+    columns = "rbac_auditentry (id, at, namespace, action, target, detail, outcome, reason, request_id)"
+    values = "VALUES (%s, '2020-01-01', '', 'x', 'x', '{}', 'done', '', '')"
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"{begin} INTO {columns} {values} {end}", [entry.pk])
+    assert left() == {"ada"}
+
+
+def test_rows_are_removed_after_the_time_of_the_setting(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 400.0
+    for days in (1, 366, 399, 401, 1000):
+        aged(days)
+    assert retention.prune(now())
+    assert left() == {"1", "366", "399"}
+
+
+def test_a_shorter_time_than_the_database_allows_removes_nothing_younger(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 10.0
+    aged(20)
+    aged(366)
+    retention.prune(now())
+    assert left() == {"20"}
+
+
+def test_a_setting_of_0_keeps_all_rows(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 0.0
+    aged(5000)
+    assert retention.prune(now())
+    assert left() == {"5000"}
+
+
+def test_a_pass_removes_a_bounded_number_of_rows_the_oldest_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.KEEP_AUDIT_DAYS = 400.0
+    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(retention, "PASS", 4)
+    for days in (501, 503, 500, 502, 504):
+        aged(days)
+    assert not retention.prune(now())
+    assert left() == {"500"}
+    assert retention.prune(now())
+    assert left() == set()
