@@ -2,10 +2,11 @@
 
 ``scripts/mutations/<package>.toml`` holds the mutations: ``tests`` (pytest's arguments) for the file, and for each
 mutation ``id``, ``path``, ``old`` (a text that occurs once in the file, or once behind the first ``after``), ``new``
-and, where they differ, ``tests``. A run stores its results in ``build/mutations.jsonl``; a second run repeats only what
-has changed since.
+and, where they differ, ``tests``. The test files that name the changed module most often run first, and the first
+failure ends the run. A run stores each result in ``build/mutations.jsonl`` at once; a second run repeats only what has
+changed since. ``--check`` runs no test: it reports the mutations whose place is not in the code any more.
 
-    .venv/bin/python scripts/mutate.py --only jobs- --jobs 2
+    .venv/bin/python scripts/mutate.py --only quota-,rbac- --jobs 2
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -27,7 +29,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -85,39 +87,78 @@ def read_table(folder: Path) -> list[Mutation]:
     return found
 
 
-def key_of(mutation: Mutation, root: Path) -> str:
-    """Changes with the mutation, the file that it changes and the files of its tests."""
-    digest = hashlib.sha256(repr(mutation).encode())
-    for name in (mutation.path, *mutation.tests):
-        place = root / name.split("::")[0]
+def faults(mutations: Sequence[Mutation], root: Path) -> Iterator[str]:
+    """What is wrong with the table: a place or a test that is not there, a mutation that changes nothing."""
+    for one in mutations:
+        file = root / one.path
+        text = file.read_text() if file.is_file() else ""
+        if (mutated := one.applied(text)) is None:
+            yield f"{one.id}: its place is not in {one.path} exactly once."
+        elif mutated == text:
+            yield f"{one.id}: it changes nothing in {one.path}."
+        for name in one.tests:
+            if not (root / name.partition("::")[0]).exists():
+                yield f"{one.id}: there is no {name}."
+
+
+def nearest_first(mutation: Mutation, root: Path) -> tuple[str, ...]:
+    """The mutation's tests as files, those that name the changed module most often first."""
+    path = Path(mutation.path)
+    stem = path.parent.name if path.stem == "__init__" else path.stem
+
+    def distance(name: str) -> tuple[int, int]:
+        file = root / name.partition("::")[0]
+        text = file.read_text()
+        near = file.stem.removeprefix("test_").rstrip("s") in (stem, stem.rstrip("s"))
+        return -near, -len(re.findall(rf"\b{stem}\b", text))
+
+    files = list[str]()
+    for name in mutation.tests:
+        place = root / name
+        found = sorted(place.rglob("test_*.py")) if place.is_dir() else []
+        files += [str(file.relative_to(root)) for file in found] or [name]
+    return tuple(sorted(dict.fromkeys(files), key=distance))
+
+
+def key_of(mutation: Mutation, root: Path, tests: Sequence[str] | None = None) -> str:
+    """Changes with the mutation, the file that it changes and the files of its tests, or of these tests."""
+    digest = hashlib.sha256(repr(replace(mutation, tests=())).encode())
+    for name in (mutation.path, *(mutation.tests if tests is None else tests)):
+        place = root / name.partition("::")[0]
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(file.read_bytes() if file.is_file() else b"")
     return digest.hexdigest()
+
+
+def file_of(killer: str) -> str | None:
+    """The file of a test that failed, from pytest's summary line."""
+    match = re.match(r"(?:FAILED|ERROR) ([^ :]+\.py)", killer)
+    return match[1] if match else None
 
 
 class Tree:
     """A copy of the working tree that one thread mutates, with a data directory and a database of its own."""
 
     def __init__(self, source: Path, folder: Path, seconds: float) -> None:
-        self._root, self._data, self._seconds = folder / "tree", folder / "data", seconds
+        self.root, self._data, self._seconds = folder / "tree", folder / "data", seconds
         self._data.mkdir(parents=True)
         # Compiled files are matched by time: each change of a file has a time of its own.
         self._times = itertools.count(1_000_000_000)
         names = _git(source, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
         for name in filter(None, names):
             if (source / name).is_file():
-                (self._root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source / name, self._root / name)
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source / name, self.root / name)
 
     def judge(self, mutation: Mutation) -> Result:
-        file = self._root / mutation.path
+        file = self.root / mutation.path
         text = file.read_text() if file.is_file() else ""
         mutated = mutation.applied(text)
         if mutated is None or mutated == text:
             return Result(STALE)
         self._write(file, mutated)
         try:
-            return self.run(mutation.tests)
+            return self.run(nearest_first(mutation, self.root))
         finally:
             self._write(file, text)
 
@@ -127,7 +168,7 @@ class Tree:
         # A test that hangs ends its process: a property that hangs would be tried with ever smaller examples.
         options += [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
         output = self._data / "output"
-        process = _FORKS.Process(target=_run_pytest, args=(self._root, self._data, output, [*options, *tests]))
+        process = _FORKS.Process(target=_run_pytest, args=(self.root, self._data, output, [*options, *tests]))
         process.start()
         process.join(self._seconds)
         in_time = process.exitcode is not None
@@ -171,57 +212,79 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 class Record:
-    """The stored results, by key; a line each, so that several runs may add to it at once."""
+    """The stored results; a line each, so that several runs may add to it at once.
+
+    A survivor is known until its mutation, the file or one of its tests changes; a killed one until the mutation, the
+    file or the test file that killed it does.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._found = {row["key"]: Result(row["verdict"], row["killer"]) for row in map(json.loads, lines)}
+        self._found: dict[str, Result] = {}
+        self._killers: dict[str, list[Result]] = {}
+        for row in map(json.loads, path.read_text().splitlines() if path.exists() else []):
+            self._take(row["key"], row["id"], Result(row["verdict"], row["killer"]))
 
-    def find(self, key: str) -> Result | None:
-        return self._found.get(key)
+    def find(self, mutation: Mutation, root: Path) -> Result | None:
+        for result in self._killers.get(mutation.id, []):
+            if key_of(mutation, root, _deciding(mutation, result)) in self._found:
+                return result
+        return self._found.get(key_of(mutation, root))
 
-    def add(self, key: str, name: str, result: Result) -> None:
+    def add(self, mutation: Mutation, root: Path, result: Result) -> None:
+        key = key_of(mutation, root, _deciding(mutation, result))
+        self._take(key, mutation.id, result)
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        row = {"key": key, "id": mutation.id, "verdict": result.verdict, "killer": result.killer}
         with self._path.open("a") as file:
-            file.write(json.dumps({"key": key, "id": name, "verdict": result.verdict, "killer": result.killer}) + "\n")
+            file.write(json.dumps(row) + "\n")
+
+    def _take(self, key: str, name: str, result: Result) -> None:
+        self._found[key] = result
+        if result.verdict == KILLED:
+            self._killers.setdefault(name, []).append(result)
+
+
+def _deciding(mutation: Mutation, result: Result) -> Sequence[str]:
+    file = file_of(result.killer)
+    return [file] if file else mutation.tests
 
 
 class Judges:
-    """Judges mutations on several trees at once. Tests that fail without a mutation decide nothing."""
+    """Judges mutations on several trees at once. A test file that fails without the mutation decides nothing."""
 
     def __init__(self, root: Path, folder: Path, record: Record, *, jobs: int, seconds: float) -> None:
         self._root, self._record, self._jobs = root, record, jobs
         self._free = [Tree(root, folder / str(number), seconds) for number in range(jobs)]
         self._lock = threading.Lock()
-        self._green: dict[tuple[str, ...], Result] = {}
-        self._looking: dict[tuple[str, ...], threading.Lock] = {}
+        self._green: dict[tuple[str, ...], bool] = {}
 
     def all(self, mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, Result]]:
         with ThreadPoolExecutor(self._jobs) as pool:
             yield from zip(mutations, pool.map(self._one, mutations), strict=True)
 
     def _one(self, mutation: Mutation) -> Result:
-        key = key_of(mutation, self._root)
-        known = self._record.find(key)
-        if known is not None:
-            return known
         tree = self._free.pop()
         try:
-            result = tree.judge(mutation) if self._is_green(tree, mutation.tests) else Result(RED)
+            known = self._record.find(mutation, tree.root)
+            if known is not None:
+                return known
+            result = tree.judge(mutation)
+            if result.verdict == KILLED and not self._is_green(tree, tuple(_deciding(mutation, result))):
+                return Result(RED, result.killer)
+            self._record.add(mutation, tree.root, result)
+            return result
         finally:
             self._free.append(tree)
-        if result.verdict != RED:
-            self._record.add(key, mutation.id, result)
-        return result
 
     def _is_green(self, tree: Tree, tests: tuple[str, ...]) -> bool:
         with self._lock:
-            looking = self._looking.setdefault(tests, threading.Lock())
-        with looking:
-            if tests not in self._green:
-                self._green[tests] = tree.run(tests)
-            return self._green[tests].verdict == SURVIVED
+            known = self._green.get(tests)
+        if known is None:
+            known = tree.run(tests).verdict == SURVIVED
+            with self._lock:
+                self._green[tests] = known
+        return known
 
 
 def summary(results: Sequence[tuple[Mutation, Result]]) -> Iterator[str]:
@@ -247,8 +310,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="ids that begin with one of these, separated by commas")
     parser.add_argument("--jobs", type=int, default=1, help="how many at once")
     parser.add_argument("--seconds", type=float, default=300.0, help="time limit of one run of tests")
+    parser.add_argument("--check", action="store_true", help="run nothing, report mutations that no longer apply")
     given = parser.parse_args()
     chosen = [one for one in read_table(TABLE) if one.id.startswith(tuple(given.only.split(",")))]
+    if wrong := list(faults(chosen, ROOT)):
+        print(*wrong, sep="\n", file=sys.stderr)
+        return 1
+    if given.check:
+        print(f"All {len(chosen)} mutations apply.")
+        return 0
     results = []
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         judges = Judges(ROOT, Path(folder), Record(RESULTS), jobs=given.jobs, seconds=given.seconds)

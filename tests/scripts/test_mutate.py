@@ -74,6 +74,7 @@ def test_each_mutation_is_judged_on_a_copy_and_stored_for_the_next_run(mutate, t
 @pytest.mark.processes
 def test_tests_that_fail_without_a_mutation_kill_none(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     (tree / "test_product.py").write_text("def test_nothing():\n    assert False\n")
+    (tree / "table" / "product.toml").write_text(TABLE[: TABLE.rindex("[[mutation]]")])
     assert set(verdicts(mutate, tree).values()) == {"fails without it"}
 
 
@@ -89,14 +90,52 @@ def test_an_id_is_used_once(mutate, tree: Path) -> None:  # type: ignore[no-unty
         mutate.read_table(tree / "table")
 
 
-def test_what_was_judged_is_known_until_code_or_tests_change(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+def test_every_mutation_of_the_table_applies_to_the_code(mutate) -> None:  # type: ignore[no-untyped-def]
+    assert list(mutate.faults(mutate.read_table(mutate.TABLE), ROOT)) == []
+
+
+def test_a_mutation_whose_place_or_test_is_gone_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "table" / "product.toml").write_text(TABLE.replace('"test_product.py"', '"test_gone.py"'))
+    found = list(mutate.faults(mutate.read_table(tree / "table"), tree))
+    assert "product-gone: its place is not in product.py exactly once." in found
+    assert "product-smallest: there is no test_gone.py." in found
+
+
+def test_a_mutation_that_changes_nothing_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    same = mutate.Mutation("product", "product-same", "product.py", "a > b", "a > b", ())
+    assert list(mutate.faults([same], tree)) == ["product-same: it changes nothing in product.py."]
+
+
+def test_the_tests_that_name_the_module_most_run_first(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "tests").mkdir()
+    for name, text in (("a", ""), ("b", "product"), ("c", "product, product"), ("product", "")):
+        (tree / "tests" / f"test_{name}.py").write_text(text)
+    one = mutate.Mutation("product", "product-1", "product.py", "x", "y", ("tests", "tests/test_c.py"))
+    order = [Path(name).stem for name in mutate.nearest_first(one, tree)]
+    assert order == ["test_product", "test_c", "test_b", "test_a"]
+
+
+def test_a_survivor_is_known_until_code_or_tests_change(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     [first, *_] = mutate.read_table(tree / "table")
-    record = mutate.Record(tree / "results")
-    record.add(mutate.key_of(first, tree), first.id, mutate.Result("killed", "a test"))
+    mutate.Record(tree / "results").add(first, tree, mutate.Result("survived"))
     again = mutate.Record(tree / "results")
-    assert again.find(mutate.key_of(first, tree)) == mutate.Result("killed", "a test")
+    assert again.find(first, tree) == mutate.Result("survived")
     (tree / "test_product.py").write_text(TESTS + "\n")
-    assert again.find(mutate.key_of(first, tree)) is None
+    assert again.find(first, tree) is None
+
+
+def test_a_killed_one_is_known_until_the_code_or_its_killer_changes(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "test_other.py").write_text("")
+    first = mutate.Mutation(
+        "product", "product-1", "product.py", "a > b", "a < b", ("test_product.py", "test_other.py")
+    )
+    killed = mutate.Result("killed", "FAILED test_product.py::test_largest - assert 1 == 2")
+    mutate.Record(tree / "results").add(first, tree, killed)
+    again = mutate.Record(tree / "results")
+    (tree / "test_other.py").write_text("\n")
+    assert again.find(first, tree) == killed
+    (tree / "test_product.py").write_text(TESTS + "\n")
+    assert again.find(first, tree) is None
 
 
 def test_the_summary_counts_what_was_decided(mutate) -> None:  # type: ignore[no-untyped-def]
