@@ -190,6 +190,29 @@ def test_who_has_said_nothing_is_waited_for_before_the_next_version_too():
     assert attempt.shard.version == 1
 
 
+def test_a_step_that_a_trainer_says_was_answered_is_a_duplicate():
+    attempt = Attempt(A)
+    attempt.push(A, 1.0)
+    attempt.pull(A)
+    attempt.crash()
+    attempt.offer(A)
+    again = attempt.push(A, 1.0, again=True)
+    assert attempt.answers[again].outcome is Outcome.DUPLICATE
+    assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
+
+
+def test_only_the_chosen_trainer_gives_values_back():
+    shard = Shard(0, even_table(1), 2)
+    shard.come_back()
+    shard.change_members({who.index: who.incarnation for who in (A, B)})
+    shard.offer("older", B, declaration(), Offer(6, 6, 2, begun=0), 0.0)
+    [asked] = shard.offer("newer", A, declaration(), HELD_7, 0.0)
+    assert (asked.ticket, asked.outcome) == ("newer", Outcome.RESEED)
+    [release] = shard.reseed("values", B, 6, [np.array([5.0], "f4")], Standing())
+    assert release.outcome is Outcome.ALREADY
+    assert (shard.ready, shard.version, shard.parameters[0].tolist()) == (False, 0, [0.0])
+
+
 def test_a_shard_without_values_that_is_offered_some_takes_them():
     attempt = Attempt(A)
     attempt.push(A, 1.0)

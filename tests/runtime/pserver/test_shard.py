@@ -498,3 +498,34 @@ def test_a_newcomer_is_not_let_into_the_open_version_by_another_newcomer():
     assert driver.outcome(entering) is None
     driver.push(B, 1.0)
     assert (driver.shard.version, driver.outcome(entering)) == (1, Outcome.DONE)
+
+
+def test_a_step_that_waits_for_a_version_made_in_an_earlier_pass_is_answered_stale():
+    """B has ended pass 0 and begins it again, for the task of a lost trainer, while A waits in pass 1."""
+    driver = begun(A, B)
+    for who in (A, B):
+        driver.end(who)
+    driver.begin(A, 1)
+    waiting = driver.push(A, 8.0)
+    assert driver.outcome(waiting) is None
+    driver.begin(B)
+    driver.push(B, 3.0)
+    assert driver.outcome(waiting) is Outcome.STALE
+    assert (driver.shard.version, driver.shard.late, driver.value) == (1, 1, -3.0)
+
+
+def test_a_stale_step_that_comes_again_is_counted_once():
+    driver = begun(A, B, C, mode="m_of_n(2)")
+    driver.push(A, 1.0)
+    driver.push(B, 3.0)
+    assert driver.outcome(driver.push(C, 8.0, base=0)) is Outcome.STALE
+    again = driver.push(C, 8.0, base=0, seq=driver.numbers[C])
+    assert driver.outcome(again) is Outcome.DUPLICATE
+    assert driver.shard.late == 1
+
+
+def test_a_replaced_trainer_gives_no_first_values(empty):
+    empty.declare("a", A, declaration(), 0.0)
+    empty.change_members({0: 20, 1: 11})
+    assert outcomes(empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])) == [("i", Outcome.FENCED)]
+    assert not empty.ready
