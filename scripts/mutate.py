@@ -2,9 +2,10 @@
 
 ``scripts/mutations/<package>.toml`` holds the mutations: ``tests`` (pytest's arguments) for the file, and for each
 mutation ``id``, ``path``, ``old`` (a text that occurs once in the file, or once behind the first ``after``), ``new``
-and, where they differ, ``tests``. The test files that name the changed module most often run first, and the first
-failure ends the run. A run stores each result in ``build/mutations.jsonl`` at once; a second run repeats only what has
-changed since. ``--check`` runs no test: it reports the mutations whose place is not in the code any more.
+and, where they differ, ``tests``; ``schema`` where a migration runs the place. The test files that name the changed
+module most often run first, and the first failure ends the run. A run stores each result in ``build/mutations.jsonl``
+at once; a second run repeats only what has changed since. ``--check`` runs no test: it reports the mutations whose
+place is not in the code any more.
 
     .venv/bin/python scripts/mutate.py --only quota-,rbac- --jobs 2
 """
@@ -29,7 +30,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -58,6 +59,7 @@ class Mutation:
     new: str
     tests: tuple[str, ...]
     after: str = ""
+    schema: bool = field(default=False, repr=False)  # whether a migration runs it: the database is made anew
 
     def applied(self, text: str) -> str | None:
         """The text with the bug. None where its place is not there exactly once."""
@@ -142,6 +144,7 @@ class Tree:
     def __init__(self, source: Path, folder: Path, seconds: float) -> None:
         self.root, self._data, self._seconds = folder / "tree", folder / "data", seconds
         self._data.mkdir(parents=True)
+        self._old_schema = False  # whether the kept database was made by other code
         # Compiled files are matched by time: each change of a file has a time of its own.
         self._times = itertools.count(1_000_000_000)
         names = _git(source, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
@@ -158,13 +161,17 @@ class Tree:
             return Result(STALE)
         self._write(file, mutated)
         try:
+            self._old_schema |= mutation.schema
             return self.run(nearest_first(mutation, self.root))
         finally:
             self._write(file, text)
+            self._old_schema |= mutation.schema
 
     def run(self, tests: Sequence[str]) -> Result:
         """Survived where all tests pass."""
         options = ["-x", "-q", "-p", "no:cacheprovider", "--reuse-db", "--tb=no", "-rfE"]
+        options += ["--create-db"] if self._old_schema else []
+        self._old_schema = False
         # A test that hangs ends its process: a property that hangs would be tried with ever smaller examples.
         options += [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
         output = self._data / "output"

@@ -86,6 +86,15 @@ def test_a_seal_that_somebody_else_did_meanwhile_is_given_up(many: Writer) -> No
     assert not sealing._swap(stale, blocks, [])
 
 
+def test_a_block_that_came_while_others_were_merged_is_merged_later(many: Writer) -> None:
+    head = StreamHead.objects.get()
+    blocks = list(Block.objects.order_by("lo"))
+    many.lines(MANY + 1, MANY + 1)
+    assert sealing._swap(head, blocks, [])
+    store.close(many.job.pk)
+    assert StreamHead.objects.get(kind="logs").unsealed == 1
+
+
 def test_nothing_due_costs_two_queries(writer: Writer) -> None:
     writer.lines(1, 1)
     with CaptureQueriesContext(
@@ -102,6 +111,29 @@ def test_the_streams_of_a_job_that_ended_long_ago_are_closed(writer: Writer) -> 
     job.save()
     sealing.seal_due(now())
     assert store.head(job.pk, "logs") == store.Head(last=1, closed=True)
+
+
+def end_job(writer: Writer, ago: timedelta) -> None:
+    job = writer.job
+    job.state, job.finished = JobState.FAILED, now() - ago
+    job.save()
+
+
+def test_the_streams_of_a_job_that_has_just_ended_stay_open_for_its_agents(writer: Writer) -> None:
+    writer.lines(1, 1)
+    end_job(writer, sealing.CLOSE_AFTER / 2)
+    sealing.seal_due(now())
+    assert not store.head(writer.job.pk, "logs").closed
+
+
+def test_streams_that_are_closed_already_take_no_turn_from_forgotten_ones(writer: Writer) -> None:
+    other = Writer(make_attempt(make_job(attempt=1)))
+    for each in (writer, other):
+        each.lines(1, 1)
+        end_job(each, timedelta(minutes=5))
+    store.close(writer.job.pk)
+    sealing.seal_due(now(), limit=1)
+    assert store.head(other.job.pk, "logs").closed
 
 
 # --- Faults ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 from django.db import connection, transaction
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from jobs.streams import store
 from jobs.streams.entries import Gap
 from jobs.streams.models import Block, Source, StreamHead
+from jobs.streams.tailer import in_thread
+from portal.common.doorbell import Doorbell
+from tests.contracts.doorbell_contract import run
 from tests.factories import make_attempt
 from tests.jobs.streams.conftest import Writer
 from tests.properties import examples
@@ -26,7 +30,8 @@ def numbered(writer: Writer, first: int, last: int) -> list[str]:
 
 
 # --- Taking in -------------------------------------------------------------------------------------------------------
-batches = st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12)), min_size=1, max_size=25)
+# Each batch begins so many entries beyond (or before) the one that is expected next.
+batches = st.lists(st.tuples(st.integers(-12, 1), st.integers(0, 12)), min_size=1, max_size=25)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(40))
@@ -36,7 +41,8 @@ def test_whatever_is_sent_again_overlapping_or_out_of_order_each_line_is_there_o
 ) -> None:
     with transaction.atomic():
         last = 0
-        for first, count in sent:
+        for shift, count in sent:
+            first = max(1, last + 1 + shift)
             if first > last + 1:
                 with pytest.raises(Gap) as gap:
                     writer.lines(first, first + count - 1)
@@ -47,6 +53,13 @@ def test_whatever_is_sent_again_overlapping_or_out_of_order_each_line_is_there_o
         assert texts(writer) == numbered(writer, 1, last)
         assert [line.seq for line in store.read_logs(writer.job.pk, limit=10_000).lines] == list(range(1, last + 1))
         transaction.set_rollback(True)
+
+
+def test_of_a_batch_that_overlaps_what_was_taken_only_the_rest_is_taken(writer: Writer) -> None:
+    writer.lines(1, 3)
+    assert writer.lines(2, 5) == 5
+    assert writer.lines(1, 4) == 5
+    assert texts(writer) == numbered(writer, 1, 5)
 
 
 def test_two_replicas_number_for_themselves_and_share_the_sequence(writer: Writer) -> None:
@@ -76,6 +89,26 @@ def test_what_is_rolled_back_was_not_taken(writer: Writer) -> None:
         transaction.set_rollback(True)
     assert (StreamHead.objects.count(), Source.objects.count(), Block.objects.count()) == (0, 0, 0)
     assert writer.lines(1, 3) == 3
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda writer: (writer.lines(1, 1), writer.points(1, 1)),
+        lambda writer: store.close(writer.job.pk),
+    ],
+    ids=["taken", "closed"],
+)
+def test_who_waits_for_a_stream_is_woken(writer: Writer, deed: Callable[[Writer], object]) -> None:
+    async def story(doorbell: Doorbell) -> None:
+        logs, metrics = f"logs:{writer.job.pk}", f"metrics:{writer.job.pk}"
+        with doorbell.subscribe(logs) as of_logs, doorbell.subscribe(metrics) as of_metrics:
+            await in_thread(deed, writer)
+            assert await of_logs.wait(5)
+            assert await of_metrics.wait(5)
+
+    run(story)
 
 
 def test_late_lines_after_the_end_are_kept(writer: Writer) -> None:

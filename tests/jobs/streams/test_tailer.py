@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from jobs.streams import tailer
-from jobs.streams.tailer import Tailer, Watcher
+from jobs.streams import store, tailer
+from jobs.streams.models import StreamKind
+from jobs.streams.tailer import StreamReader, Tailer, Watcher
+from tests.jobs.streams.conftest import Writer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,3 +62,57 @@ def test_a_reader_that_leaves_after_the_tailer_was_closed_leaves_in_peace() -> N
             shared.close()
 
     asyncio.run(story())
+
+
+class StoreAwayOnce:
+    """A store whose first look at a head fails."""
+
+    def __init__(self) -> None:
+        self._head, self.looks = store.head, 0
+
+    def __call__(self, job: str, kind: str) -> store.Head:
+        self.looks += 1
+        if self.looks == 1:
+            raise OSError("the store is away")
+        return self._head(job, kind)
+
+
+def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.lines(1, 3)
+    monkeypatch.setattr(tailer, "SPACING_SECONDS", 0.0)
+    monkeypatch.setattr(store, "head", StoreAwayOnce())
+
+    async def story() -> int:
+        bell, reader = PatientBell(), StreamReader(str(writer.job.pk), StreamKind.LOGS)
+        task = asyncio.create_task(reader.run(bell))  # type: ignore[arg-type]
+        for _ in range(2):
+            await asyncio.wait_for(bell.waiting.wait(), 5)
+            bell.waiting.clear()
+            bell.rung.set()
+        task.cancel()
+        return reader.hi
+
+    assert asyncio.run(story()) == 3
+
+
+def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailer, "READ_ENTRIES", 2)
+
+    async def story() -> list[int]:
+        reader = StreamReader(str(writer.job.pk), StreamKind.LOGS)
+        await reader._read_on()
+        for first in (1, 3, 5):
+            await tailer.in_thread(writer.lines, first, first + 1)
+        await tailer.in_thread(store.close, writer.job.pk)
+
+        async def follow() -> list[int]:
+            return [entry.seq for frame in [each async for each in reader.follow(0)] for entry in frame.entries]
+
+        following = asyncio.create_task(follow())
+        while not await reader._read_on():
+            assert not reader.ended
+        return await asyncio.wait_for(following, 5)
+
+    assert asyncio.run(story()) == [1, 2, 3, 4, 5, 6]
