@@ -161,13 +161,17 @@ def test_a_killed_controller_goes_on_where_it_was(cluster: Cluster, controller: 
 def test_a_job_is_suspended_and_goes_on(cluster: Cluster) -> None:
     cluster.apply(paddle_job("rest", worker=pods_that(cluster, SLEEP, 2)))
     started = cluster.wait_for("rest", "Running")["startTime"]
-    cluster.kubectl("patch", "paddlejobs", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": true}}}')
+    cluster.kubectl(
+        "patch", "paddlejobs", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": true}}}'
+    )
     status = cluster.wait_for("rest", "Suspended")
     assert "startTime" not in status
     cluster.until(
         "nothing is left", lambda: not [item for kind in ("Pod", "Service", "ConfigMap") for item in cluster.all(kind)]
     )
-    cluster.kubectl("patch", "paddlejobs", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": false}}}')
+    cluster.kubectl(
+        "patch", "paddlejobs", "rest", "--type=merge", "--patch", '{"spec": {"runPolicy": {"suspend": false}}}'
+    )
     assert cluster.wait_for("rest", "Running")["startTime"] > started
 
 
@@ -240,5 +244,7 @@ def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str,
 def test_events_tell_what_was_done(cluster: Cluster) -> None:
     cluster.apply(paddle_job("told", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("told", "Running")
-    cluster.until("the event is there", lambda: "The job is running." in cluster.kubectl("describe", "paddlejobs", "told"))
+    cluster.until(
+        "the event is there", lambda: "The job is running." in cluster.kubectl("describe", "paddlejobs", "told")
+    )
     assert "created Pod told-worker-0, told-worker-1" in cluster.kubectl("describe", "paddlejobs", "told")

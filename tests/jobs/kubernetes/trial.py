@@ -50,7 +50,9 @@ class Trial:
 
     def attempt(self, job: Job) -> str:
         """The id of the job's present attempt, from the labels of its PaddleJob."""
-        found = json.loads(self.cluster.kubectl("get", "paddlejobs", "-l", f"regatta/job={job.id}", "-o", "json"))["items"]
+        found = json.loads(self.cluster.kubectl("get", "paddlejobs", "-l", f"regatta/job={job.id}", "-o", "json"))[
+            "items"
+        ]
         assert found, "the attempt has a PaddleJob"
         newest = max(found, key=lambda one: int(one["metadata"]["labels"]["regatta/number"]))
         return str(newest["metadata"]["labels"]["regatta/attempt"])
