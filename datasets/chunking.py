@@ -13,8 +13,9 @@ from pathlib import Path, PurePosixPath
 from datasets.manifest import BadPath, Chunk, Entry, Manifest, normalise
 from datasets.models import File, Version
 from datasets.storage import default_storage
+from runtime.data import saved
 from runtime.data.choosing import Chosen, Unread, choose, labels, of_version
-from runtime.data.errors import UnknownFormat
+from runtime.data.errors import FormatError, UnknownFormat
 from runtime.data.formats import images, table
 from runtime.data.formats.base import Format, digest_of
 from runtime.data.formats.span import CHUNK_BYTES, Span
@@ -25,7 +26,7 @@ CHUNKS_LIMIT = 500_000  # chunks of one version
 # What is laid out to be looked through, within the storage's shelf.
 SCRATCH = "index-"
 _LIST = "list"
-_NEEDS: Mapping[str, str] = {"parquet": "pyarrow"}
+_NEEDS: Mapping[str, str] = {"parquet": "pyarrow", "arrow": "pyarrow"}
 
 # Called often while files are looked through; raises where somebody else has taken over.
 Alive = Callable[[], None]
@@ -42,7 +43,7 @@ class Look:
         self._version = version
         self._alive = alive
         self._left = CHUNKS_LIMIT
-        found = dict(self._told())
+        found = {**dict(self._told()), **self._left_out()}
         self.chosen = choose(found, version.dataset.format)
         # By files of images, those of their labels.
         read = {path: each.format or Unread.LABELS for path, each in self.chosen.items()}
@@ -63,6 +64,14 @@ class Look:
         for file in self._files():
             self._alive()
             yield file.path, _told_by(file)
+
+    def _left_out(self) -> Mapping[str, Unread]:
+        """What of folders that HuggingFace has saved is not of the dataset. Raises Unindexable for one not whole."""
+        keys = {file.path: _key_of(file) for file in self._files()}
+        try:
+            return saved.left_out(keys, lambda path: _head(keys[path], saved.MOST_BYTES + 1))
+        except FormatError as fault:
+            raise Unindexable(str(fault)) from fault
 
     # --- Chunks ---
     def _entry(self, file: File, scratch: Path) -> Entry:
@@ -129,12 +138,15 @@ class Look:
 
 
 def _told_by(file: File) -> str | Unread:
-    with default_storage().open(_key_of(file)) as stream:
-        head = stream.read(table.HEAD_BYTES)
     try:
-        return table.of(PurePosixPath(file.path), head).name
+        return table.of(PurePosixPath(file.path), _head(_key_of(file), table.HEAD_BYTES)).name
     except UnknownFormat as unknown:
         return Unread.PACKED if unknown.packed else Unread.UNKNOWN
+
+
+def _head(key: str, size: int) -> bytes:
+    with default_storage().open(key) as stream:
+        return stream.read(size)
 
 
 def _key_of(file: File) -> str:

@@ -51,7 +51,7 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "image": ("file", "class"),
     "list": ("file", "label"),
 }
-_PACKED = frozenset({"npz", "parquet"})
+_PACKED = frozenset({"npz", "parquet", "arrow"})
 ALTERNATIVE = " or "  # between the types of a column
 _ALONE: Mapping[str, str] = {"text": "line", "npy": "row", "idx": "row"}
 

@@ -30,6 +30,8 @@ class Unread(StrEnum):
     OTHER = "other"
     LABELS = "labels"
     PICTURE = "picture"
+    UNLISTED = "unlisted"
+    SPLIT = "split"
 
 
 WORDS: Mapping[Unread, str] = {
@@ -40,6 +42,10 @@ WORDS: Mapping[Unread, str] = {
     Unread.OTHER: "It is not of the format of this data set: it is kept as it is, and jobs read no records of it.",
     Unread.PICTURE: "It is a picture in no folder per class, or beside files of another format: it is kept as it "
     "is, and jobs read no records of it.",
+    Unread.UNLISTED: "It is not among the files that state.json lists: it is kept as it is, and jobs read no records "
+    "of it.",
+    Unread.SPLIT: "Its split is for neither training, validation nor testing: it is kept as it is, and jobs read no "
+    "records of it.",
     Unread.LABELS: "It holds the labels of images: they are read together with these.",
 }
 

@@ -10,9 +10,10 @@ import glob
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from runtime.data import saved
 from runtime.data.choosing import Unread, choose, in_order, of_version
 from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
-from runtime.data.errors import UnknownFormat
+from runtime.data.errors import FormatError, UnknownFormat
 from runtime.data.formats import table
 from runtime.data.formats.span import CHUNK_BYTES, Span
 from runtime.data.splits import TRAIN, assign, split_of
@@ -53,9 +54,12 @@ def _is_hidden(path: Path) -> bool:
 
 def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) -> DatasetInfo:
     try:
-        chosen = choose({short: _told_by(path) for short, path in files.items()}, "")
+        left = saved.left_out(files, lambda short: _head(files[short]))
+        chosen = choose({**{short: _told_by(path) for short, path in files.items()}, **left}, "")
     except OSError as error:
         raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
+    except FormatError as error:
+        raise BadDataset(str(error)) from error
     read = in_order({short: chosen[short].format for short in files if chosen[short].format})
     if not read:
         known = ", ".join(table.suffixes())
@@ -72,6 +76,11 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) ->
         )
 
     return DatasetInfo(name, folder, tuple(splits), chunks, format=of_version(chosen))
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(saved.MOST_BYTES + 1)
 
 
 def _told_by(path: Path) -> str | Unread:

@@ -57,6 +57,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "list": _labelled,
     "image": _labelled,
     "example": _with_pictures,
+    "arrow": _with_pictures,
 }
 _PARTS: Mapping[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("cls", "cls2", "id", "index", "inx"), int),

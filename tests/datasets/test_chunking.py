@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets import chunking, indexing, manifest, services
+from datasets import chunking, indexing, manifest, previews, services
 from datasets.manifest import Entry
 from datasets.models import Dataset, File, Version
 from datasets.states import VersionState
@@ -30,7 +30,7 @@ from tests.runtime.data.formats import makers
 pytestmark = pytest.mark.django_db
 
 EVERY_FORMAT = [
-    pytest.param(name, marks=pytest.mark.formats if name == "parquet" else ()) for name in sorted(makers.FILES)
+    pytest.param(name, marks=pytest.mark.formats if name in makers.OF_PYARROW else ()) for name in sorted(makers.FILES)
 ]
 
 
@@ -270,3 +270,37 @@ def test_links_in_a_tar_file_are_refused(uploader: Uploader, kind: bytes) -> Non
     uploader.upload("a.tar", info.tobuf() + bytes(1024))
     version = sealed(uploader)
     assert version.state == VersionState.FAILED and "'a.bin' is a link" in version.why
+
+
+# --- Folders that HuggingFace has saved ------------------------------------------------------------------------------
+SAVED = Path(makers.__file__).parent / "samples"
+
+
+def upload_saved(uploader: Uploader, name: str, but: str = "") -> Version:
+    for path in sorted(path for path in (SAVED / name).rglob("*") if path.is_file() and path.name != but):
+        uploader.upload(path.relative_to(SAVED / name).as_posix(), path.read_bytes())
+    return sealed(uploader)
+
+
+@pytest.mark.formats
+def test_saved_splits_have_records_and_the_list_says_which_have_none(uploader: Uploader) -> None:
+    version = upload_saved(uploader, "saved_dict")
+    assert (version.state, version.why, version.format, version.records) == ("sealed", "", "arrow", 4)
+    unread = dict(File.objects.filter(path__endswith=".arrow").values_list("path", "unread"))
+    assert [path for path, why in unread.items() if why == "split"] == ["unsupervised/data-00000-of-00001.arrow"]
+    preview = previews.of(version)
+    assert (preview["format"], [column["name"] for column in preview["columns"]]) == ("arrow", ["text", "label"])
+    assert preview["records"] == [["one", 0]]
+
+
+@pytest.mark.formats
+def test_a_saved_dataset_shows_its_pictures(uploader: Uploader) -> None:
+    preview = previews.of(upload_saved(uploader, "saved"))
+    assert len(preview["records"]) == len(preview["pictures"]) == 2
+
+
+@pytest.mark.formats
+def test_a_saved_dataset_without_one_of_its_shards_fails_the_version_with_its_name(uploader: Uploader) -> None:
+    version = upload_saved(uploader, "saved", but="data-00001-of-00002.arrow")
+    assert version.state == VersionState.FAILED
+    assert "names 'data-00001-of-00002.arrow', which is not there" in version.why

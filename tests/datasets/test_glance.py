@@ -244,7 +244,10 @@ def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.formats if name == "parquet" else ()) for name in sorted(makers.FILES)],
+    [
+        pytest.param(name, marks=pytest.mark.formats if name in makers.OF_PYARROW else ())
+        for name in sorted(makers.FILES)
+    ],
 )
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=200), at=st.floats(0, 1), keep=st.booleans())

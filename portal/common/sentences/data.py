@@ -68,6 +68,28 @@ SENTENCES: tuple[str, ...] = (
     _("{where}: the text is not UTF-8 ({error}). Save it as UTF-8."),
     _("{where}: no line ends here for {most} bytes; is this text?"),
     _("{where}: this line is no JSON ({error}). Correct it, or leave it out."),
+    _("{where}: these record batches cannot be read ({error}). Restore the file."),
+    _("{where}: dictionaries of Arrow are not read. Save these columns as plain values."),
+    _("{where}: compressed Arrow is not read. Save it without compression, or as Parquet."),
+    _("{where}: the record batch announces {count} rows in too few bytes. Restore the file."),
+    _("{where}: no message of Arrow begins here. Restore the file."),
+    _("{where}: the Arrow stream ends early. It was cut short; copy it again."),
+    _("{where}: bytes follow the end of the Arrow stream. Restore the file."),
+    _("{path}: this Arrow file has no schema. Restore the file."),
+    _("{path}: the schema of this Arrow file is damaged ({error}). Restore the file."),
+    _("{path}: the column {name} is of the type {type}, which is not read. Save it as plain values, or as Parquet."),
+    _(
+        "{where}: the column {name} names the file {path}, whose content is not in the dataset. Save it with its "
+        "files embedded."
+    ),
+    _(
+        "{path}: the order of the rows is kept apart from them (indices.arrow), which is not read. Call "
+        "flatten_indices() and save the dataset again."
+    ),
+    _("{path} names {name}, which is not there. Upload it too."),
+    _("{path} names the split {name}, of which no state.json is there. Upload it too."),
+    _("{path} does not describe a dataset that HuggingFace has saved. Save it again."),
+    _("Reading Arrow"),
     _("{where}: this row group cannot be read ({error}). Restore the file."),
     _("{where}: this is no Parquet file, or a damaged one ({error}). Restore the file."),
     _("The chunk is not the one that was listed: the file has changed since. List it again."),
@@ -116,6 +138,11 @@ SENTENCES: tuple[str, ...] = (
     _(
         "It is a picture in no folder per class, or beside files of another format: it is kept as it is, and jobs read "
         "no records of it."
+    ),
+    _("It is not among the files that state.json lists: it is kept as it is, and jobs read no records of it."),
+    _(
+        "Its split is for neither training, validation nor testing: it is kept as it is, and jobs read no records of "
+        "it."
     ),
     _("It holds the labels of images: they are read together with these."),
     _("{path} is not whole as {format}: {why}"),

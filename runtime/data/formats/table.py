@@ -11,6 +11,7 @@ from runtime.data import values
 from runtime.data.errors import UnknownFormat
 from runtime.data.formats import (
     arrays,
+    arrow,
     classes,
     delimited,
     example,
@@ -48,6 +49,8 @@ _FORMATS = (
     Format("npz", "NumPy arrays", "dict of rows", (".npz",),
            arrays.index_arrays, arrays.read_arrays, arrays.recognise_arrays, splits=arrays.splits),
     Format("parquet", "Parquet", "dict of columns", (".parquet",), parquet.index, parquet.read, parquet.recognise),
+    Format("arrow", "Arrow", "dict of columns", (".arrow", ".feather"), arrow.index, arrow.read, arrow.recognise,
+           takes_digest=True),
     Format("tfrecord", "TFRecord", "bytes", (".tfrecord", ".tfrecords"),
            _index_tfrecord, gzipped.read(tfrecord.read, tfrecord.recognise), tfrecord.recognise, packable=True),
     Format("example", "TFRecord of tf.train.Example", "dict of features", (),

@@ -10,11 +10,11 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
-from tests.runtime.data.formats.makers import FILES, make
+from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make
 
 # What only a description tells from other files, and what needs several files, is tried below.
 TOLD_BY_THE_FILE = [
-    pytest.param(name, marks=pytest.mark.formats) if name == "parquet" else name
+    pytest.param(name, marks=pytest.mark.formats) if name in OF_PYARROW else name
     for name in sorted(FILES)
     if name not in {"features", "example", "image"}
 ]

@@ -123,11 +123,21 @@ def parquet(path: Path, rows: list[Any]) -> None:
     files.write_table(pyarrow.Table.from_pylist(rows), path, row_group_size=2)
 
 
+def arrow(path: Path, rows: list[Any]) -> None:
+    import pyarrow
+
+    table = pyarrow.Table.from_pylist(rows)
+    with pyarrow.OSFile(str(path), "wb") as file, pyarrow.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table, max_chunksize=2)
+
+
 SAMPLES = [
     {"__key__": "train/数字 1", "png": b"\x89PNG" * 3, "cls": b"7"},
     {"__key__": "train/b", "png": b"", "cls": b"1"},
 ]
 ROWS = [{"a": "1", "b": 'x "y"\r\nz, w'}, {"a": "数字", "b": ""}, {"a": " ", "b": "\n"}]
+# The formats that need the package pyarrow.
+OF_PYARROW = frozenset({"arrow", "parquet"})
 # By format: the ending of a name, records, and how they get into a file.
 FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
     "recordio": (".recordio", [b"one", b"", b"three" * 30], recordio),
@@ -163,6 +173,7 @@ FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
     "idx": (".idx", [[1, 2, 3], [4, 5, 6]], of_mnist),
     "list": (".list", [(b"one", 7), (b"", -1), (b"\xff", "cat")], listed),
     "parquet": (".parquet", [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "数"}], parquet),
+    "arrow": (".arrow", [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "数"}], arrow),
 }
 
 

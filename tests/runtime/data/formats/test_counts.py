@@ -18,9 +18,9 @@ from runtime.data.errors import FormatError, RecordError
 from runtime.data.formats import table
 from runtime.data.formats.span import CHUNK_BYTES, Span
 from runtime.data.optional import find
-from tests.runtime.data.formats.makers import FILES, make, plain
+from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make, plain
 
-CHECKED_WHEN_READ = {"recordio", "values", "features", "tfrecord", "example", "parquet", "list"}
+CHECKED_WHEN_READ = {"recordio", "values", "features", "tfrecord", "example", "parquet", "arrow", "list"}
 # What each text format is made of; for the others bytes are changed in a whole file.
 ALPHABETS = {
     "csv": ["a", "数", "1", "1,5", ",", ";", "\t", "|", '"', "#", " ", "\n", "\r\n", "\r", "\ufeff", "\0"],
@@ -29,9 +29,9 @@ ALPHABETS = {
     "list": ["0.png\t1", "1.png\tx", "\n", "\r\n", "\r", "\ufeff", " "],
 }
 TRIED = [
-    pytest.param(name, marks=pytest.mark.formats) if name == "parquet" else name
+    pytest.param(name, marks=pytest.mark.formats) if name in OF_PYARROW else name
     for name in sorted(FILES)
-    if name != "parquet" or find("pyarrow")
+    if name not in OF_PYARROW or find("pyarrow")
 ]
 in_one_folder = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 SIZES = st.sampled_from([1, 2, 7, 50, 300, CHUNK_BYTES])

@@ -19,9 +19,9 @@ from runtime.data.formats.span import CHUNK_BYTES
 from runtime.data.optional import find
 from runtime.errors import UsageError
 from tests.properties import examples
-from tests.runtime.data.formats.makers import FILES, chunks, make, plain, read
+from tests.runtime.data.formats.makers import FILES, OF_PYARROW, chunks, make, plain, read
 
-NAMES = [pytest.param(name, marks=pytest.mark.formats) if name == "parquet" else name for name in sorted(FILES)]
+NAMES = [pytest.param(name, marks=pytest.mark.formats) if name in OF_PYARROW else name for name in sorted(FILES)]
 every_format = pytest.mark.parametrize("name", NAMES)
 
 
@@ -133,7 +133,7 @@ def test_a_format_that_there_is_none_of_is_told_the_nearest():
 # --- Damage ----------------------------------------------------------------------------------------------------------
 # The files here have a few hundred bytes: whatever they announce, no more than this may be taken for them.
 BOUND_BYTES = 16 << 20
-TRIED = [each for each in sorted(FILES) if each != "parquet" or find("pyarrow")]
+TRIED = [each for each in sorted(FILES) if each not in OF_PYARROW or find("pyarrow")]
 
 
 @pytest.fixture(scope="module")
