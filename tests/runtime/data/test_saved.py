@@ -89,3 +89,11 @@ def test_a_saved_dataset_of_which_a_shard_is_missing_is_refused(tmp_path: Path) 
     (tmp_path / "saved" / "data-00001-of-00002.arrow").unlink()
     with pytest.raises(BadDataset, match=r"names 'data-00001-of-00002.arrow', which is not there"):
         folders.find(str(tmp_path / "saved"))
+
+
+@needs_pyarrow
+def test_files_of_a_cache_beside_the_shards_add_no_records(tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES / "saved", tmp_path / "saved")
+    shutil.copy(tmp_path / "saved" / "data-00000-of-00002.arrow", tmp_path / "saved" / "cache-1.arrow")
+    info = folders.find(str(tmp_path / "saved"))
+    assert info is not None and sum(chunk.records for chunk in info.listing("train")) == 3
