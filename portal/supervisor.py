@@ -149,6 +149,17 @@ class Supervisor:
                 self._forget(name)
                 self._children[name] = ended(self._children[name], self._clock())
                 say(line_of_end(self._children[name], code, self._clock()))
+        self._collect_orphans()
+
+    def _collect_orphans(self) -> None:
+        """Collect ended processes whose parents are gone. Agents of jobs come to the first process of a container."""
+        mine = {process.popen.pid for process in self._processes.values()}
+        with contextlib.suppress(ChildProcessError):
+            # Looked at first: how one of its own ended is for ``poll`` to see.
+            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if ended.si_pid in mine:
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _forget(self, name: str) -> None:
         """The process has ended: show what it still had to say, and kill what it left in its session."""

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 # The release of this runtime. All processes of a job have to be of the same one.
 RELEASE = "0.1.0"
@@ -148,6 +148,17 @@ LOCK_FILE = "lock"  # locked by the agent while it lives: take_lock, is_locked
 STOP_FILE = "stop.json"  # {"grace": seconds, "asked": unix time}, written before SIGTERM
 # {"logs": n, "metrics": n, "events": n}: what earlier lives of the replica have numbered, where their spools are gone
 NUMBERS_FILE = "numbers.json"
+
+
+class AgentOrder(TypedDict):
+    """One agent to start (``runtime.agent.starter``). ``lock`` and ``log`` are descriptors; the environment names the
+    lock too."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    directory: str
+    lock: int
+    log: int
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ import contextlib
 import fcntl
 import json
 import logging
+import marshal
 import os
 import random
 import shutil
@@ -29,11 +30,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from jobs.backends import ports, sessions, uids
@@ -53,7 +54,7 @@ from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.table import NATIVE
 from jobs.frameworks.told import PORTS, Told, told
 from runtime import contract
-from runtime.contract import ReplicaState
+from runtime.contract import AgentOrder, ReplicaState
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,7 @@ HANDOVER_SECONDS = 60.0
 
 # Of the portal's own environment an agent gets these; all else comes from the plan.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+_DESCRIPTORS: tuple[Literal["lock"], Literal["log"]] = ("lock", "log")
 
 
 class LocalBackend:
@@ -110,8 +112,7 @@ class LocalBackend:
                 self._write_with_places(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
-            for replica in plan.replicas:
-                self._start(attempt, plan, replica)
+            self._start(attempt, plan, plan.replicas)
         except OSError as error:
             raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
 
@@ -170,9 +171,7 @@ class LocalBackend:
         plan = _read_plan(attempt)
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
-        for one in plan.replicas:
-            if one.name == name:
-                self._start(attempt, plan, one, life)
+        self._start(attempt, plan, [one for one in plan.replicas if one.name == name], life)
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         state = _state(self._directory(ref) / name)
@@ -208,59 +207,67 @@ class LocalBackend:
         self._keepsakes.forget(job_id)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
-    def _start(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int = 1) -> None:
-        """Start one life of a replica unless it, or a later one, has begun. The lock decides between two callers."""
+    def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], life: int = 1) -> None:
+        """Start one life of each replica unless it, or a later one, has begun. The locks decide between two callers."""
+        with contextlib.ExitStack() as open_files:
+            orders = [self._prepare(attempt, plan, one, life, open_files) for one in replicas]
+            _start_agents([order for order in orders if order is not None])
+
+    def _prepare(
+        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, open_files: contextlib.ExitStack
+    ) -> AgentOrder | None:
+        """Make the directories of the replica; how its agent is started, None where it is not."""
         directory = attempt / replica.name
         directory.mkdir(exist_ok=True, mode=0o700)
         lock = contract.take_lock(directory)
         if lock is None:
-            return
-        try:
-            before = ReplicaState.load(directory)
-            if before is None if life == 1 else _life(directory) < life:
-                if before is not None:
-                    _clear(directory, before)
-                isolation = self._isolation(attempt, replica)
-                _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
-                if contract.RUN_AS in isolation:
-                    _give_rooms(directory, int(isolation[contract.RUN_AS]))
-                self._start_agent(attempt, plan, replica, life, lock, ("--", *replica.command))
-        finally:
-            # The agent has inherited the descriptor, and the lock with it.
-            os.close(lock)
+            return None
+        open_files.callback(os.close, lock)
+        before = ReplicaState.load(directory)
+        begun = before is not None if life == 1 else _life(directory) >= life
+        if begun:
+            return None
+        if before is not None:
+            _clear(directory, before)
+        isolation = self._isolation(attempt, replica)
+        _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
+        if contract.RUN_AS in isolation:
+            _give_rooms(directory, int(isolation[contract.RUN_AS]))
+        return self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
 
     def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
         """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
         directory = attempt / replica.name
         if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
             return
-        try:
+        with contextlib.ExitStack() as open_files:
+            open_files.callback(os.close, lock)
             # Looked at again under the lock: an agent writes its last state before it lets go.
             state = ReplicaState.load(directory)
             if state is None or state.delivered or state.handed_over:
                 return
             sessions.kill(state.pid, state.ticks, directory)
             replace(state, handed_over=True).write(directory)
-            self._start_agent(attempt, plan, replica, state.life, lock, ("--deliver",))
-        finally:
-            os.close(lock)
+            _start_agents([self._order(attempt, plan, replica, state.life, lock, ("--deliver",), open_files)])
 
-    def _start_agent(
-        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, lock: int, arguments: tuple[str, ...]
-    ) -> None:
+    def _order(
+        self,
+        attempt: Path,
+        plan: LaunchPlan,
+        replica: ReplicaPlan,
+        life: int,
+        lock: int,
+        arguments: tuple[str, ...],
+        open_files: contextlib.ExitStack,
+    ) -> AgentOrder:
         directory = attempt / replica.name
-        with _agent_log(directory, life).open("ab") as log:
-            # Not waited for: the agent outlives this process. Ended ones are collected by ``observe``.
-            subprocess.Popen(
-                [sys.executable, "-m", "runtime.agent", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=directory,
-                env={**self._environment(attempt, plan, replica, lock), contract.LIFE: str(life)},
-                pass_fds=(lock,),
-                start_new_session=True,
-            )
+        return {
+            "arguments": list(arguments),
+            "environment": {**self._environment(attempt, plan, replica, lock), contract.LIFE: str(life)},
+            "directory": str(directory),
+            "lock": lock,
+            "log": open_files.enter_context(_agent_log(directory, life).open("ab")).fileno(),
+        }
 
     def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
         directory = attempt / replica.name
@@ -417,6 +424,32 @@ def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
 def _last_line(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
     return f": {lines[-1][:300]}" if lines else ""
+
+
+# --- Starting --------------------------------------------------------------------------------------------------------
+def _start_agents(orders: Sequence[AgentOrder]) -> None:
+    """Start an agent for each order, all from one interpreter. They outlive this process and inherit their locks."""
+    if not orders:
+        return
+    descriptor = os.memfd_create("orders", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            marshal.dump([dict(order) for order in orders], file)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        environment = orders[0]["environment"]
+        # Not waited for: it ends as soon as the agents run. What it prints of a failure is the first agent's.
+        subprocess.Popen(
+            [sys.executable, "-m", "runtime.agent.starter", str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=orders[0]["log"],
+            stderr=orders[0]["log"],
+            cwd=orders[0]["directory"],
+            env={name: environment[name] for name in (*_INHERITED, "PYTHONPATH") if name in environment},
+            pass_fds=(descriptor, *(order[name] for order in orders for name in _DESCRIPTORS)),
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------

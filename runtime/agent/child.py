@@ -15,7 +15,7 @@ from pathlib import Path
 from runtime import contract
 from runtime.agent import processes, sandbox, shortcut
 from runtime.agent.settings import Settings
-from runtime.isolation import confinement, kernel, launch, view
+from runtime.isolation import confinement, kernel, launch, order
 
 # Room for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
@@ -84,7 +84,7 @@ def _within_namespaces(settings: Settings, words: Sequence[str], link: int, pipe
     own = [str(settings.work), str(settings.output), str(settings.temporary)]
     command = launch.Command(
         words=words,
-        environment=_environment(settings, link, view.TEMPORARY),
+        environment=_environment(settings, link, order.TEMPORARY),
         directory=str(settings.work),
         uid=settings.run_as,
         view=sandbox.seen(settings, words),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent.settings import Settings
-from runtime.isolation import landlock, view
+from runtime.isolation import landlock, order, view
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys/devices/system", view.DEVICE_LIST)
 
@@ -45,7 +45,7 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     readable = dict.fromkeys([*_SYSTEM, *kinds, *given], landlock.LOOK)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
-    return {**readable, **devices, view.SHARED_MEMORY: landlock.SHARE, **own}
+    return {**readable, **devices, order.SHARED_MEMORY: landlock.SHARE, **own}
 
 
 def _installation(command: Sequence[str]) -> Iterator[str]:

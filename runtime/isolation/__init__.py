@@ -3,6 +3,7 @@
     probe        which of this the machine provides, and what to do where it does not
     launch       starts a command through the launcher
     launcher     the process that builds the view, drops all privileges and starts the command
+    order        what the launcher is given
     view         which files the process sees, and where
     confinement  what a process gives up just before user code runs, with namespaces or without
     seccomp      the filter of system calls; pure

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
 
 from runtime.isolation import kernel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the launcher imports this module before every job
+    from collections.abc import Mapping
 
 _EXECUTE, _WRITE, _READ, _LIST = (1 << bit for bit in range(4))
 _REMOVE, _MAKE_FILE = 1 << 5, 1 << 8

@@ -10,10 +10,18 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runtime.isolation import launcher
 from runtime.isolation.view import View
 
+if TYPE_CHECKING:
+    from runtime.isolation.order import Order
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# Not the file of the launcher, which would be compiled at every start.
+_PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
+from runtime.isolation.launcher import start; start(int(sys.argv[2]))"""
 # How long the launcher may take; it needs milliseconds.
 _SECONDS = 60.0
 _LONGEST_REPORT = 4096
@@ -55,7 +63,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
     with ours, theirs, _written(_order(command, theirs.fileno())) as order:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", launcher.__file__, str(order)],
+                [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, str(order)],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -75,7 +83,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
             raise
 
 
-def _order(command: Command, report: int) -> launcher.Order:
+def _order(command: Command, report: int) -> Order:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "parent": os.getpid(),
@@ -93,7 +101,7 @@ def _order(command: Command, report: int) -> launcher.Order:
 
 
 @contextlib.contextmanager
-def _written(order: launcher.Order) -> Iterator[int]:
+def _written(order: Order) -> Iterator[int]:
     """The order in memory, as a descriptor to read it from."""
     descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
     try:

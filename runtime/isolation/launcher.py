@@ -1,7 +1,7 @@
 """Starts a command inside of its walls, and behaves as the command does: it ends with its exit code or signal, a
 SIGTERM is passed on, and killing the launcher kills everything inside.
 
-    python -I -S launcher.py NUMBER      NUMBER is a descriptor with the order, a marshalled dictionary (``Order``)
+``start`` is given a descriptor with the order, a marshalled dictionary (``order.Order``).
 
 Three processes: the launcher, outside; the init, the first process of the PID namespace, which builds the view, then
 only collects what ends, and with which the kernel ends all others; and the command. What concerns the command alone,
@@ -11,21 +11,26 @@ its environment above all, reaches neither of the other two. Whoever started the
 
 from __future__ import annotations
 
+# The modules ``signal`` and ``socket`` of the library import ``enum`` and more, which takes longer than all else here.
+import _signal as signal
+import _socket as socket
 import errno
 import marshal
 import os
 import resource
 import select
-import signal
-import socket
+import struct
 import sys
-from typing import Any, NoReturn, TypedDict
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
-from runtime.isolation import kernel, landlock, view
+from runtime.isolation import kernel, landlock
 from runtime.isolation.confinement import confine
+from runtime.isolation.order import DEVICE, GIVE, READ, SHARED_MEMORY, TEMPORARY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+    from runtime.isolation.order import Order
 
 STARTED = b"+"
 SHARED_MEMORY_OPENED = b"s"
@@ -39,25 +44,9 @@ _FAILED = 1
 _BASE = "/tmp"  # noqa: S108
 
 
-class Order(TypedDict):
-    """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace."""
-
-    parent: int
-    command: list[str]
-    environment: dict[str, str]
-    directory: str
-    uid: int
-    view: tuple[Any, ...]
-    shared_memory: int
-    writable: list[str]
-    limits: list[tuple[int, int, int]]
-    report: int
-    inherit: list[int]
-
-
 def main(order: Order) -> int:
     report = socket.socket(fileno=order["report"])
-    report.set_inheritable(False)  # its end says that the command runs
+    os.set_inheritable(order["report"], False)  # its end says that the command runs
     # The portal's is 077, with which the job's user could not enter the directories of the view.
     os.umask(0o022)
     for number in _STOP_SIGNALS:
@@ -149,8 +138,9 @@ class _Init:
             kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
             if _is_broken(self._status):
                 os._exit(_FAILED)  # the launcher ended before that call
-            opened = build(view.View(*self._order["view"]), self._order["shared_memory"], self._userns)
-            socket.send_fds(self._report, [SHARED_MEMORY_OPENED], [opened])
+            opened = build(self._order["view"], self._order["shared_memory"], self._userns)
+            descriptor = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", opened)
+            self._report.sendmsg([SHARED_MEMORY_OPENED], [descriptor])
             os.close(opened)
             # A stop that comes between the two is kept until there is somebody to pass it on to.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
@@ -195,36 +185,38 @@ def _is_broken(pipe: int) -> bool:
 
 
 # --- The view --------------------------------------------------------------------------------------------------------
-def build(shown: view.View, shared_memory: int, userns: int) -> int:
+def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
     """Build the view and make it the root; the descriptor of its /dev/shm."""
+    trees, links, files = shown
     kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     # All at once, before the first mount covers one of them.
-    trees = [(_tree(view.Tree(*each), userns), view.Tree(*each)) for each in shown.trees]
+    copies = [(_copy(source, use, userns), target) for source, target, use in trees]
     kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4m,mode=755")
-    for path, content in shown.files:
+    for path, content in files:
         _write(_place(path, directory=False), content)
-    for path, target in shown.links:
+    for path, target in links:
         os.symlink(target, _parent(path))
-    for descriptor, tree in trees:
-        kernel.attach(descriptor, _place(tree.target, directory=_is_directory(descriptor)))
+    for descriptor, target in copies:
+        kernel.attach(descriptor, _place(target, directory=_is_directory(descriptor)))
         os.close(descriptor)
     options = f"size={shared_memory},mode=1777" if shared_memory else "mode=1777"
-    kernel.mount("tmpfs", _place(view.SHARED_MEMORY), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    kernel.mount("tmpfs", _place(SHARED_MEMORY), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     kernel.mount("proc", _place("/proc"), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
     kernel.enter_root(_BASE)
     kernel.restrict_mount("/", kernel.MOUNT_ATTR_RDONLY)
-    return os.open(view.SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return os.open(SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def _tree(tree: view.Tree, userns: int) -> int:
-    descriptor = kernel.clone_tree(tree.source)
+def _copy(source: str, use: str, userns: int) -> int:
+    """The descriptor of a copy of the tree, with the attributes of its use."""
+    descriptor = kernel.clone_tree(source)
     attributes = kernel.MOUNT_ATTR_NOSUID
-    if tree.use != view.DEVICE:
+    if use != DEVICE:
         attributes |= kernel.MOUNT_ATTR_NODEV
-    if tree.use in (view.READ, view.GIVE):
+    if use in (READ, GIVE):
         attributes |= kernel.MOUNT_ATTR_RDONLY
     kernel.restrict_tree(descriptor, attributes)
-    if tree.use == view.GIVE and userns:
+    if use == GIVE and userns:
         try:
             kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)
         except OSError:
@@ -296,7 +288,7 @@ def _ruleset(writable: list[str]) -> int | None:
     grants = {
         "/": landlock.LOOK,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
-        **dict.fromkeys([*writable, view.TEMPORARY, view.SHARED_MEMORY], landlock.EVERYTHING),
+        **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
     }
     try:
         return landlock.prepare(grants)
@@ -339,11 +331,8 @@ def _write(path: str, content: str) -> None:
         os.close(descriptor)
 
 
-def _order(descriptor: int) -> Order:
+def start(descriptor: int) -> NoReturn:
+    """Carry out the order that the descriptor holds."""
     with os.fdopen(descriptor, "rb") as file:
         order: Order = marshal.load(file)  # noqa: S302  written by the agent, for this process alone
-    return order
-
-
-if __name__ == "__main__":
-    sys.exit(main(_order(int(sys.argv[1]))))
+    sys.exit(main(order))

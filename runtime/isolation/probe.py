@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from runtime.isolation import kernel, landlock, view
+from runtime.isolation import kernel, landlock, order, view
 from runtime.isolation.launch import Command, NotLaunched, launch
 
 _SECONDS = 30.0
@@ -105,7 +105,7 @@ def _try(uid: int, hidden: str | None) -> str:
         words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given]
         identity = uid or os.geteuid(), uid or os.getegid()
         shown = view.build(*identity, (sys.prefix, sys.base_prefix, given), (directory,), directory, directory)
-        command = Command(words, {}, view.TEMPORARY, uid, shown, [directory])
+        command = Command(words, {}, order.TEMPORARY, uid, shown, [directory])
         try:
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)

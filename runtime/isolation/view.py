@@ -11,13 +11,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from runtime.isolation import landlock
+from runtime.isolation.order import DEVICE, GIVE, READ, TEMPORARY, WRITE
 
-# What is done with a tree: read only; read only and shown as owned by the job's user; written; a device.
-READ, GIVE, WRITE, DEVICE = "read", "give", "write", "device"
-
-TEMPORARY = "/tmp"  # noqa: S108  a directory of the view, which is the replica's own
-_TEMPORARY_TOO = "/var/tmp"  # noqa: S108  likewise
-SHARED_MEMORY = "/dev/shm"  # noqa: S108  likewise
+_TEMPORARY_TOO = "/var/tmp"  # noqa: S108  the replica's own too
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Of /etc, what programs and libraries look up; nothing there is anybody's secret.
 _CONFIGURATION = (

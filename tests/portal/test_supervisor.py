@@ -24,6 +24,8 @@ STUBBORN = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up'); 
 PROGRAM = """
     import sys
     from portal.supervisor import Command, Supervisor, say
+    from runtime.isolation.kernel import PR_SET_CHILD_SUBREAPER, prctl
+    {first}
     children = {{name: Command((sys.executable, "-u", "-c", code)) for name, code in {children!r}.items()}}
     Supervisor(
         children,
@@ -36,8 +38,8 @@ PROGRAM = """
 
 
 class Running:
-    def __init__(self, output: Path, children: dict[str, str], interrupt: str) -> None:
-        program = textwrap.dedent(PROGRAM).format(children=children, interrupt=interrupt)
+    def __init__(self, output: Path, children: dict[str, str], interrupt: str, first: str) -> None:
+        program = textwrap.dedent(PROGRAM).format(children=children, interrupt=interrupt, first=first)
         self._output = output
         with output.open("w") as file:
             self.process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=file, stderr=file)
@@ -60,8 +62,10 @@ class Running:
 def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
-    def start(worker: str = PATIENT, web: str = PATIENT, interrupt: str = "say('interrupting')") -> Running:
-        running = Running(tmp_path / "output", {"web": web, "worker": worker}, interrupt)
+    def start(
+        worker: str = PATIENT, web: str = PATIENT, interrupt: str = "say('interrupting')", first: str = ""
+    ) -> Running:
+        running = Running(tmp_path / "output", {"web": web, "worker": worker}, interrupt, first)
         started.append(running)
         running.wait_for_text("ready")
         running.wait_for_text("up", times=2)
@@ -144,3 +148,13 @@ def test_a_line_without_end_is_shown_when_its_child_ends(run: Callable[..., Runn
     running = run(worker="import sys,time; print('up'); sys.stdout.write('last words'); sys.exit(3)")
     running.wait_for_text("worker | last words")
     running.wait_for_text("worker ended (exit code 3)")
+
+
+def test_a_process_that_comes_to_the_supervisor_is_collected(run: Callable[..., Running]) -> None:
+    """As the first process of a container it is the parent of every agent."""
+    orphan = "import os,time; middle = os.fork(); middle or os.fork() or (os.write(1, b'left %d\\n' % os.getpid()), os._exit(3));"
+    orphan += "middle or os._exit(0); os.waitpid(middle, 0); print('up'); time.sleep(60)"
+    running = run(worker=orphan, first="prctl(PR_SET_CHILD_SUBREAPER, 1)")
+    running.wait_for_text("worker | left ")
+    pid = int(running.text().partition("worker | left ")[2].split()[0])
+    running.wait_for(lambda: not Path(f"/proc/{pid}").exists())

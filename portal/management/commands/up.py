@@ -15,6 +15,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from jobs.backends import isolation
+from portal.bytecode import compile_in_background
 from portal.preflight import CannotStart, listen, lock_data_directory
 from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
@@ -47,6 +48,8 @@ class Command(BaseCommand):
                 say(line)
             migrate()
             ensure_admin()
+            if settings.CLUSTER_BACKEND == "local":
+                compile_in_background(settings.BASE_DIR / "runtime")
             listener.set_inheritable(True)
             _supervisor(listener.fileno()).run()
 

@@ -390,3 +390,23 @@ def test_on_a_full_disk_an_attempt_can_be_stopped_and_leaves_no_drafts(
     backend.stop(attempt.ref, NO_GRACE)
     wait_until(backend, attempt.ref, lambda view: not any(one.phase is Phase.RUNNING for one in view.replicas))
     assert [path.name for path in attempts.rglob(".stop.json.*")] == []
+
+
+def test_agents_have_sessions_of_their_own_and_no_token_in_their_environment(
+    backend: LocalBackend, plan: Callable, attempts: Path
+) -> None:
+    attempt = plan(BackendContract.ENDLESS)
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_running)
+    states = [ReplicaState.load(directory(attempts, f"trainer-{index}")) for index in range(2)]
+    agents = [state.pid for state in states if state is not None]
+    assert [os.getsid(pid) for pid in agents] == agents
+    assert len(set(agents)) == 2
+    for index, pid in enumerate(agents):
+        assert b"attempt-token" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert Path(f"/proc/{pid}/cwd").readlink() == directory(attempts, f"trainer-{index}")
+        held = [str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir() if path.is_symlink()]
+        assert [path for path in held if path.endswith(contract.LOCK_FILE)] == [
+            str(directory(attempts, f"trainer-{index}") / contract.LOCK_FILE)
+        ]
+    backend.stop(attempt.ref, NO_GRACE)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from runtime.isolation import launcher
+from runtime.isolation import launch
 from runtime.isolation.probe import Mode, probe
 
 pytestmark = pytest.mark.processes
@@ -32,15 +33,12 @@ def test_a_portal_whose_files_are_private_isolates_jobs(private_umask: None, tmp
 def test_where_private_data_cannot_be_shown_to_another_user_jobs_keep_the_portals(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    broken = tmp_path / "launcher.py"
-    broken.write_text(
-        Path(launcher.__file__)
-        .read_text()
-        .replace(
-            "kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)", 'raise OSError("no ID-mapped mounts")'
-        )
-        .replace("os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))", repr(str(ROOT)))
-    )
-    monkeypatch.setattr(launcher, "__file__", str(broken))
+    shutil.copytree(ROOT / "runtime", tmp_path / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    broken = tmp_path / "runtime" / "isolation" / "launcher.py"
+    mapped = "kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)"
+    text = broken.read_text()
+    assert mapped in text
+    broken.write_text(text.replace(mapped, 'raise OSError("no ID-mapped mounts")'))
+    monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
     (tmp_path / "data").mkdir()
     assert probe(ATTEMPTS_UID, [str(tmp_path / "data")]).mode is Mode.USER

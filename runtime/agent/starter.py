@@ -1,0 +1,51 @@
+"""``python -m runtime.agent.starter DESCRIPTOR``: start several agents from one interpreter.
+
+Most of what the start of an agent costs is the import of its modules. They are imported once; each agent is a fork,
+in a session of its own, with the environment, the lock and the log that the order names. The descriptor holds the
+orders, a marshalled list (``contract.AgentOrder``), so that no secret stands in an environment that /proc shows.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import sys
+from collections.abc import Sequence
+
+from runtime.agent import __main__ as agent
+from runtime.contract import AgentOrder
+
+# Only for the forks, which all need them.
+from runtime.agent import ingest, membership, pipes, shipping  # noqa: F401  isort: skip
+
+
+def main(orders: Sequence[AgentOrder]) -> int:
+    """Fork all agents; in each of them, its exit code."""
+    for order in orders:
+        if os.fork() == 0:
+            _become(order, orders)
+            return agent.main(order["arguments"])
+    return 0
+
+
+def _become(order: AgentOrder, orders: Sequence[AgentOrder]) -> None:
+    os.setsid()
+    os.chdir(order["directory"])
+    for number in (1, 2):
+        os.dup2(order["log"], number)
+    for other in orders:
+        os.close(other["log"])
+        if other is not order:
+            os.close(other["lock"])  # else it would be held after the end of its own agent
+    os.environ.clear()
+    os.environ.update(order["environment"])
+
+
+def _read(descriptor: int) -> list[AgentOrder]:
+    with os.fdopen(descriptor, "rb") as file:
+        orders: list[AgentOrder] = marshal.load(file)  # noqa: S302  written by the backend, for this process alone
+    return orders
+
+
+if __name__ == "__main__":
+    sys.exit(main(_read(int(sys.argv[1]))))

@@ -1,0 +1,30 @@
+"""What the launcher is given: the shape of an order, and the words in it. It imports nothing, because the launcher
+imports it before every job."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypedDict
+
+    class Order(TypedDict):
+        """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace.
+        ``view``: trees, links and files as in ``view.View``."""
+
+        parent: int
+        command: list[str]
+        environment: dict[str, str]
+        directory: str
+        uid: int
+        view: tuple[Any, ...]
+        shared_memory: int
+        writable: list[str]
+        limits: list[tuple[int, int, int]]
+        report: int
+        inherit: list[int]
+
+
+# What is done with a tree: read only; read only and shown as owned by the job's user; written; a device.
+READ, GIVE, WRITE, DEVICE = "read", "give", "write", "device"
+TEMPORARY = "/tmp"  # noqa: S108  a directory of the view, which is the replica's own
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  likewise

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from portal.bytecode import compile_in_background
+
+pytestmark = pytest.mark.processes
+
+
+def test_what_jobs_import_is_compiled_whatever_the_environment_prefers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "module.py").write_text("x = 1\n")
+    (tmp_path / "broken.py").write_text("x =\n")
+    process = compile_in_background(tmp_path)
+    assert process.wait(30) == 0
+    assert [path.name.split(".")[0] for path in tmp_path.rglob("*.pyc")] == ["module"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
+def test_a_package_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text("x = 1\n")
+    tmp_path.chmod(0o500)
+    assert compile_in_background(tmp_path).wait(30) == 0
