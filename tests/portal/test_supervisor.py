@@ -152,8 +152,14 @@ def test_a_line_without_end_is_shown_when_its_child_ends(run: Callable[..., Runn
 
 def test_a_process_that_comes_to_the_supervisor_is_collected(run: Callable[..., Running]) -> None:
     """As the first process of a container it is the parent of every agent."""
-    orphan = "import os,time; middle = os.fork(); middle or os.fork() or (os.write(1, b'left %d\\n' % os.getpid()), os._exit(3));"
-    orphan += "middle or os._exit(0); os.waitpid(middle, 0); print('up'); time.sleep(60)"
+    orphan = """import os, time
+if (middle := os.fork()) == 0:
+    if os.fork() == 0:
+        os.write(1, b"left %d\\n" % os.getpid())
+    os._exit(0)
+os.waitpid(middle, 0)
+print("up")
+time.sleep(60)"""
     running = run(worker=orphan, first="prctl(PR_SET_CHILD_SUBREAPER, 1)")
     running.wait_for_text("worker | left ")
     pid = int(running.text().partition("worker | left ")[2].split()[0])
