@@ -21,7 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from datasets import selectors as datasets
-from jobs import examples, scaling, selectors, services
+from jobs import examples, scaling, selectors, services, timeline
 from jobs import spec as specification
 from jobs.models import Artifact, Job
 from jobs.states import JobState
@@ -98,7 +98,15 @@ class PreviewOutput(serializers.Serializer[Any]):
 
 
 class TimelineOutput(serializers.Serializer[Any]):
-    events = serializers.ListField(child=serializers.DictField())
+    events = serializers.ListField(child=serializers.DictField(), help_text="The oldest first.")
+    older = serializers.CharField(allow_null=True, help_text="The `before` of the page of older ones; null: none.")
+
+
+class TimelineQuery(serializers.Serializer[Any]):
+    """The query of a page of a timeline."""
+
+    before = serializers.CharField(required=False, default="", help_text="The `older` of the page after it.")
+    limit = serializers.IntegerField(min_value=1, max_value=timeline.MOST, default=timeline.PAGE)
 
 
 class ScaleInput(serializers.Serializer[Any]):
@@ -322,11 +330,16 @@ class CloneView(_JobView):
 
 # --- What belongs to a job -------------------------------------------------------------------------------------------
 class EventsView(_JobView):
-    @extend_schema(operation_id="jobs_events", responses=TimelineOutput)
+    @extend_schema(operation_id="jobs_events", parameters=[TimelineQuery], responses=TimelineOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The job's timeline: changes of state, and what happened to its replicas; the oldest first."""
-        events = selectors.timeline(self.job(request, job_id))
-        return Response({"events": [{**event, "text": told(event["text"])} for event in events]})
+        """A page of the job's timeline, changes of state and events of replicas: without `before` the newest."""
+        job = self.job(request, job_id)
+        query = TimelineQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        page = timeline.page_of(job, **query.validated_data)
+        return Response(
+            {"events": [{**event, "text": told(event["text"])} for event in page.entries], "older": page.older}
+        )
 
 
 class FilesView(_JobView):

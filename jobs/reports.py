@@ -12,6 +12,7 @@ from django.db import transaction
 from datasets.storage import default_storage
 from datasets.storage.base import Stat
 from jobs import facts, keeping, reconciler
+from jobs.batches import EventRow
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.states import ENDED, ReplicaState
 from jobs.streams.entries import Gap
@@ -24,6 +25,9 @@ from portal.common.time import now as wall_clock
 from quota import storage as storage_quota
 from quota.models import Kind
 
+# Events of one replica in one attempt that are stored.
+EVENTS_LIMIT = 1000
+FULL = "events-limit"  # the kind of the event that says so
 _EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
 
 
@@ -105,10 +109,11 @@ def heartbeat(attempt: Attempt, *, replica: str) -> None:
 
 
 @transaction.atomic
-def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[tuple[float, str, str]]) -> int:
+def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow]) -> int:
     """Take events (unix time, kind, text) that the replica numbers from ``first`` on; the last number taken.
 
-    What was taken before is dropped. Raises Gap where ``first`` lies beyond the one after the last number taken.
+    What was taken before is dropped. Beyond EVENTS_LIMIT events are counted and left out; the first one that is leaves
+    a message in its place. Raises Gap where ``first`` lies beyond the one after the last number taken.
     """
     of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
     source = of.first()
@@ -127,13 +132,25 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
             kind=kind,
             text=text,
         )
-        for at, kind, text in fresh
+        for at, kind, text in _within_limit(fresh, source.last, replica)
     )
     source.last += len(fresh)
     source.save(update_fields=["last"])
     if fresh:
         ring(f"status:{attempt.job_id}")
     return source.last
+
+
+def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[EventRow]:
+    """The events that are stored, where ``taken`` came before them."""
+    kept = list(fresh[: max(0, EVENTS_LIMIT - taken)])
+    if taken <= EVENTS_LIMIT < taken + len(fresh):
+        text = (
+            f"{replica} has put {EVENTS_LIMIT} events on the timeline, the most that are kept of a replica in one "
+            "attempt: further ones are left out. Print what happens often instead; it is in the log then."
+        )
+        kept.append((fresh[len(kept)][0], FULL, text))
+    return kept
 
 
 def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, size: int, stream: BinaryIO) -> Artifact:

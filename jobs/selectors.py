@@ -13,7 +13,7 @@ from datasets.storage import default_storage
 from jobs import rehearsal, snapshots
 from jobs.backends import registry
 from jobs.elasticity import is_elastic, sizing_of
-from jobs.models import Artifact, Attempt, Job, JobEvent, Transition
+from jobs.models import Artifact, Attempt, Job
 from jobs.states import ACTIVE, JobState, ReplicaState
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
 from rbac.access import Actor, may, restrict
@@ -186,40 +186,6 @@ def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
 
 
 # --- What belongs to a job -------------------------------------------------------------------------------------------
-def timeline(job: Job) -> list[dict[str, Any]]:
-    """Changes of state and happenings of all attempts, in order of time."""
-    changes = Transition.objects.filter(job=job).select_related("actor").order_by("id")
-    happenings = JobEvent.objects.filter(job=job).order_by("id")
-    entries = [_change_json(change) for change in changes] + [_happening_json(event) for event in happenings]
-    return sorted(entries, key=lambda entry: entry["time"])
-
-
-def _change_json(change: Transition) -> dict[str, Any]:
-    return {
-        "time": change.at.isoformat(),
-        "attempt": change.attempt,
-        "kind": "state",
-        "state": change.state,
-        "reason": change.reason,
-        "replica": "",
-        "text": change.why,
-        "actor": change.actor.username if change.actor else "",
-    }
-
-
-def _happening_json(event: JobEvent) -> dict[str, Any]:
-    return {
-        "time": event.at.isoformat(),
-        "attempt": event.attempt,
-        "kind": event.kind,
-        "state": "",
-        "reason": "",
-        "replica": event.replica,
-        "text": event.text,
-        "actor": "",
-    }
-
-
 def artifacts(job: Job) -> QuerySet[Artifact]:
     """What the last attempt that left something has left, by name."""
     last = Artifact.objects.filter(job=job).order_by("-attempt").values("attempt")[:1]

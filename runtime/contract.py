@@ -314,7 +314,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 
 # --- Ingest: what the agent sends to the portal ----------------------------------------------------------------------
 # Every call is POST with "Authorization: Bearer <attempt token>" below /ingest/v1/attempts/<attempt id>/.
-#   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"system", text], ...]} -> {"last": n}
+#   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"agent", text], ...]} -> {"last": n}
 #   metrics    {"replica", "first": n, "points": [[unix time, step, key, value], ...]}              -> {"last": n}
 #   report     {"replica", "life", "phase": "starting"|"registered"|"exited",
 #               "code", "signal", "out_of_memory", "why"}                                           -> {}

@@ -298,9 +298,14 @@ class Client:
         return {name: Series.from_json(series) for name, series in body["series"].items()}
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
-        """The job's timeline, oldest first."""
-        body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/events")
-        return list(body.get("events", body.get("results", ())))
+        """The job's whole timeline, oldest first. Fetched page by page, from the newest to the oldest."""
+        pages: list[list[dict[str, Any]]] = []
+        before: str | None = None
+        while not pages or before:
+            body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/events", before=before)
+            pages.append(body["events"])
+            before = body.get("older")
+        return [event for page in reversed(pages) for event in page]
 
     # --- data sets ---------------------------------------------------------------------------------------------------
     def upload(self, full_name: str, *sources: Path | str, fresh: bool = False, progress: Progress = SILENT) -> Version:

@@ -24,7 +24,8 @@ class Replica:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of output. ``seq`` counts over the whole job: the cursor. ``stream`` is stdout, stderr or system."""
+    """One line of output. ``seq`` counts over the whole job: the cursor. ``stream`` is stdout, stderr, agent
+    (remarks of the agent beside a replica) or system (the portal itself)."""
 
     seq: int
     time: str | float

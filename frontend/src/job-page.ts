@@ -6,7 +6,7 @@ import { dateOf, isTerminal, stateLabel, type Job, type JobEvent } from "./core/
 import { happeningLabel, happeningsOf, type Happening } from "./core/happenings";
 import { bytes } from "./core/numbers";
 import { absolute } from "./core/time";
-import { followTimeline } from "./core/timeline";
+import { followTimeline, hasOlder, loadOlder } from "./core/timeline";
 
 interface ArtifactRow {
   name: string;
@@ -69,9 +69,19 @@ function showEvents(events: JobEvent[]): void {
   const happenings = happeningsOf(events);
   const rows = events.map((event, i) => eventRow(event, happenings[i] ?? null));
   panel("events").replaceChildren(
+    ...(hasOlder() ? [olderButton()] : []),
     rows.length ? h("ol", { class: "timeline" }, ...rows) : h("p", { class: "quiet" }, gettext("Nothing has happened yet.")),
   );
   document.dispatchEvent(new CustomEvent("regatta:rendered"));
+}
+
+function olderButton(): HTMLElement {
+  const button = h("button", { type: "button", class: "button small" }, gettext("Older events"));
+  button.addEventListener("click", () => {
+    button.setAttribute("disabled", "");
+    void loadOlder().finally(() => button.removeAttribute("disabled"));
+  });
+  return button;
 }
 
 function eventRow(event: JobEvent, happening: Happening | null): HTMLElement {

@@ -4,7 +4,7 @@ import { happeningsOf } from "../src/core/happenings";
 import type { JobEvent } from "../src/core/job";
 
 function event(kind: string, replica = ""): JobEvent {
-  return { time: "2026-01-31T12:00:00Z", attempt: 1, kind, state: "", replica, text: "", actor: "" };
+  return { id: "", time: "2026-01-31T12:00:00Z", attempt: 1, kind, state: "", replica, text: "", actor: "" };
 }
 
 test("an exit is a loss where the replica is started again, and else a leave", () => {

@@ -4,7 +4,7 @@ import type { JobEvent } from "../src/core/job";
 import { survivals } from "../src/core/survivals";
 
 function event(kind: string, replica: string, text: string, attempt = 1): JobEvent {
-  return { time: "2026-01-31T12:00:00Z", attempt, kind, state: "", replica, text, actor: "" };
+  return { id: "", time: "2026-01-31T12:00:00Z", attempt, kind, state: "", replica, text, actor: "" };
 }
 
 function texts(events: JobEvent[]): string[] {

@@ -4,7 +4,7 @@ import type { JobEvent } from "../src/core/job";
 import { trainersOverTime } from "../src/core/trainers";
 
 function event(second: number, kind: string, replica: string, attempt = 1): JobEvent {
-  return { time: `2026-01-31T12:00:0${second}Z`, attempt, kind, state: "", replica, text: "", actor: "" };
+  return { id: "", time: `2026-01-31T12:00:0${second}Z`, attempt, kind, state: "", replica, text: "", actor: "" };
 }
 
 function counts(events: JobEvent[], attempt = 1): number[] {

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 
 class LogLine(NamedTuple):
-    """One line of output. ``time`` is unix time in seconds; ``stream`` is stdout, stderr or system."""
+    """One line of output. ``time`` is unix time in seconds; ``stream`` is stdout, stderr, agent or
+    system."""
 
     seq: int
     time: float

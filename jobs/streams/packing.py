@@ -27,7 +27,8 @@ Floats = npt.NDArray[np.float64]
 Indexes = npt.NDArray[np.uint16]
 
 PLAIN, DEFLATED = 0, 1
-STREAMS = ("stdout", "stderr", "system")
+# Blocks store the place in this list. ``system`` has the portal's own lines, ``agent`` those of the agent of a replica.
+STREAMS = ("stdout", "stderr", "system", "agent")
 MAX_TABLE = 1 << 16
 
 _LENGTH = struct.Struct("<I")

@@ -8,7 +8,8 @@ from json.encoder import encode_basestring
 from runtime import contract
 from runtime.lines import last_state, shown
 
-STDOUT, STDERR, SYSTEM = "stdout", "stderr", "system"
+# The third has what the agent itself remarks.
+STDOUT, STDERR, AGENT = "stdout", "stderr", "agent"
 
 # A prompt or a row of dots without a line break is shown after this long ...
 PARTIAL_SECONDS = 1.0

@@ -91,7 +91,7 @@ class Sender:
     def line(self, text: str) -> None:
         """A log line of the platform's own. Where it cannot be kept, it goes to the agent's own output."""
         try:
-            self.append(LOGS, output.line_entries(time.time(), output.SYSTEM, [text[:_LONGEST_LINE]]))
+            self.append(LOGS, output.line_entries(time.time(), output.AGENT, [text[:_LONGEST_LINE]]))
         except OSError as error:
             sys.stderr.write(f"{text[:_LONGEST_LINE]} (not in the log: {error.strerror})\n")
 

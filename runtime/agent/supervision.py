@@ -241,7 +241,7 @@ class Supervisor:
         if stream == output.STDERR:
             self._error.feed(lines)
         kept, remarks = self._cap.admit(lines)
-        entries = output.line_entries(at, stream, kept) + output.line_entries(at, output.SYSTEM, remarks)
+        entries = output.line_entries(at, stream, kept) + output.line_entries(at, output.AGENT, remarks)
         self._keep(LOGS, entries)
         costs = self._costs
         if costs and stream == output.STDOUT:

@@ -303,6 +303,16 @@ def test_events_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert "trainer-0 joined." in capsys.readouterr().out
 
 
+def test_events_of_all_pages_are_shown_the_oldest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    def page(number: int, older: str | None) -> Answer:
+        event = {"time": f"2026-01-01T00:00:0{number}Z", "replica": "trainer-0", "text": f"number {number}"}
+        return ok({"events": [event], "older": older})
+
+    _, portal = regatta("events j1", {EVENTS: [page(3, "c"), page(2, "b"), page(1, None)]})
+    assert [line[-1] for line in capsys.readouterr().out.splitlines() if "number" in line] == ["1", "2", "3"]
+    assert [request.url.params.get("before") for request in portal.asked] == [None, "c", "b"]
+
+
 # --- The rest --------------------------------------------------------------------------------------------------------
 def test_scale_sends_each_role(capsys: pytest.CaptureFixture[str]) -> None:
     _, portal = regatta("scale j1 trainer=4", {"POST /api/v1/jobs/j1/scale": [ok(job(), 202)]})

@@ -110,6 +110,15 @@ def test_a_batch_beyond_the_next_line_is_told_where_to_go_on(attempt: Attempt) -
     assert (answer.status_code, answer.json()["code"], answer.json()["last"]) == (409, "gap", 1)
 
 
+@pytest.mark.parametrize("name", ["system", "agent"])
+def test_an_attempt_does_not_write_the_lines_of_the_portal(attempt: Attempt, name: str) -> None:
+    """Agents of an earlier version send their remarks as ``system``: these are taken as what they are."""
+    body = {"replica": "trainer-0", "first": 1, "lines": [[1, name, "The job was cancelled by the platform."]]}
+    assert post(attempt, "logs", body).json() == {"last": 1}
+    (line,) = store.read_logs(attempt.job_id).lines
+    assert line.stream == "agent"
+
+
 def test_an_empty_batch_tells_how_far_it_went(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one"))
     assert post(attempt, "logs", logs(2)).json() == {"last": 1}
@@ -150,6 +159,8 @@ WRONG_BODIES = [
     ("logs", {"replica": "trainer-0", "first": 1, "lines": [["noon", "stdout", "x"]]}, "lines.0.0"),
     ("logs", {"replica": "trainer-0", "first": 1, "lines": [[1e300, "stdout", "x"]]}, "lines.0.0"),
     ("logs", {"replica": "trainer-0", "first": 1, "lines": [[1, "stdout", 7]]}, "lines.0.2"),
+    ("logs", {"replica": "trainer-0", "first": 1, "lines": [[1, "stdout", "x"], [1, "portal", "x"]]}, "lines.1.1"),
+    ("logs", {"replica": "trainer-0", "first": 1, "lines": [[1, ["system"], "x"]]}, "lines.0.1"),
     ("logs", {"replica": "trainer-0", "first": 1, "lines": [[1, "stdout", "x" * 70_000]]}, "lines.0.2"),
     ("metrics", metrics([1, 1, "cost", 0.5], [1, 1, "", 0.5]), "points.1.2"),
     ("metrics", metrics([1, 1, "c" * 251, 0.5]), "points.0.2"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from datasets.storage import default_storage
-from jobs import reconciler, reports, selectors
+from jobs import reconciler, reports, timeline
 from jobs.batches import Report
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.states import ReplicaState
@@ -71,6 +71,35 @@ def test_events_are_taken_once_whatever_is_sent_again(attempt: Attempt) -> None:
     assert list(JobEvent.objects.order_by("id").values_list("text", flat=True)) == ["one", "two", "three"]
 
 
+def test_events_beyond_the_limit_of_a_replica_are_left_out_and_the_timeline_says_so_once(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports, "EVENTS_LIMIT", 3)
+    rows = [(float(number), "task", str(number)) for number in range(1, 9)]
+    for first, last in ((1, 2), (3, 3), (4, 4), (2, 6), (7, 8)):
+        assert reports.record_events(attempt, replica="master-0", first=first, events=rows[first - 1 : last]) == last
+    stored = list(JobEvent.objects.filter(replica="master-0").order_by("id").values_list("kind", "text"))
+    assert stored[:3] == [("task", "1"), ("task", "2"), ("task", "3")]
+    assert [kind for kind, _ in stored[3:]] == [reports.FULL]
+    assert stored[3][1].startswith("master-0 has put 3 events on the timeline, the most that are kept")
+
+
+@pytest.mark.parametrize("limit", range(10))
+def test_one_batch_may_cross_the_limit_anywhere(attempt: Attempt, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(reports, "EVENTS_LIMIT", limit)
+    rows = [(1.0, "task", "x")] * 8
+    assert reports.record_events(attempt, replica="master-0", first=1, events=rows) == 8
+    kinds = list(JobEvent.objects.filter(replica="master-0").order_by("id").values_list("kind", flat=True))
+    assert kinds == ["task"] * min(limit, 8) + [reports.FULL] * (limit < 8)
+
+
+def test_the_limit_is_of_each_replica(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "EVENTS_LIMIT", 1)
+    for replica in ("master-0", "trainer-0"):
+        reports.record_events(attempt, replica=replica, first=1, events=[(1.0, "task", replica)])
+    assert set(JobEvent.objects.filter(kind="task").values_list("text", flat=True)) == {"master-0", "trainer-0"}
+
+
 def test_events_that_leave_some_out_are_refused(attempt: Attempt) -> None:
     with pytest.raises(Gap) as gap:
         reports.record_events(attempt, replica="master-0", first=2, events=[(1.0, "task", "two")])
@@ -102,7 +131,7 @@ def test_two_replicas_may_leave_different_files_of_one_name(attempt: Attempt) ->
 
 def test_the_timeline_merges_states_and_happenings(attempt: Attempt) -> None:
     report(attempt, "registered")
-    kinds = [entry["kind"] for entry in selectors.timeline(attempt.job)]
+    kinds = [entry["kind"] for entry in timeline.page_of(attempt.job).entries]
     assert kinds == ["state"] * 5 + ["registered"]
 
 

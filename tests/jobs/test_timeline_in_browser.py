@@ -11,7 +11,7 @@ from django.conf import settings
 from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from jobs import reports
+from jobs import reports, timeline
 from jobs.models import Job
 from runtime.checkpoint import writer
 from runtime.checkpoint.files import LocalFiles
@@ -112,6 +112,23 @@ def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
         row = page.locator(f".timeline [data-happening={kind}]")
         expect(row.locator("strong")).to_have_text(label)
         expect(row).to_contain_text(sentence)
+
+
+def test_older_events_come_when_they_are_asked_for(
+    page: Page, live_server: LiveServer, personas: Personas, submit: Callable[..., Job]
+) -> None:
+    job = submit()
+    told = [(1_700_000_000.0 + at, "task", f"number {at}") for at in range(timeline.PAGE + 100)]
+    reports.record_events(make_attempt(job), replica="master-0", first=1, events=told)
+    sign_in(page, live_server, personas, "en")
+    page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
+    rows, older = page.locator(".timeline li"), page.get_by_role("button", name="Older events")
+    expect(rows).to_have_count(timeline.PAGE)
+    expect(rows.filter(has_text="number 0")).to_have_count(0)
+    older.click()
+    expect(rows).to_have_count(len(told) + 1)  # and the change of state of the submission, which is the newest
+    expect(rows.first).to_contain_text("number 0")
+    expect(older).to_have_count(0)
 
 
 def sign_in(page: Page, live_server: LiveServer, personas: Personas, language: str) -> None:

@@ -66,6 +66,8 @@ export interface MetricPoint {
 
 /** A change of state (`kind` is "state") or something that happened to a replica. */
 export interface JobEvent {
+  /** Its place in the timeline, `microseconds-table-row`: the cursor of what is older. */
+  id: string;
   time: string;
   attempt: number;
   kind: string;

@@ -7,14 +7,17 @@ type Follower = (events: JobEvent[]) => void;
 
 const PAUSE_MS = 500;
 const followers: Follower[] = [];
-let known: JobEvent[] | null = null;
+/** By their ids: the newest page, and what was asked for of older ones. */
+let known: Map<string, JobEvent> | null = null;
+let older: string | null = null;
+let unfolded = false;
 let asking = false;
 let wanted = false;
 
-/** Calls with the whole timeline now and whenever the job was heard of. */
+/** Calls with what is loaded of the timeline now and whenever the job was heard of. */
 export function followTimeline(follower: Follower): void {
   followers.push(follower);
-  if (known) follower(known);
+  if (known) follower(inOrder(known));
   if (followers.length > 1) return;
   document.addEventListener("regatta:heard", () => void look());
   void look();
@@ -33,10 +36,49 @@ async function look(): Promise<void> {
   asking = false;
 }
 
-async function ask(): Promise<void> {
+interface Page {
+  events: JobEvent[];
+  older: string | null;
+}
+
+function pageBefore(cursor: string | null): Promise<Page | null> {
   const job = embedded<Job>("job-data");
-  const answer = await getJson<{ events: JobEvent[] }>(`/api/v1/jobs/${job?.id}/events`).catch(() => null);
-  if (!answer) return;
-  known = answer.events;
-  for (const follower of followers) follower(known);
+  const query = cursor ? `?before=${encodeURIComponent(cursor)}` : "";
+  return getJson<Page>(`/api/v1/jobs/${job?.id}/events${query}`).catch(() => null);
+}
+
+async function ask(): Promise<void> {
+  const page = await pageBefore(null);
+  if (!page) return;
+  // Who has asked for older entries keeps them; else only the newest page is held, however long the job runs.
+  if (!unfolded) older = page.older;
+  take(unfolded ? known : null, page);
+}
+
+/** Whether there is more than what is loaded. */
+export function hasOlder(): boolean {
+  return older !== null;
+}
+
+/** Loads the page above what is loaded. */
+export async function loadOlder(): Promise<void> {
+  const page = older ? await pageBefore(older) : null;
+  if (!page) return;
+  unfolded = true;
+  older = page.older;
+  take(known, page);
+}
+
+function take(before: Map<string, JobEvent> | null, page: Page): void {
+  known = before ?? new Map<string, JobEvent>();
+  for (const event of page.events) known.set(event.id, event);
+  const events = inOrder(known);
+  for (const follower of followers) follower(events);
+}
+
+/** Entries by their places. */
+export function inOrder(entries: Map<string, JobEvent>): JobEvent[] {
+  const keyed = [...entries.values()].map((event) => ({ event, place: event.id.split("-").map(Number) }));
+  keyed.sort((a, b) => a.place.map((part, i) => part - (b.place[i] ?? 0)).find((difference) => difference !== 0) ?? 0);
+  return keyed.map(({ event }) => event);
 }

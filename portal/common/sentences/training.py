@@ -8,6 +8,11 @@ SENTENCES: tuple[str, ...] = (
         "The job has {count} metric names, the most that are kept: points of further names are left out, the first is "
         "{name}. Use one name for each curve, and the step for the place on it."
     ),
+    _(
+        "{replica} has put {count} events on the timeline, the most that are kept of a replica in one attempt: further "
+        "ones are left out. Print what happens often instead; it is in the log then."
+    ),
+    _("This is no cursor of a timeline. Leave it out for the newest entries."),
     # What the master tells of the trainers
     _("{trainer} joined."),
     _("{trainer} left."),

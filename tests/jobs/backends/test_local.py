@@ -133,7 +133,7 @@ def test_what_a_killed_agent_had_kept_is_delivered_once(
     portal.fail = 0
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     assert portal.texts("stdout") == [f"line {number}" for number in range(500)]
-    assert ["killed" in text for text in portal.texts("system")] == [True]
+    assert ["killed" in text for text in portal.texts("agent")] == [True]
     assert view.replicas[0].why == "its agent is gone and left no word of how the process ended"
     state = ReplicaState.load(directory(attempts))
     assert state is not None

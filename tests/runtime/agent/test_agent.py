@@ -54,7 +54,7 @@ def test_a_hundred_thousand_lines_arrive_complete_and_in_order(replica: Replica,
 def test_beyond_the_cap_lines_are_counted_and_what_was_kept_is_complete(replica: Replica, portal: IngestServer) -> None:
     replica.run("for i in range(1000): print(f'{i:09d}')", LOG_CAP=1000)
     assert portal.texts("stdout") == [f"{i:09d}" for i in range(100)]
-    assert portal.texts("system") == [
+    assert portal.texts("agent") == [
         "log cap of 0.0009537 MiB reached; the rest is not kept",
         "900 lines beyond the log cap of 0.0009537 MiB were not kept",
     ]
@@ -168,7 +168,7 @@ def test_nonsense_over_the_link_is_said_once_and_harms_nothing(replica: Replica,
             os.write(int(os.environ["REGATTA_AGENT_FD"]), message + b"\\n")
         """
     )
-    assert len([text for text in portal.texts("system") if "not understood" in text]) == 1
+    assert len([text for text in portal.texts("agent") if "not understood" in text]) == 1
     assert report["code"] == 0
 
 
@@ -189,7 +189,7 @@ def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
         """
     )
     assert portal.artifacts == {"sub/model.npz": b"m" * 3_000_000}
-    assert "refused is not kept: that is too large" in portal.texts("system")
+    assert "refused is not kept: that is too large" in portal.texts("agent")
 
 
 # --- How it ended ----------------------------------------------------------------------------------------------------
@@ -501,6 +501,6 @@ def test_events_beyond_the_cap_are_dropped_and_it_is_said_once(replica: Replica,
         """
     )
     assert len(portal.taken["events"]) == 10_000
-    assert [text for text in portal.texts("system") if "events" in text] == [
+    assert [text for text in portal.texts("agent") if "events" in text] == [
         "only the first 10,000 events of a replica are kept"
     ]
