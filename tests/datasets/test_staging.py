@@ -100,15 +100,25 @@ def test_what_a_slow_sender_brings_is_whole_wherever_it_went(tmp_path: Path, mon
     assert content(tmp_path) == OURS
 
 
-def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(tmp_path: Path) -> None:
+def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noted, failed = Noted(), list[BaseException]()
-    waiting = threading.Event()
+    waiting, lock = threading.Event(), staging._lock  # set when theirs waits for the place, or is done with it
+
+    def waited_for(*place: int) -> None:
+        waiting.set()
+        lock(*place)
+
+    monkeypatch.setattr(staging, "_lock", waited_for)
 
     def bring_theirs() -> None:
         try:
-            noted.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:], b"", before=[nothing, nothing, waiting.set]), THEIRS)
+            noted.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
         except BaseException as error:  # noqa: BLE001  told below
             failed.append(error)
+        finally:
+            waiting.set()
 
     other = threading.Thread(target=bring_theirs)
 
