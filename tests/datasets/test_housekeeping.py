@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,23 @@ def test_a_version_that_nobody_goes_on_filling_is_given_up(uploader: Uploader) -
     assert Version.objects.get().state == VersionState.OPEN
     housekeeping.tidy(now() + LATER)
     assert not File.objects.exists()
+
+
+def test_a_version_that_is_filled_after_it_was_found_idle_is_not_given_up(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    Version.objects.update(touched=now() - LATER)
+    give_up = housekeeping._give_up
+
+    def given_up_after_a_part(version: Version, before: datetime) -> int:
+        uploader.part(file, 0, CONTENT[:10])
+        return give_up(version, before)
+
+    monkeypatch.setattr(housekeeping, "_give_up", given_up_after_a_part)
+    assert housekeeping.give_up_uploads(now() - timedelta(days=1)) == 0
+    assert Version.objects.get().state == VersionState.OPEN
+    assert File.objects.get().parts.count() == 1
 
 
 def test_a_sealed_version_is_never_given_up(uploader: Uploader) -> None:

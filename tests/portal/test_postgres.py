@@ -25,9 +25,21 @@ AGAIN = (
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
 def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "REGATTA_DATABASE_URL": postgres, "REGATTA_DATA_DIR": str(tmp_path)}
+    run_on(postgres, tmp_path, *AGAIN)
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(400)
+def test_of_two_transactions_that_meet_the_second_waits_for_what_the_first_decides(
+    postgres: str, tmp_path: Path
+) -> None:
+    run_on(postgres, tmp_path, "tests/portal/locks_on_postgres.py")
+
+
+def run_on(database: str, data: Path, *tests: str) -> None:
+    environment = {**os.environ, "REGATTA_DATABASE_URL": database, "REGATTA_DATA_DIR": str(data)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     left_out = "not (postgres or browser or processes or etcd)"
-    command = [sys.executable, "-m", "pytest", "-m", left_out, "-p", "no:cacheprovider", *AGAIN]
+    command = [sys.executable, "-m", "pytest", "-m", left_out, "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=380)
     assert done.returncode == 0, done.stdout[-6000:]
