@@ -32,16 +32,27 @@ def test_a_file_of_the_right_length_with_other_content_is_fetched_again(tmp_path
 
 
 class BeginsAnew(DataPortal):
-    """Gives the whole file whatever part of it was asked for, as a proxy that ignores ranges."""
+    """Gives the whole file whatever part of it was asked for, as a proxy that ignores ranges, and counts that."""
+
+    asked = 0
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
+        self.asked += 1
         return httpx.Response(200, content=self.files[path])
 
 
 def test_of_an_answer_that_begins_anew_what_is_there_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"con")
-    client(holding(b"content", BeginsAnew())).fetch("ada/mine", tmp_path)
-    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    portal = BeginsAnew()
+    client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
+    assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 1)
+
+
+def test_of_a_part_that_is_longer_than_the_file_the_beginning_is_used(tmp_path: Path) -> None:
+    (tmp_path / "a.bin.part").write_bytes(b"content and more")
+    portal = BeginsAnew()
+    client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
+    assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 0)
 
 
 class Silent(DataPortal):

@@ -35,6 +35,16 @@ def test_a_deleted_data_set_keeps_its_content_until_its_grace_is_over(uploader: 
     assert (kept(), Dataset.objects.count(), Blob.objects.count()) == (0, 0, 0)
 
 
+def test_a_deleted_version_that_a_job_needs_stays_until_it_is_needed_no_more(uploader: Uploader) -> None:
+    uploader.upload("a", CONTENT)
+    services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
+    version = Version.objects.get()
+    housekeeping.tidy(now() + LATER, {version.pk})
+    assert (kept(), list(Version.objects.all())) == (1, [version])
+    housekeeping.tidy(now() + LATER)
+    assert (kept(), Version.objects.count()) == (0, 0)
+
+
 def test_content_that_another_version_has_stays(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     uploader.begin()
