@@ -63,7 +63,7 @@ def test_retries_end_and_wait_longer_each_time() -> None:
     with pytest.raises(Unreachable, match="cannot be reached: cut"):
         client.get("/x")
     assert len(portal.asked) == TRIES
-    assert clock.slept == sorted(clock.slept)
+    assert clock.slept == sorted(set(clock.slept))
 
 
 @pytest.mark.parametrize(
