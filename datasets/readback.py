@@ -98,9 +98,15 @@ class Readings:
         if len(marks) > len(reading.wanted):
             reading.wanted = tuple(marks)
         if not reading.running and len(reading.read) < len(reading.wanted):
-            reading.running = True
-            threading.Thread(target=self._run, args=(reading,), daemon=True).start()
+            self._begin(reading)
         return reading
+
+    def _begin(self, reading: _Reading) -> None:
+        reading.running = True
+        try:
+            threading.Thread(target=self._run, args=(reading,), daemon=True).start()
+        except RuntimeError as shortage:
+            self._fail(reading, OSError(errno.EAGAIN, str(shortage)))
 
     def _make_room(self) -> None:
         for name in list(self._readings)[:-READINGS_LIMIT]:
@@ -122,9 +128,16 @@ class Readings:
                     self._changed.notify_all()
         except OSError as failure:
             with self._changed:
-                reading.failure, reading.running = failure, False
-                self._forget(reading)
-                self._changed.notify_all()
+                self._fail(reading, failure)
+        except MemoryError:
+            with self._changed:
+                self._fail(reading, OSError(errno.ENOMEM, "not enough memory"))
+
+    def _fail(self, reading: _Reading, failure: OSError) -> None:
+        """Whoever waits for it is sent the failure, and the next one has it read anew."""
+        reading.failure, reading.running = failure, False
+        self._forget(reading)
+        self._changed.notify_all()
 
     def _has_more(self, reading: _Reading) -> bool:
         with self._changed:

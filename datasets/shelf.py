@@ -8,6 +8,7 @@ else they are copies. A root is seen whole or not at all, never changes, and can
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -122,7 +123,7 @@ class _Layouts:
             future = self._running.get(version_id)
             if future is None or future.done():  # one that nobody waited for to its end
                 future = self._running[version_id] = Future()
-                threading.Thread(target=_run, args=(make, future), daemon=True).start()
+                _start(make, future)
         try:
             future.result(patience)
         except TimeoutError:
@@ -133,6 +134,14 @@ class _Layouts:
             if future.done():
                 with self._lock:
                     self._running.pop(version_id, None)
+
+
+def _start(make: Callable[[], None], future: Future[None]) -> None:
+    """Where there is no thread for it now, it has failed: whoever asks again begins it anew."""
+    try:
+        threading.Thread(target=_run, args=(make, future), daemon=True).start()
+    except RuntimeError as shortage:
+        future.set_exception(OSError(errno.EAGAIN, str(shortage)))
 
 
 def _run(make: Callable[[], None], future: Future[None]) -> None:

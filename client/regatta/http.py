@@ -76,6 +76,8 @@ class Http:
         response = self._answered("DELETE", path)
         if response.is_error:
             raise error_of(response)
+        if response.status_code == httpx.codes.OK and not _is_json(response):  # the portal says 204, or JSON
+            raise Unreachable(f"What answers at {self.server} is not the portal: {path} gave no JSON.")
 
     def put_bytes(self, path: str, content: Iterable[bytes], length: int, headers: Mapping[str, str]) -> Any:
         """Send ``length`` raw bytes, piece by piece. Safe to repeat, and repeated: the path names what they are, and
@@ -120,7 +122,7 @@ class Http:
                     raise _unreachable(self.server, error) from error
                 self._sleep(BACKOFF_SECONDS * 2**attempt)
                 continue
-            if last or response.status_code not in _RETRIED:
+            if last or not (response.status_code in _RETRIED or _is_of_a_proxy(response)):
                 return response
             self._sleep(_wait_of(response, BACKOFF_SECONDS * 2**attempt))
         raise AssertionError("unreachable: the last try returns or raises")
@@ -130,10 +132,22 @@ def error_of(response: httpx.Response) -> PortalError:
     """The typed error of an answer that reports one."""
     body = _problem(response)
     code, status = str(body.get("code", "")), response.status_code
+    if _is_of_a_proxy(response):
+        return Unreachable(f"What answered {status} in the portal's place is not the portal.", status=status)
     detail = str(body.get("detail") or body.get("title") or f"The portal answered {status} {response.reason_phrase}.")
     fallback = ServerFailed if status in _RETRIED or status >= 500 else Refused
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, fallback)
     return kind(detail, code=code, status=status, body=body)
+
+
+def _is_of_a_proxy(response: httpx.Response) -> bool:
+    """Whether something between here and the portal says that there is no such thing: a route that is being reloaded,
+    another server. The portal itself says so in JSON."""
+    return response.status_code == httpx.codes.NOT_FOUND and not _is_json(response)
+
+
+def _is_json(response: httpx.Response) -> bool:
+    return "json" in response.headers.get("Content-Type", "")
 
 
 def _problem(response: httpx.Response) -> dict[str, Any]:

@@ -74,8 +74,17 @@ class Following:
             turn = self._turns.setdefault(key, _Turn())
             busy = sum(one.running for one in self._turns.values())
             if not turn.running and self._clock() >= turn.not_before and busy < MOST:
-                turn.running = True
-                self._start(partial(self._work, backend, turn, attempt, each))
+                self._begin(backend, turn, attempt, each)
+
+    def _begin(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
+        """Have it followed; later, where there is no thread for it now."""
+        turn.running = True
+        try:
+            self._start(partial(self._work, backend, turn, attempt, wanted))
+        except RuntimeError as shortage:
+            turn.running = False
+            _log.warning("What %s of job %s prints cannot be read now: %s", wanted.name, attempt.job_id, shortage)
+            self._wait(turn)
 
     def _work(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
         """Follow until the connection ends, and say when to go on."""

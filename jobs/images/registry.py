@@ -11,7 +11,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -28,6 +27,8 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 _ACCEPTED = ", ".join((OCI_MANIFEST, DOCKER_MANIFEST, OCI_INDEX, DOCKER_INDEX))
 _SECONDS = 60.0
+_PIECE = 1024**2
+_PAGE = "text/html"
 _TINY = 4 * 1024**2  # bytes of the largest manifest that is read
 
 
@@ -111,10 +112,10 @@ class Registry:
             "GET", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
-            if answer.status == 404:
+            if _lacks(answer):
                 return None
             self._expect(answer, f"give the manifest of {repository}:{reference}", 200)
-            body = answer.read(_TINY)
+            body = self._read(answer)
         return Manifest(answer.headers.get("Content-Type", OCI_MANIFEST).partition(";")[0], body)
 
     def has_manifest(self, repository: str, reference: str) -> bool:
@@ -122,7 +123,7 @@ class Registry:
             "HEAD", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
-            if answer.status == 404:
+            if _lacks(answer):
                 return False
             self._expect(answer, f"tell whether it has {repository}:{reference}", 200)
         return True
@@ -136,7 +137,7 @@ class Registry:
     # --- Blobs ---
     def has_blob(self, repository: str, digest: str) -> bool:
         with self._ask("HEAD", f"/v2/{repository}/blobs/{digest}", repository) as answer:
-            if answer.status == 404:
+            if _lacks(answer):
                 return False
             self._expect(answer, f"tell whether it has {digest}", 200)
         return True
@@ -144,10 +145,15 @@ class Registry:
     def read_blob(self, repository: str, digest: str, into: BinaryIO) -> None:
         with self._ask("GET", f"/v2/{repository}/blobs/{digest}", repository) as answer:
             self._expect(answer, f"give {digest}", 200)
+            digest_here = hashlib.sha256()
             try:
-                shutil.copyfileobj(answer, into, 1024**2)
+                while piece := answer.read(_PIECE):
+                    digest_here.update(piece)
+                    into.write(piece)
             except (OSError, HTTPException) as broken:
                 raise RegistryError(self.host, 0, f"a download broke off ({broken})") from broken
+        if f"sha256:{digest_here.hexdigest()}" != digest:  # a connection that is cut ends like one that is whole
+            raise RegistryError(self.host, 0, f"a download broke off (it is not {digest})")
 
     def mount_blob(self, repository: str, digest: str, source: str) -> bool:
         """Have a blob that another of its repositories has, without sending it. False: it has to be sent."""
@@ -233,8 +239,30 @@ class Registry:
             return ""
 
     def _expect(self, answer: HTTPResponse, what: str, *statuses: int) -> None:
-        if answer.status not in statuses:
-            raise RegistryError(self.host, answer.status, what)
+        """A page for people is an answer of a proxy in the registry's place, whatever its status."""
+        if answer.status in statuses and not _is_page(answer):
+            return
+        raise RegistryError(self.host, answer.status, what)
+
+    def _read(self, answer: HTTPResponse) -> bytes:
+        """A manifest as it came: a JSON object."""
+        try:
+            body = answer.read(_TINY)
+            if isinstance(json.loads(body), dict):
+                return body
+            why = "no JSON object"
+        except (OSError, HTTPException, ValueError) as broken:
+            why = str(broken)
+        raise RegistryError(self.host, 0, f"its answer is no manifest ({why})")
+
+
+def _lacks(answer: HTTPResponse) -> bool:
+    """Whether the registry itself says that it has no such thing."""
+    return answer.status == 404 and not _is_page(answer)
+
+
+def _is_page(answer: HTTPResponse) -> bool:
+    return answer.headers.get("Content-Type", "").startswith(_PAGE)
 
 
 # What Docker's own registry is called, and where it is.

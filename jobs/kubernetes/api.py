@@ -20,6 +20,7 @@ from jobs.kubernetes.names import Object
 
 # How a body is written, by method. APPLY is a PATCH by which one has of an object what one says of it, and no more.
 _WRITTEN = {"PATCH": "application/merge-patch+json", "APPLY": "application/apply-patch+yaml"}
+_SERVER_ERROR = 500
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
 _WATCH_SLACK = 15.0  # seconds that a watch may be silent after the server should have ended it
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -76,12 +77,12 @@ class ApiServer:
     ) -> dict[str, Any]:
         response = self._open(method, path, body, query, (_CONNECT_SECONDS, _ANSWER_SECONDS))
         try:
-            answer = json.loads(response.data or b"{}")
-        except (ValueError, urllib3.exceptions.HTTPError) as broken:
+            answer = _object(response.data or b"")
+        except (ValueError, TypeError, urllib3.exceptions.HTTPError) as broken:
             raise Refusal(0, "BadAnswer", f"The API server's answer cannot be read: {broken}") from broken
         if response.status >= 400:
             raise _refusal(response, answer)
-        return dict(answer)
+        return answer
 
     def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
         """What is no JSON: a pod's log."""
@@ -171,13 +172,24 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, answer: Mapping[str, Any]) -> Refusal:
+    """A proxy's refusal says nothing of the objects: its 404 is not "gone". The API server's is of the kind Status."""
     asked = response.headers.get("Retry-After", "")
     pause = float(asked) if asked.isdecimal() else None
+    if response.status < _SERVER_ERROR and answer.get("kind") != "Status":
+        return Refusal(0, "BadAnswer", f"What answered {response.status} was not the API server.", pause)
     return Refusal(response.status, str(answer.get("reason", "")), str(answer.get("message", "")), pause)
 
 
 def _json(text: bytes) -> dict[str, Any]:
     try:
-        return dict(json.loads(text))
-    except ValueError:
+        return _object(text)
+    except (ValueError, TypeError):
         return {}
+
+
+def _object(text: bytes) -> dict[str, Any]:
+    """A JSON object. Raises ValueError, TypeError."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("no JSON object")
+    return found

@@ -100,3 +100,25 @@ def test_an_error_page_of_a_proxy_is_told_by_its_status() -> None:
 def test_a_bad_address_is_told(address: str) -> None:
     with pytest.raises(PortalError, match="portal"):
         Http(address, sleep=Clock().sleep).get("/x")
+
+
+PAGE = httpx.Response(404, html="<html>default backend - 404</html>")
+
+
+def test_a_proxy_that_knows_no_route_is_asked_again() -> None:
+    client, portal, _ = http(PAGE, ok({"a": 1}))
+    assert client.get("/x") == {"a": 1}
+    assert len(portal.asked) == 2
+
+
+def test_a_proxy_s_404_does_not_mean_that_there_is_no_such_thing() -> None:
+    client, _, _ = http(PAGE)
+    with pytest.raises(Unreachable, match="answered 404 in the portal's place") as caught:
+        client.get("/x")
+    assert caught.value.exit_code == 6
+
+
+def test_a_page_in_answer_to_a_deletion_does_not_mean_that_it_was_done() -> None:
+    portal = PaperPortal({"DELETE /x": [httpx.Response(200, html="<html>sign in</html>")]})
+    with pytest.raises(Unreachable, match="is not the portal"):
+        Http(SERVER, transport=portal, sleep=Clock().sleep).delete("/x")

@@ -125,3 +125,31 @@ def test_of_very_many_files_at_once_the_oldest_are_read_anew_at_their_end(
         readings.follow(each, [1, 2])
     assert [readings.is_followed(each) for each in files] == [False, False, False, True, True]
     assert {readings.finish(each, [1, 2, 3, 4], PATIENCE).sha256 for each in files} == {sha(CONTENT)}
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_without_a_thread_to_spare_it_is_read_when_asked_for_again(
+    file: Gathering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = Readings()
+    with monkeypatch.context() as shortage:
+        shortage.setattr(threading.Thread, "start", no_thread)
+        readings.follow(file, [1, 2])
+        with pytest.raises(StorageError, match="can't start new thread"):
+            readings.finish(file, [1, 2, 3, 4], 0.1)
+    assert readings.finish(file, [1, 2, 3, 4], PATIENCE).sha256 == sha(CONTENT)
+
+
+def test_without_memory_it_is_read_when_asked_for_again(file: Gathering, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(file: Gathering, number: int, digest: Running) -> None:
+        raise MemoryError
+
+    readings = Readings()
+    with monkeypatch.context() as shortage:
+        shortage.setattr(readback, "read_part", no_memory)
+        with pytest.raises(StorageError, match="not enough memory"):
+            readings.finish(file, [1, 2, 3, 4], 5.0)
+    assert readings.finish(file, [1, 2, 3, 4], PATIENCE).sha256 == sha(CONTENT)

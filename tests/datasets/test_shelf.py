@@ -113,3 +113,16 @@ def test_a_version_that_is_needed_outlives_its_grace(version: Version, settings)
     assert shelf.prepare(version)
     housekeeping.tidy(services_gone)
     assert not Version.objects.exists()
+
+
+def test_without_a_thread_to_spare_it_is_laid_out_when_asked_for_again(
+    version: Version, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as shortage:
+        shortage.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(OSError, match="can't start new thread"):
+            shelf.prepare(version)
+    assert shelf.prepare(version, patience=30)

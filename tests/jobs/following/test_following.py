@@ -193,6 +193,31 @@ def test_after_a_failure_it_waits_longer_each_time(use: Use, submit: Submit) -> 
     assert 100 - backend.times < 10
 
 
+class NoThread:
+    """A machine that has no thread to spare the first time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, work: Callable[[], None]) -> None:
+        self.asked += 1
+        if self.asked == 1:
+            raise RuntimeError("can't start new thread")
+        work()
+
+
+def test_without_a_thread_to_spare_it_is_followed_later(use: Use, submit: Submit) -> None:
+    backend, clock = FaithfulLogs(), Clock()
+    following = Following(NoThread(), clock, lambda: None)
+    use(backend)
+    job = begun(submit, backend)
+    backend.prints("trainer-0", *LINES)
+    for _ in range(2):
+        following.when_due(now())
+        clock.now += 60
+    assert told(job) == LINES
+
+
 def test_what_cannot_be_read_at_all_is_given_up_and_told(use: Use, submit: Submit) -> None:
     backend, portal = RefusingLogs(1000), Portal()
     use(backend)

@@ -29,9 +29,12 @@ class Answers(BaseHTTPRequestHandler):
         if path == "/watched":
             return self._stream()
         status, answer, headers = {
-            "/busy": (429, {"reason": "TooManyRequests", "message": "wait"}, {"Retry-After": "3"}),
-            "/refused": (403, {"reason": "Forbidden", "message": "exceeded quota"}, {}),
+            "/busy": (429, {"kind": "Status", "reason": "TooManyRequests", "message": "wait"}, {"Retry-After": "3"}),
+            "/refused": (403, {"kind": "Status", "reason": "Forbidden", "message": "exceeded quota"}, {}),
             "/broken": (200, "half", {}),
+            "/empty": (200, "", {}),
+            "/list": (200, [], {}),
+            "/proxy": (404, {"message": "no Route matched with those values"}, {}),
         }.get(path, (200, {"kind": "Pod"}, {}))
         text = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
         self.send_response(status)
@@ -100,6 +103,20 @@ def test_a_refusal_tells_why_and_when_to_come_again(
 def test_an_answer_that_is_no_json_is_a_refusal(api: ApiServer) -> None:
     with pytest.raises(Refusal, match="cannot be read"):
         api.call("GET", "/broken")
+
+
+@pytest.mark.parametrize("path", ["/empty", "/list"])
+def test_an_answer_without_an_object_is_a_refusal(api: ApiServer, path: str) -> None:
+    with pytest.raises(Refusal) as refused:
+        api.call("GET", path)
+    assert (refused.value.status, refused.value.reason) == (0, "BadAnswer")
+
+
+def test_what_a_proxy_does_not_know_is_not_gone(api: ApiServer) -> None:
+    for ask in (api.call, lambda _method, path: api.text(path), lambda _method, path: list(api.watch(path, {}, 1.0))):
+        with pytest.raises(Refusal) as refused:
+            ask("GET", "/proxy")
+        assert (refused.value.status, refused.value.reason) == (0, "BadAnswer")
 
 
 def test_a_watch_gives_whole_events_and_says_when_it_was_cut(api: ApiServer) -> None:
