@@ -40,6 +40,8 @@ _OOM_SCORE = "500"
 _SECURE_BITS = 1 | 2 | 32 | 64 | 128
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED = 1
+# Of /proc, what no namespace separates: the descriptions of all keys that the job's user may see.
+_MASKED = ("/proc/keys", "/proc/key-users")
 # A directory that every machine has; the view is built on it and then becomes the root.
 _BASE = "/tmp"  # noqa: S108
 
@@ -202,6 +204,10 @@ def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
     options = f"size={shared_memory},mode=1777" if shared_memory else "mode=1777"
     kernel.mount("tmpfs", _place(SHARED_MEMORY), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     kernel.mount("proc", _place("/proc"), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    for path in filter(os.path.exists, _MASKED):
+        nothing = _copy("/dev/null", DEVICE, 0)
+        kernel.attach(nothing, _BASE + path)
+        os.close(nothing)
     kernel.enter_root(_BASE)
     kernel.restrict_mount("/", kernel.MOUNT_ATTR_RDONLY)
     return os.open(SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -212,6 +212,13 @@ def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> N
     assert "REACHED" in cell.control("kernel")
 
 
+def test_keys_of_the_kernel_are_not_listed(cell: Cell) -> None:
+    name = f"regatta-{uuid.uuid4().hex}"
+    control = cell.control("keys", NAME=name)
+    assert name in control
+    assert cell.run("keys", env={"NAME": name}).said == "HELD"
+
+
 def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
     report = cell.run("blind", LIMIT_MEMORY=250 * MIB).report
     assert report["out_of_memory"]
