@@ -24,6 +24,18 @@ parallel.barrier()
 INIT = "from runtime import dist\ndist.init()\n"
 ONE_IS_KILLED = ONE_FAILS.replace('raise KeyError("rate")', "os.kill(os.getpid(), 9)")
 
+# One collective operation, and what the process finds around itself.
+ISOLATED = """\
+import os, torch, torch.distributed as parallel
+parallel.init_process_group("gloo")
+count = torch.ones(1)
+parallel.all_reduce(count)
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+facts = [status[name].strip() for name in ("NoNewPrivs", "Seccomp", "CapEff", "Pid")]
+places = [path for path in ("/run", "/etc/shadow", "/sys/fs") if os.path.exists(path)]
+print("isolated", int(count), *facts, places)
+"""
+
 
 def torch_job(name: str, code: str, **fields: Any) -> dict[str, Any]:
     trainers = {"replicas": 2, "cpu": 1, "memory": "1Gi"}
@@ -48,6 +60,13 @@ def fell(portal: Client, job: Job, key: str = "cost") -> bool:
     values = portal.metrics(job.id, key)[key]
     means = [value for value in values.last if value is not None]
     return len(means) > 4 and sum(means[-2:]) < sum(means[:2])
+
+
+@pytest.mark.torch
+def test_pytorch_s_processes_meet_within_namespaces(portal: Client) -> None:
+    job = succeeded(portal, torch_job("isolated", ISOLATED))
+    for replica in ("trainer-0", "trainer-1"):
+        assert f"isolated 2 1 2 {'0' * 16} 2 []" in printed(portal, job, replica)
 
 
 @pytest.mark.torch
