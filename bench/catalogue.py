@@ -56,7 +56,7 @@ MEASUREMENTS: Sequence[Measurement] = (
     Measurement("first_point", ("K1",), 900),
     Measurement("paddlejobs", ("K2", "K4")),
     Measurement("reaction", ("K3",), 600),
-    Measurement("admission", ("K5",)),
+    Measurement("admission_database", ("K5",), 900),
     Measurement("elastic", ("E1", "E2", "E3", "E4", "E5", "E6", "E7"), 900),
     Measurement("open_traces", ("E8", "E9"), 3600),
 )

@@ -7,10 +7,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 from django.conf import settings
 from django.utils.crypto import salted_hmac
@@ -109,28 +110,34 @@ def _longest(spec: JobSpec) -> float:
 
 
 def _reserve(job: Job) -> Event:
-    spec, elastic = spec_of(job), elasticity.is_elastic(job)
-    asked = ledger.Ask(
+    verdict = ledger.reserve(job.namespace, ask_of(job))
+    if verdict.admitted:
+        begin_with(job)
+        return lifecycle.QuotaReserved(job.attempt)
+    return lifecycle.QuotaRefused(job.attempt, waiting(verdict.why))
+
+
+def ask_of(job: Job) -> ledger.Ask:
+    """What the present attempt of a job that waits asks of the quota."""
+    spec = spec_of(job)
+    return ledger.Ask(
         job=job.pk,
         attempt=job.attempt,
-        amounts=planner.amounts(_to_begin_with(spec, elastic=elastic)),
+        amounts=planner.amounts(_to_begin_with(spec, elastic=elasticity.is_elastic(job))),
         length=_longest(spec),
         priority=spec.priority,
         since=job.changed,
         label=job.name,
         owner=job.owner,
     )
-    verdict = ledger.reserve(job.namespace, asked)
-    if verdict.admitted:
-        if elastic:
-            _begin_with(job, spec)
-        return lifecycle.QuotaReserved(job.attempt)
-    return lifecycle.QuotaRefused(job.attempt, waiting(verdict.why))
 
 
-def _begin_with(job: Job, spec: JobSpec) -> None:
-    """As many trainers as are wanted where nobody waits for what they take; else the least, and more as there is room.
-    In the transaction of the admission."""
+def begin_with(job: Job) -> None:
+    """Give an elastic job as many trainers as are wanted where nobody waits for what they take; else the least, and
+    more as there is room. In the transaction of the admission."""
+    if not elasticity.is_elastic(job):
+        return
+    spec = spec_of(job)
     wanted, least = spec.trainer.replicas, spec.trainer.min
     if wanted > least and not ledger.take_more(
         namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=planner.amounts(spec)
@@ -300,13 +307,32 @@ def commit(effect: Effect, job: Job) -> None:
     _IMMEDIATE[type(effect)](job, effect.attempt)
 
 
+def commit_together(due: Sequence[tuple[Effect, Job]]) -> None:
+    """Do the immediate effects of many jobs that ``step`` asked for: attempts in two statements, readers of a namespace
+    once."""
+    opened = [(job, effect.attempt) for effect, job in due if isinstance(effect, lifecycle.OpenAttempt)]
+    published = [job for effect, job in due if isinstance(effect, lifecycle.Publish)]
+    _open_attempts(opened)
+    publish_together([(job.pk, job.namespace.name) for job in published])
+    for effect, job in due:
+        if not isinstance(effect, (lifecycle.OpenAttempt, lifecycle.Publish)):
+            commit(effect, job)
+
+
 def _open_attempt(job: Job, number: int) -> None:
-    attempt = Attempt(job=job, number=number, created=wall_clock())
-    attempt.token_digest = digest_of(token_of(attempt))
-    attempt.save()
-    planned = planner.replicas(spec_of(job))
+    _open_attempts([(job, number)])
+
+
+def _open_attempts(opened: Sequence[tuple[Job, int]]) -> None:
+    now = wall_clock()
+    attempts = [Attempt(job=job, number=number, created=now) for job, number in opened]
+    for attempt in attempts:
+        attempt.token_digest = digest_of(token_of(attempt))
+    Attempt.objects.bulk_create(attempts)
     Replica.objects.bulk_create(
-        Replica(attempt=attempt, name=f"{role}-{index}", role=role, index=index) for role, index, _ in planned
+        Replica(attempt=attempt, name=f"{role}-{index}", role=role, index=index)
+        for attempt in attempts
+        for role, index, _ in planner.replicas(spec_of(attempt.job))
     )
 
 
@@ -332,8 +358,15 @@ def _publish(job: Job, number: int) -> None:
 
 def publish(job: Job) -> None:
     """Readers are told to look. The doorbell itself waits for the commit."""
-    ring(f"status:{job.pk}")
-    ring(f"status:ns:{job.namespace.name}")
+    publish_together([(job.pk, job.namespace.name)])
+
+
+def publish_together(changed: Sequence[tuple[UUID, str]]) -> None:
+    """The same for many jobs with the names of their namespaces, each reader once."""
+    for topic in dict.fromkeys(f"status:ns:{namespace}" for _, namespace in changed):
+        ring(topic)
+    for job, _ in changed:
+        ring(f"status:{job}")
 
 
 _IMMEDIATE: Mapping[type[Effect], Callable[[Job, int], None]] = {

@@ -12,15 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 
-from jobs import effects, elasticity, rehearsal, staffing
+from jobs import effects, rehearsal, staffing
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.facts import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
@@ -39,11 +38,9 @@ from jobs.lifecycle import (
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.quantities import span
 from jobs.reasons import Reason
-from jobs.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
-from jobs.steadiness import Reading, ReplicaReading, Watch
+from jobs.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from portal.common.time import now as wall_clock
-from quota import ledger
-from quota.selectors import recall_of, recalls
+from quota.selectors import recall_of
 from rbac.models import User
 from runtime import contract
 
@@ -257,10 +254,10 @@ def load(job_id: UUID | str) -> Loaded | None:
         return None
     attempt = effects.present_attempt(job)
     replicas = tuple(attempt.replicas.order_by("id")) if attempt else ()
-    return Loaded(job, _view(job, attempt), attempt, replicas)
+    return Loaded(job, view_of(job, attempt), attempt, replicas)
 
 
-def _view(job: Job, attempt: Attempt | None) -> JobView:
+def view_of(job: Job, attempt: Attempt | None) -> JobView:
     return JobView(
         id=str(job.pk),
         state=JobState(job.state),
@@ -296,10 +293,10 @@ def _observe(loaded: Loaded) -> AttemptView | None:
         return None
     if loaded.attempt is None:
         return AttemptView(gone=True)
-    return _seen_of(effects.ref_of(loaded.job, loaded.attempt))
+    return seen_of(effects.ref_of(loaded.job, loaded.attempt))
 
 
-def _seen_of(ref: AttemptRef) -> AttemptView | None:
+def seen_of(ref: AttemptRef) -> AttemptView | None:
     try:
         return registry.current().observe(ref)
     except BackendUnavailable as problem:
@@ -363,12 +360,62 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
         if not _write(loaded.job, outcome):
             return Outcome.CONFLICT
         if outcome.job.state is not loaded.view.state:
-            _remember(loaded, outcome, now, actor)
+            _transition(loaded, outcome, now, actor).save()
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
     return Outcome.TOLD if outcome.job.state is loaded.view.state else Outcome.APPLIED
+
+
+@dataclass(frozen=True)
+class Written:
+    """A step that was written; its immediate effects are still to be committed, in the same transaction."""
+
+    loaded: Loaded
+    outcome: Step
+
+
+def write_together(moves: Sequence[tuple[Loaded, Event]], now: datetime) -> list[Written]:
+    """Step many jobs into other states and write those that are still as they were loaded, with their Transitions.
+
+    In the caller's transaction, which commits the effects too: ``effects.commit_together``.
+    """
+    steps = ((loaded, step(loaded.view, event, now)) for loaded, event in moves)
+    written = [Written(loaded, outcome) for loaded, outcome in steps if _write(loaded.job, outcome)]
+    Transition.objects.bulk_create(_transition(each.loaded, each.outcome, now, None) for each in written)
+    return written
+
+
+class Waiter(NamedTuple):
+    """The columns of a waiting job that its explanation depends on."""
+
+    job: UUID
+    attempt: int
+    revision: int
+    why: str
+    changed: datetime
+    namespace: str
+
+
+def explain_together(refusals: Sequence[tuple[Waiter, str]], now: datetime) -> list[Waiter]:
+    """Write why jobs wait, in one transaction; whoever has moved one of them since it was read has it as it is.
+
+    Returns those whose explanation has changed.
+    """
+    changed = []
+    for waiter, why in refusals:
+        view = JobView(str(waiter.job), JobState.QUEUED, waiter.attempt, waiter.changed, why=waiter.why)
+        outcome = step(view, QuotaRefused(waiter.attempt, why), now)
+        if outcome.job != view:
+            changed.append((waiter, outcome.job.why))
+    identifier = Job._meta.pk
+    rows = [(why, identifier.get_db_prep_value(each.job, connection), each.revision) for each, why in changed]
+    with transaction.atomic(), connection.cursor() as cursor:
+        table = connection.ops.quote_name(Job._meta.db_table)
+        sql = f"UPDATE {table} SET why = %s, revision = revision + 1 WHERE id = %s AND revision = %s"  # noqa: S608
+        cursor.executemany(sql, rows)
+    return [waiter for waiter, _ in changed]
 
 
 def _write(job: Job, outcome: Step) -> bool:
@@ -387,8 +434,8 @@ def _write(job: Job, outcome: Step) -> bool:
     return written == 1
 
 
-def _remember(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) -> None:
-    Transition.objects.create(
+def _transition(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) -> Transition:
+    return Transition(
         job=loaded.job,
         attempt=outcome.job.attempt,
         at=now,
@@ -398,93 +445,3 @@ def _remember(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) 
         why=outcome.why,
         actor=actor,
     )
-
-
-# --- All jobs --------------------------------------------------------------------------------------------------------
-def sweep(now: datetime, watch: Watch | None = None) -> int:
-    """Look at every active job once; the number of them. One query where there is none.
-
-    Of those that wait for quota only the ones are looked at by themselves whose turn it is: one decision is made about
-    all of them together. Of those that run, ``watch`` (kept from sweep to sweep) skips the ones in which nothing has
-    changed. A job that cannot be moved on does not hold up the others.
-    """
-    watch = watch or Watch()
-    jobs = Job.objects.filter(state__in=ACTIVE).order_by("created")
-    rows = list(jobs.values_list("pk", "attempt", "state", "why", "cancel_requested"))
-    waiting = {(pk, attempt): why for pk, attempt, state, why, wish in rows if state == JobState.QUEUED and not wish}
-    running = _readings() if any(state == JobState.RUNNING for _, _, state, *_ in rows) else {}
-    for pk, attempt, *_ in rows:
-        if pk in running:
-            _one(partial(_look_at, pk, running[pk], watch, now), pk)
-        elif (pk, attempt) not in waiting:
-            _one(partial(reconcile, pk, clock=lambda: now), pk)
-    watch.keep_only(running)
-    if waiting:
-        _admit(waiting, now)
-    return len(rows)
-
-
-# What a sweep reads of a running job: its reading but for what the backend sees, where to ask for that, and by when the
-# attempt must have ended.
-_Row = tuple[Callable[[AttemptView | None], Reading], AttemptRef, Callable[[], datetime]]
-
-
-def _readings() -> dict[UUID, _Row]:
-    """Of all running jobs, in three queries. What the backend sees is asked later, for each by itself."""
-    running = Job.objects.filter(state=JobState.RUNNING)
-    replicas: dict[UUID, list[ReplicaReading]] = {}
-    rows = Replica.objects.filter(attempt__job__in=running, attempt__number=F("attempt__job__attempt")).order_by("pk")
-    for attempt, *columns in rows.values_list("attempt_id", *ReplicaReading._fields):
-        replicas.setdefault(attempt, []).append(ReplicaReading(*columns))
-    recalled = recalls()
-    attempts = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
-    names = ("pk", "number", "created", *(f"job__{name}" for name in _JOB))
-    found: dict[UUID, _Row] = {}
-    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, room in attempts.values_list(*names):
-        quiet = cancelled is None and rehearsal_ is None and (job, number) not in recalled
-        members = tuple(replicas.get(pk, ()))
-        reading = partial(Reading, JobState.RUNNING, revision, quiet, members)
-        found[job] = reading, AttemptRef(str(job), str(pk), number, room), partial(_deadline, created, timeout)
-    return found
-
-
-_JOB = ("id", "revision", "cancel_requested", "rehearsal", "spec__timeout", "namespace__name")
-
-
-def _deadline(created: datetime, timeout: str) -> datetime:
-    return created + span(timeout)
-
-
-def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
-    """Reconcile a running job unless nothing has changed since that was done last."""
-    reading_with, ref, deadline = row
-    reading = reading_with(_seen_of(ref))
-    if not watch.skips(job_id, reading, now):
-        reconcile(job_id, clock=lambda: now)
-        watch.reconciled(job_id, reading, now, deadline)
-
-
-def _admit(waiting: Mapping[tuple[UUID, int], str], now: datetime) -> None:
-    """Start those whose turn it is, in order, and tell the others what they wait for."""
-    seen = ledger.review(now, least=elasticity.least_held())
-    unknown = [key for key in waiting if key not in seen.told and key not in seen.granted]
-    for pk, attempt in (*seen.granted, *unknown):
-        if (pk, attempt) in waiting:
-            _one(partial(reconcile, pk, clock=lambda: now), pk)
-    for key, told in seen.told.items():
-        why = effects.waiting(told)
-        if waiting.get(key, why) != why:
-            _one(partial(_explain, *key, why), key[0])
-
-
-def _explain(job_id: UUID, attempt: int, why: str) -> None:
-    loaded = load(job_id)
-    if loaded is not None and loaded.view.state is JobState.QUEUED:
-        apply(loaded, QuotaRefused(attempt, why))
-
-
-def _one(move: Callable[[], object], job_id: UUID) -> None:
-    try:
-        move()
-    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
-        _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

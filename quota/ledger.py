@@ -6,10 +6,11 @@ name), then the namespace's. On SQLite a transaction is IMMEDIATE and so alone f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import cast
+from functools import cached_property
+from typing import Any, cast
 from uuid import UUID
 
 from django.db import transaction
@@ -19,7 +20,7 @@ from quota import policy
 from quota.amounts import HELD, Amounts, hours
 from quota.hours import end_stretches
 from quota.models import Capacity, Claim, Reservation, Stretch
-from quota.selectors import Held, Key, state, verdict_on
+from quota.selectors import Decision, Held, Key, behind, decide, decide_again, is_far_behind, state
 from quota.words import ADMITTED, Verdict, verdict
 from rbac import audit
 from rbac.models import Namespace, User
@@ -52,19 +53,40 @@ def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> V
     if Reservation.objects.filter(job=ask.job, attempt=ask.attempt).exists():
         return ADMITTED
     claim = _queue(namespace, ask, at)
-    looked_at = state(at, around=namespace)
-    found = policy.outlook(looked_at, at.timestamp())
+    if is_far_behind(claim):
+        return behind()
+    decision = decide(at, around=namespace)
     key: Key = (ask.job, ask.attempt)
-    if key not in found.granted:
-        return verdict_on(found.waiting[key].claim, looked_at, found)
+    if key not in decision.found.granted:
+        return decision.verdict(key)
     claim.delete()
-    _hold(claim, at)
+    _hold([claim], at)
     return ADMITTED
 
 
 def _queue(namespace: Namespace, ask: Ask, at: datetime) -> Claim:
     """The attempt's claim, with what it asks for now; its place is kept."""
-    fields = {
+    fields = _fields(namespace, ask)
+    placed = {"since": ask.since or at, "turn": _turn(ask, ask.since or at)}
+    claim, made = Claim.objects.update_or_create(
+        job=ask.job, attempt=ask.attempt, defaults=fields, create_defaults={**fields, **placed}
+    )
+    if not made and claim.turn != _turn(ask, claim.since):
+        claim.turn = _turn(ask, claim.since)
+        claim.save(update_fields=["turn"])
+    return claim
+
+
+def renew(claim: Claim, ask: Ask) -> bool:
+    """Have a claim ask for what its attempt asks for now; its place is kept. False where it does already."""
+    if claim.amounts == _held(ask.amounts) and (claim.length, claim.priority) == (ask.length, ask.priority):
+        return False
+    _queue(claim.namespace, ask, claim.since)
+    return True
+
+
+def _fields(namespace: Namespace, ask: Ask) -> dict[str, Any]:
+    return {
         "namespace": namespace,
         "amounts": _held(ask.amounts),
         "length": ask.length,
@@ -72,25 +94,30 @@ def _queue(namespace: Namespace, ask: Ask, at: datetime) -> Claim:
         "label": ask.label,
         "owner": ask.owner,
     }
-    claim, _ = Claim.objects.update_or_create(
-        job=ask.job, attempt=ask.attempt, defaults=fields, create_defaults={**fields, "since": ask.since or at}
-    )
-    return claim
 
 
-def _hold(claim: Claim, at: datetime) -> None:
-    reservation = Reservation.objects.create(
-        namespace=claim.namespace,
-        job=claim.job,
-        attempt=claim.attempt,
-        label=claim.label,
-        owner=claim.owner,
-        amounts=claim.amounts,
-        priority=claim.priority,
-        created=at,
-        until=at + timedelta(seconds=claim.length),
+def _turn(ask: Ask, since: datetime) -> datetime:
+    return since - timedelta(seconds=policy.RULES.head_start.get(ask.priority, 0.0))
+
+
+def _hold(claims: Sequence[Claim], at: datetime) -> None:
+    reservations = Reservation.objects.bulk_create(
+        Reservation(
+            namespace_id=claim.namespace_id,
+            job=claim.job,
+            attempt=claim.attempt,
+            label=claim.label,
+            owner_id=claim.owner_id,
+            amounts=claim.amounts,
+            priority=claim.priority,
+            created=at,
+            until=at + timedelta(seconds=claim.length),
+        )
+        for claim in claims
     )
-    Stretch.objects.create(reservation=reservation, amounts=claim.amounts, begun=at)
+    Stretch.objects.bulk_create(
+        Stretch(reservation=reservation, amounts=reservation.amounts, begun=at) for reservation in reservations
+    )
 
 
 def _held(amounts: Amounts) -> dict[str, float]:
@@ -166,19 +193,46 @@ def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
     return given_back
 
 
-def _lock(namespace: Namespace) -> None:
+def _lock(*namespaces: Namespace) -> None:
     """One decision at a time about what is decided on. Always in this order, so that nobody waits in a circle."""
     list(Capacity.objects.select_for_update().order_by("resource"))
-    Namespace.objects.select_for_update().get(pk=namespace.pk)
+    list(Namespace.objects.select_for_update().filter(pk__in={each.pk for each in namespaces}).order_by("pk"))
 
 
 # --- All at once -----------------------------------------------------------------------------------------------------
+# How many attempts one transaction admits: others wait for it.
+MOST_AT_ONCE = 200
+
+
 @dataclass(frozen=True)
 class Review:
-    """``granted``: who could start now, in order; ``told``: what the others wait for. By (job, attempt)."""
+    """``granted``: the attempts that could start now, in order; ``told``: what the others wait for. By (job, attempt).
 
-    granted: tuple[Key, ...]
-    told: Mapping[Key, str]
+    Claims in neither are those that wait behind the head of a long queue; ``behind`` is what they wait for.
+    """
+
+    decision: Decision
+
+    @property
+    def granted(self) -> tuple[Key, ...]:
+        return tuple(map(_pair, self.decision.found.granted))
+
+    @cached_property
+    def told(self) -> Mapping[Key, str]:
+        return {_pair(key): self.decision.verdict(_pair(key)).why for key in self.decision.found.waiting}
+
+    @cached_property
+    def behind(self) -> str:
+        return behind().why
+
+    def groups(self) -> list[list[policy.Claim]]:
+        """The claims that were read, by the decisions that are made together and let some of them start: all where
+        namespaces share a capacity, those of each by itself where they do not."""
+        looked_at, keys = self.decision.looked_at, set(self.granted)
+        groups: dict[str, list[policy.Claim]] = {}
+        for claim in looked_at.waiting:
+            groups.setdefault("" if looked_at.capacity else claim.room, []).append(claim)
+        return [group for group in groups.values() if any(claim.key in keys for claim in group)]
 
 
 def review(now: datetime, *, least: Held | None = None) -> Review:
@@ -186,12 +240,73 @@ def review(now: datetime, *, least: Held | None = None) -> Review:
 
     ``least``: what attempts can be brought down to without being stopped. Nobody is called back where that is enough.
     """
-    looked_at = state(now)
-    found = policy.outlook(looked_at, now.timestamp())
-    if found.recalled:
+    decision = decide(now)
+    if decision.found.recalled:
         _call_back(now, least or {})
-    told = {_pair(key): verdict_on(waiting.claim, looked_at, found).why for key, waiting in found.waiting.items()}
-    return Review(granted=tuple(map(_pair, found.granted)), told=told)
+    return Review(decision)
+
+
+@transaction.atomic
+def queue_up(asks: Sequence[tuple[Namespace, Ask]], now: datetime) -> None:
+    """Claims for attempts that have none yet. The caller's transaction holds the rows of their jobs."""
+    Claim.objects.bulk_create(
+        (
+            Claim(
+                job=ask.job,
+                attempt=ask.attempt,
+                since=ask.since or now,
+                turn=_turn(ask, ask.since or now),
+                **_fields(namespace, ask),
+            )
+            for namespace, ask in asks
+        ),
+        ignore_conflicts=True,
+    )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What ``admit`` shall do with claims that may start: hold what was ``taken``, keep as claims what was not, and
+    remove the ``stale`` ones, whose attempts do not wait any more."""
+
+    taken: frozenset[Key]
+    stale: frozenset[Key] = frozenset()
+
+
+@dataclass(frozen=True)
+class Admission:
+    """The claims that ``admit`` has not tried to start, and whether some of them could start now."""
+
+    left: Sequence[policy.Claim]
+    more: bool
+
+
+@transaction.atomic
+def admit(claims: Sequence[policy.Claim], take: Callable[[Sequence[Claim]], Answer], now: datetime) -> Admission:
+    """Decide under locks which of the claims start now, and hold the amounts for those that ``take`` accepts.
+
+    ``claims``: those of namespaces that decide together (``Review.groups``), as they were read. At most MOST_AT_ONCE of
+    them start, in the order of the decision. ``take`` runs inside the transaction, so that what it writes and the
+    reservations are committed together.
+    """
+    locked = list(Namespace.objects.filter(name__in={claim.room for claim in claims}).order_by("pk"))
+    _lock(*locked)
+    decision = decide_again(claims, now, locked[0] if len(locked) == 1 else None)
+    turns = [_pair(key) for key in decision.found.granted][:MOST_AT_ONCE]
+    read = {claim.key: claim for claim in claims}
+    rows = {(row.job, row.attempt): row for row in Claim.objects.filter(job__in=[job for job, _ in turns])}
+    # Of one that asks for something else since it was read nothing is decided yet.
+    start = [rows[key] for key in turns if key in rows and _asks_the_same(rows[key], read[key])]
+    answer = take(start)
+    _hold([row for row in start if (row.job, row.attempt) in answer.taken], now)
+    over = answer.taken | answer.stale
+    Claim.objects.filter(pk__in=[row.pk for key, row in rows.items() if key in over]).delete()
+    left = [claim for claim in claims if claim.key not in set(turns)]
+    return Admission(left, len(decision.found.granted) > len(turns))
+
+
+def _asks_the_same(row: Claim, claim: policy.Claim) -> bool:
+    return row.amounts == claim.amounts and (row.length, row.priority) == (claim.length, claim.priority)
 
 
 def _pair(key: policy.Key) -> Key:
@@ -203,7 +318,7 @@ def _pair(key: policy.Key) -> Key:
 def _call_back(now: datetime, least: Held) -> None:
     """Decide again, alone, and note who has to give back; the machinery of jobs finds the notes."""
     list(Capacity.objects.select_for_update().order_by("resource"))
-    found = policy.outlook(state(now, least=least), now.timestamp())
+    found = decide(now, least=least).found
     for key, claim in found.recalled.items():
         job, attempt = _pair(key)
         why = f"It ran on capacity that `{claim.room}` had lent and needs now."

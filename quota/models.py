@@ -49,11 +49,14 @@ class Claim(_Ask):
     """An attempt that waits. Gone once it is granted or given up."""
 
     since = models.DateTimeField()
+    # ``since`` less the head start of its priority: the order of the queue, as far as nobody is overdue.
+    turn = models.DateTimeField()
     # How long it may hold the amounts at most, in seconds.
     length = models.FloatField()
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "attempt"], name="one_claim_per_attempt")]
+        indexes = [models.Index(fields=["namespace", "turn"])]
 
 
 class Reservation(_Ask):
@@ -69,7 +72,10 @@ class Reservation(_Ask):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "attempt"], name="one_reservation_per_attempt")]
-        indexes = [models.Index(fields=["namespace", "released"])]
+        indexes = [
+            models.Index(fields=["namespace", "released"]),
+            models.Index(fields=["released"], condition=models.Q(released=None), name="held_reservations"),
+        ]
 
 
 class Stretch(models.Model):

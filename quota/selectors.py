@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import math
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any, TypedDict, cast
+from datetime import datetime, timedelta
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypedDict, cast
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, F, OuterRef, Q, QuerySet, TextField, Window
+from django.db.models.functions import Cast, RowNumber
 
 from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
 from quota.hours import used_this_month
 from quota.models import Capacity, Claim, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
-from quota.words import Verdict, free_in, verdict
+from quota.policy import Obstacle
+from quota.words import MOST_COUNTED, Verdict, free_in, verdict
 from rbac.models import Namespace
 
 Key = tuple[UUID, int]
@@ -127,32 +134,170 @@ def largest_kept(namespace: Namespace) -> QuerySet[Kept]:
 
 
 # --- What admission decides on ---------------------------------------------------------------------------------------
+# How many claims of each namespace's queue are read at first: the policy looks at no more of them than its depth behind
+# the first that waits, unless some are granted or hopeless.
+_HEADS = policy.RULES.depth + 30
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was read of the platform and what the policy decides on it.
+
+    Of a long queue only its head is read. Claims that are not in ``looked_at.waiting`` wait behind those that are:
+    ``behind`` is their verdict.
+    """
+
+    looked_at: policy.State
+    found: policy.Outlook
+
+    def verdict(self, key: Key) -> Verdict:
+        """The verdict on a claim that does not start now."""
+        waiting = self.found.waiting.get(key)
+        return behind() if waiting is None else verdict_on(waiting.claim, self.looked_at, self.found)
+
+
+def decide(now: datetime, *, around: Namespace | None = None, least: Held | None = None) -> Decision:
+    """The policy's decisions. Equal to those on the whole queues, at a cost that does not grow with their length.
+
+    ``around`` and ``least`` as in ``state``.
+    """
+    heads = _HEADS
+    while True:
+        waiting, cut = _heads_of_queues(_only(around), heads, now)
+        looked_at = _beside(waiting, now, around, least)
+        found = policy.outlook(looked_at, now.timestamp())
+        if not cut or _reaches_its_depth(found, cut):
+            return Decision(looked_at, found)
+        heads *= 4
+
+
+def decide_again(claims: Sequence[policy.Claim], now: datetime, around: Namespace | None) -> Decision:
+    """The decisions on claims that were read before, beside what is held now."""
+    looked_at = _beside(claims, now, around, None)
+    held = {each.key for each in looked_at.held}
+    looked_at = replace(looked_at, waiting=[claim for claim in claims if claim.key not in held])
+    return Decision(looked_at, policy.outlook(looked_at, now.timestamp()))
+
+
+def _reaches_its_depth(found: policy.Outlook, cut: set[str]) -> bool:
+    """Whether in each of the rooms whose queue was cut the policy would have looked at no claim beyond the cut."""
+    looked_at = dict.fromkeys(cut, 0)
+    for waiting in found.waiting.values():
+        if waiting.claim.room in cut and waiting.obstacle not in (Obstacle.NEVER, Obstacle.BUDGET):
+            looked_at[waiting.claim.room] += 1
+    # One more than the depth, so that all beyond the cut have more before them than messages count.
+    return all(count > policy.RULES.depth + 1 for count in looked_at.values())
+
+
+def behind() -> Verdict:
+    """The verdict on a claim that has too many before it to be looked at."""
+    claim, nothing = policy.Claim("behind", "", {}, 0.0), (0,) * len(HELD)
+    return verdict(policy.Waiting(claim, Obstacle.BEHIND, MOST_COUNTED + 1, nothing, nothing), policy.Room(""), {})
+
+
+def is_far_behind(claim: Claim) -> bool:
+    """Whether so many of its namespace come before a claim that no decision would look at it.
+
+    Claims that wait for nothing that others hold count too: the sweep, which reads on behind them, decides then.
+    """
+    before = Claim.objects.filter(namespace=claim.namespace, turn__lt=claim.turn, since__lt=claim.since)
+    return before.order_by()[: _HEADS + 1].count() > _HEADS
+
+
+def claimed(jobs: Sequence[UUID]) -> set[Key]:
+    """The claims of those jobs."""
+    return set(Claim.objects.filter(job__in=jobs).values_list("job", "attempt"))
+
+
+def claims_of(job: F | OuterRef, attempt: F | OuterRef) -> QuerySet[Claim]:
+    """The claim of an attempt that an outer query names."""
+    return Claim.objects.filter(job=job, attempt=attempt)
+
+
 def state(now: datetime, *, around: Namespace | None = None, least: Held | None = None) -> policy.State:
-    """The platform as ``quota.policy`` looks at it.
+    """The whole platform as ``quota.policy`` looks at it.
 
     With ``around`` only what the decisions of that namespace depend on: itself, as long as no capacity is shared. With
     ``least`` as if the attempts that it names held so much.
     """
-    shared = capacity()
-    only = Q() if around is None or shared else Q(namespace=around)
-    held = list(Reservation.objects.filter(only, released=None))
-    waiting = list(Claim.objects.filter(only))
-    wanted = {row.namespace_id for row in (*held, *waiting)} | ({around.pk} if around else set())
-    rooms = {room.name: room for room in _rooms(wanted, held, now)}
-    names = dict(Namespace.objects.filter(pk__in=wanted).values_list("pk", "name"))
-    return policy.State(
-        rooms=rooms,
-        capacity=shared,
-        held=[_holding(row, names[row.namespace_id], least or {}) for row in held],
-        waiting=[_claim(row, names[row.namespace_id]) for row in waiting],
+    return _beside(_claims(Claim.objects.filter(_only(around))), now, around, least)
+
+
+def _only(around: Namespace | None) -> Q:
+    return Q() if around is None or capacity() else Q(namespace=around)
+
+
+def _beside(
+    waiting: Sequence[policy.Claim], now: datetime, around: Namespace | None, least: Held | None
+) -> policy.State:
+    """The platform with these claims and all that is held."""
+    rows = Reservation.objects.filter(_only(around), released=None)
+    held = [_holding(_Held(*row), least or {}) for row in rows.values_list(*_HELD_COLUMNS)]
+    names = {each.room for each in held} | {each.room for each in waiting} | ({around.name} if around else set())
+    rooms = {room.name: room for room in _rooms(names, held, now)}
+    return policy.State(rooms, capacity(), held, waiting)
+
+
+class _Held(NamedTuple):
+    """The columns of a reservation that decisions depend on."""
+
+    job: UUID
+    attempt: int
+    room: str
+    amounts: Mapping[str, float]
+    created: datetime
+    until: datetime | None
+    priority: str
+    recalled: datetime | None
+
+
+_HELD_COLUMNS = ("job", "attempt", "namespace__name", "amounts", "created", "until", "priority", "recalled")
+_CLAIM_COLUMNS = ("job", "attempt", "namespace__name", "text", "since", "length", "priority")
+
+
+def _heads_of_queues(only: Q, heads: int, now: datetime) -> tuple[list[policy.Claim], set[str]]:
+    """The first claims of each namespace in the order of the policy, and the namespaces of which some are left out.
+
+    First come those that are overdue, by age, then the others by turn; of both at most ``heads`` are read.
+    """
+    overdue = Q(since__lte=now - timedelta(seconds=policy.RULES.patience))
+    parts = (
+        Claim.objects.filter(only & overdue).annotate(place=_place_in_queue("since")),
+        Claim.objects.filter(only & ~overdue).annotate(place=_place_in_queue("turn", "since")),
     )
+    found: list[policy.Claim] = []
+    cut: set[str] = set()
+    for part in parts:
+        # What comes behind a part that is cut would not be the next in the queue.
+        read = [claim for claim in _claims(part.filter(place__lte=heads)) if claim.room not in cut]
+        found += read
+        cut |= {name for name, count in Counter(claim.room for claim in read).items() if count >= heads}
+    return found, cut
 
 
-def _rooms(wanted: set[int], held: list[Reservation], now: datetime) -> Iterator[policy.Room]:
+def _claims(rows: QuerySet[Claim]) -> list[policy.Claim]:
+    texts = rows.annotate(text=Cast("amounts", TextField()))
+    return [
+        policy.Claim((job, attempt), room, _parsed(text), since.timestamp(), length, priority)
+        for job, attempt, room, text, since, length, priority in texts.values_list(*_CLAIM_COLUMNS)
+    ]
+
+
+# Many ask for the same, and nobody changes what was parsed.
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Mapping[str, float]:
+    return MappingProxyType(json.loads(text))
+
+
+def _place_in_queue(*order: str) -> Window:
+    return Window(RowNumber(), partition_by="namespace", order_by=[*order, "job"])
+
+
+def _rooms(names: set[str], held: list[policy.Holding], now: datetime) -> Iterator[policy.Room]:
     own: dict[int, list[Limit]] = {}
-    for limit in Limit.objects.filter(namespace__in=wanted):
+    for limit in Limit.objects.filter(namespace__name__in=names):
         own.setdefault(limit.namespace_id, []).append(limit)
-    for namespace in Namespace.objects.filter(pk__in=wanted):
+    for namespace in Namespace.objects.filter(name__in=names):
         room = _room(namespace.name, own.get(namespace.pk, []))
         bounded = any(budget is not None for budget in room.budgets.values())
         yield replace(room, spent=_spent(namespace, held, now)) if bounded else room
@@ -166,36 +311,25 @@ def _room(name: str, own: Iterable[Limit]) -> policy.Room:
     return policy.Room(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
 
 
-def _spent(namespace: Namespace, held: list[Reservation], now: datetime) -> dict[str, float]:
+def _spent(namespace: Namespace, held: list[policy.Holding], now: datetime) -> dict[str, float]:
     """What was used of the month's hours, and what running attempts may still use of them until their timeouts."""
     spent = used_this_month(namespace, now)
-    for row in held:
-        if row.namespace_id == namespace.pk and row.until is not None:
-            for name, amount in hours(row.amounts, max(0.0, (row.until - now).total_seconds())).items():
+    for each in held:
+        if each.room == namespace.name and math.isfinite(each.until):
+            for name, amount in hours(each.amounts, max(0.0, each.until - now.timestamp())).items():
                 spent[name] += amount
     return spent
 
 
-def _holding(row: Reservation, room: str, least: Held) -> policy.Holding:
+def _holding(row: _Held, least: Held) -> policy.Holding:
     return policy.Holding(
         key=(row.job, row.attempt),
-        room=room,
+        room=row.room,
         amounts=least.get((row.job, row.attempt), row.amounts),
         since=row.created.timestamp(),
-        until=row.until.timestamp() if row.until else float("inf"),
+        until=row.until.timestamp() if row.until else math.inf,
         priority=row.priority,
         recalled=row.recalled is not None,
-    )
-
-
-def _claim(row: Claim, room: str) -> policy.Claim:
-    return policy.Claim(
-        key=(row.job, row.attempt),
-        room=room,
-        amounts=row.amounts,
-        since=row.since.timestamp(),
-        length=row.length,
-        priority=row.priority,
     )
 
 
@@ -211,8 +345,8 @@ class Prospect:
 
 def prospect(now: datetime, least: Held) -> Prospect:
     """Who could start if the attempts that ``least`` names held no more than it says: their room can be made."""
-    looked_at = state(now, least=least)
-    found = policy.outlook(looked_at, now.timestamp())
+    decision = decide(now, least=least)
+    looked_at, found = decision.looked_at, decision.found
     ceilings = {
         name: {
             resource: limit + room.borrow.get(resource, 0.0)

@@ -12,6 +12,7 @@ from pytest_django.live_server_helper import LiveServer
 from jobs import cluster_view, cluster_views, elasticity, reconciler
 from jobs.backends import registry
 from jobs.models import Elastic, ElasticMode, Job, Neighbour
+from jobs.sweeping import sweep
 from portal.common.time import now
 from quota.models import Capacity, Stretch
 from rbac.models import AuditEntry
@@ -171,7 +172,7 @@ def test_the_page_stays_as_the_cluster_is_and_answers_by_keyboard(
     expect(page.locator("cluster-chart .chart-legend")).to_contain_text("team/runs3.5")
     expect(page.get_by_role("link", name="waits")).to_be_visible()
     Capacity.objects.update(amount=16)
-    reconciler.sweep(now())
+    sweep(now())
     expect(page.locator("cluster-chart .chart-summary")).to_have_text("7 of 16 cores are held now", timeout=20_000)
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
     page.get_by_label("CPU cores (empty: as now)").fill("4")

@@ -10,6 +10,7 @@ import pytest
 from jobs import reconciler
 from jobs.models import Job, Transition
 from jobs.states import JobState
+from jobs.sweeping import sweep
 from portal.common.time import now
 from quota.models import Capacity, Claim, Limit, Reservation
 from rbac.models import Namespace
@@ -46,7 +47,7 @@ def owner_waits(like: Job) -> Job:
 def sweeps() -> None:
     """Before and after the time that the last words of replicas are waited for has passed."""
     for seconds in (0, 1, 2, 13, 14, 15):
-        reconciler.sweep(now() + timedelta(seconds=seconds))
+        sweep(now() + timedelta(seconds=seconds))
 
 
 def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job, backend: ObedientBackend) -> None:

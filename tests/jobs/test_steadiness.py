@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from jobs import reconciler, scaling, services
+from jobs import scaling, services, sweeping
 from jobs.backends.base import AttemptView, Phase, ReplicaView
 from jobs.models import Job, Replica
 from jobs.states import JobState, ReplicaState
@@ -123,12 +123,12 @@ def watch() -> Watch:
 @pytest.fixture
 def sweep(watch: Watch) -> Sweep:
     """A sweep of one process, which has come to rest before."""
-    return lambda: reconciler.sweep(now(), watch)
+    return lambda: sweeping.sweep(now(), watch)
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_a_sweep_over_steady_jobs_costs_four_queries_however_many_they_are(
+def test_a_sweep_over_steady_jobs_costs_five_queries_however_many_they_are(
     backend: ObedientBackend, submit: Submit, sweep: Sweep, jobs: int
 ) -> None:
     for _ in range(jobs):
@@ -137,7 +137,7 @@ def test_a_sweep_over_steady_jobs_costs_four_queries_however_many_they_are(
     sweep()
     with CaptureQueriesContext(connection) as queries:
         assert sweep() == jobs
-    assert len(queries) == 4
+    assert len(queries) == 5
 
 
 @pytest.mark.django_db
@@ -148,7 +148,7 @@ def test_only_the_job_that_changed_is_reconciled(
     sweep()
     sweep()
     looked_at: list[object] = []
-    monkeypatch.setattr(reconciler, "reconcile", lambda job_id, **_: looked_at.append(job_id))
+    monkeypatch.setattr(sweeping, "reconcile", lambda job_id, **_: looked_at.append(job_id))
     tell(jobs[1], "trainer-0", "exited", code=3)
     sweep()
     assert looked_at == [jobs[1].pk]
@@ -205,7 +205,7 @@ def test_more_trainers_are_started_by_the_next_sweep(
 def test_a_timeout_ends_a_steady_job(backend: ObedientBackend, submit: Submit, watch: Watch) -> None:
     job = steady(submit, backend)
     for seconds in (0, 1, 2):
-        reconciler.sweep(now() + timedelta(seconds=seconds), watch)
-    reconciler.sweep(now() + timedelta(days=3000), watch)
+        sweeping.sweep(now() + timedelta(seconds=seconds), watch)
+    sweeping.sweep(now() + timedelta(days=3000), watch)
     job.refresh_from_db()
     assert job.reason == "deadline"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection, connections
 
 from portal.common.errors import QuotaExceeded
+from portal.common.time import now
 from quota import ledger, storage
 from quota.ledger import Ask
 from quota.models import Capacity, Claim, Kept, Kind, Limit, Reservation, Stored, Stretch
@@ -104,3 +105,37 @@ def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
     assert all(verdicts)
     assert (Reservation.objects.count(), Claim.objects.count()) == (1, 0)
     assert sum(map(bool, at_once(lambda _: ledger.release(job=asked.job, attempt=1)))) == 1
+
+
+def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
+    """Both have read that all could start before either has its locks; others ask by themselves meanwhile."""
+    settings.DEFAULT_QUOTA = {"cpu": SLOTS}
+    Capacity.objects.create(resource="cpu", amount=SLOTS)
+    rooms = [make_namespace(f"crowd{number}") for number in range(2)]
+    at = now()
+    ledger.queue_up([(rooms[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
+    review = ledger.review(at)
+    assert len(review.granted) == SLOTS
+    both = threading.Barrier(3)
+
+    def take_all(claims: Sequence[Claim]) -> ledger.Answer:
+        return ledger.Answer(frozenset((claim.job, claim.attempt) for claim in claims))
+
+    def admitter(number: int) -> None:
+        try:
+            both.wait(timeout=60)
+            if number == 2:
+                for _ in range(SLOTS):
+                    ledger.reserve(rooms[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
+            else:
+                for claims in review.groups():
+                    ledger.admit(claims, take_all, at)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(admitter, range(3), timeout=200))
+    held = Reservation.objects.filter(released=None)
+    assert held.count() == SLOTS
+    assert len(set(held.values_list("job", "attempt"))) == SLOTS
+    assert not Claim.objects.filter(job__in=held.values("job")).exists()

@@ -26,17 +26,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         from datasets.housekeeping import Stewardship
+        from jobs.admission import Explanations
         from jobs.elastic.controller import Controller
         from jobs.following.rounds import Following
         from jobs.keeping import Accounting
         from jobs.meeting import Housekeeping
         from jobs.periodic import Periodic, Task
         from jobs.pruning import Pruning
-        from jobs.reconciler import sweep
         from jobs.retention import Retaining
         from jobs.selectors import versions_in_use
         from jobs.steadiness import Watch
         from jobs.streams.sealing import seal_due
+        from jobs.sweeping import sweep
         from jobs.tenants import Tenancy
         from rbac.guessing import SignInAttempts
         from rbac.outbox import Outbox
@@ -45,7 +46,7 @@ class Command(BaseCommand):
         # First the numbers of trainers: who has to wait finds the capacity that was freed for it.
         tasks = (
             Task("elastic", Controller().when_due),
-            Task("jobs", partial(sweep, watch=Watch())),
+            Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
             Task("sealing", seal_due),
             Task("following", Following().when_due),
             Task("pruning", Pruning().when_due),

@@ -21,6 +21,7 @@ from jobs.elastic.controller import Controller, rules
 from jobs.elastic.policy import decide
 from jobs.models import Attempt, Elastic, Job, JobEvent, Replica, Scaling
 from jobs.states import JobState
+from jobs.sweeping import sweep
 from portal.common.time import now as wall_clock
 from quota.models import Capacity, Claim, Limit, Reservation
 from tests.factories import make_namespace
@@ -55,7 +56,7 @@ class World:
         for _ in range(count):
             self.now += timedelta(seconds=seconds)
             self.controller.when_due(self.now)
-            reconciler.sweep(self.now)
+            sweep(self.now)
             self.agents()
 
     def agents(self) -> None:
