@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import secrets
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +80,12 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
     if value != int(value):
         raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
     return int(value)
+
+
+def descriptors() -> int:
+    """How many files and sockets this process may have open; at most 8192 are counted on."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(soft, 8192) if soft != resource.RLIM_INFINITY else 8192
 
 
 def image_registry(name: str) -> str:

@@ -27,6 +27,10 @@ ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
 # Set when a proxy in front of the portal speaks HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
+# Connections that a web process takes, in all and from one address (portal.connections). By default three quarters of
+# the descriptors that it may open.
+CONNECTIONS = env.integer("REGATTA_CONNECTIONS", env.descriptors() * 3 // 4, minimum=16)
+CONNECTIONS_PER_ADDRESS = env.integer("REGATTA_CONNECTIONS_PER_ADDRESS", 200, minimum=1)
 # Whose X-Forwarded-For and X-Forwarded-Proto are believed (portal.common.transport); nobody else's are.
 TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
 

@@ -21,7 +21,7 @@ from functools import partial
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from portal import streaming
-from portal.bounded_http import BoundedHttpProtocol
+from portal.connections import LimitedHttpProtocol
 from portal.streaming import Interrupted
 
 # Less than so many bytes are not worth it.
@@ -102,7 +102,7 @@ class Straight:
         self._taken_back(None if reading else self._length - self.left)
 
 
-class StraightHttpProtocol(BoundedHttpProtocol):
+class StraightHttpProtocol(LimitedHttpProtocol):
     """Offers the rest of a body of known length, where the connection is not encrypted."""
 
     _came = 0  # bytes of the body, through the parser
