@@ -15,7 +15,7 @@ from runtime import contract
 from runtime.agent import processes, shortcut
 from runtime.agent.ingest import Ingest
 from runtime.agent.settings import Settings
-from runtime.agent.shipping import Sender
+from runtime.agent.shipping import Sender, report_alone
 from runtime.contract import ReplicaState
 from runtime.isolation import kernel
 
@@ -48,9 +48,14 @@ def _write(state: ReplicaState, settings: Settings) -> None:
 
 def _send(settings: Settings, state: ReplicaState) -> bool:
     ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
-    sender = Sender(ingest, settings.replica, state.life, settings.directory, lambda why: None)
+    last = state.last_report(settings.replica) if state.phase == "exited" else None
+    try:
+        sender = Sender(ingest, settings.replica, state.life, settings.directory, lambda why: None)
+    except OSError as error:
+        sys.stderr.write(f"What this replica has kept cannot be read: {error}.\n")
+        return last is not None and report_alone(ingest, last, PATIENCE_SECONDS)
     sender.give_up_at(time.monotonic() + PATIENCE_SECONDS)
     if state.phase != "exited":
         sender.line(_MISSING)
     sender.start()
-    return sender.finish(settings.output, state.last_report(settings.replica) if state.phase == "exited" else None)
+    return sender.finish(settings.output, last)

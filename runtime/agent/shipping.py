@@ -301,6 +301,21 @@ class Sender:
             self._state.notify_all()
 
 
+def report_alone(ingest: Ingest, report: Mapping[str, Any], seconds: float) -> bool:
+    """Send the last report where nothing can be kept beside it, for so long; whether the portal has taken it."""
+    give_up, pause = time.monotonic() + seconds, FIRST_RETRY_SECONDS
+    body = json.dumps(report).encode()
+    try:
+        while isinstance(answer := ingest.post_json("report", body), Failed | Missing):
+            if time.monotonic() + pause > give_up:
+                return False
+            time.sleep(pause)
+            pause = min(LAST_RETRY_SECONDS, pause * 2)
+        return isinstance(answer, Taken)
+    finally:
+        ingest.close()
+
+
 def _acknowledged(answer: Answer) -> Answer:
     """The answer to a batch. What does not say how far it was taken is no answer of the portal's."""
     if isinstance(answer, Taken) and whole(answer.body.get("last")) is None:

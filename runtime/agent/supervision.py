@@ -33,6 +33,8 @@ WATCH_SECONDS = 0.1
 DRAIN_SECONDS = 5.0
 # After the grace, the last lines and the report get this long.
 LAST_WORDS_SECONDS = 3.0
+# How long the last report is sent again where nothing can be kept.
+UNKEPT_SECONDS = 30.0
 # How long the portal may take to be reached, and to answer, when it is asked for the grace.
 ASKING_SECONDS = 1.5
 
@@ -78,7 +80,10 @@ class Supervisor:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         ruleset, remark = self._prepare_sandbox()
         started = self._start_child(ruleset)
-        self._start_services(started, remark)
+        try:
+            self._start_services(started, remark)
+        except OSError as error:
+            return self._end_unkept(started, error)
         if isinstance(started, child.Child):
             self._note(phase="running")
             self._watch_over(started)
@@ -123,7 +128,11 @@ class Supervisor:
 
         settings = self._settings
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
-        self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+        try:
+            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+        except OSError:  # the disk may be full
+            self._reserve.release()
+            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
         self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
         self._sender.report("starting")
@@ -291,6 +300,22 @@ class Supervisor:
         if self._settings.termination is not None:
             return self._state.leave_word(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
+
+    def _end_unkept(self, started: child.Child | Ending, error: OSError) -> int:
+        """End the process of a replica whose output cannot be kept, and report that without a spool."""
+        from runtime.agent.ingest import Ingest
+        from runtime.agent.shipping import report_alone
+
+        if isinstance(started, child.Child):
+            processes.kill_all(started.pid)
+        why = f"what it printed could not be kept: {error.strerror}"
+        self._note(phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts())
+        settings = self._settings
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        self._note(delivered=report_alone(ingest, self._state.last_report(settings.replica), UNKEPT_SECONDS))
+        if settings.termination is not None:
+            return self._state.leave_word(settings.termination)
+        return contract.EXIT_ERROR
 
     def _note(self, **changes: Any) -> None:
         with self._state_lock:

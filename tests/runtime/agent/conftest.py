@@ -55,6 +55,19 @@ class Replica:
         )
         return self
 
+    def deliver(self) -> int:
+        """Run the agent that delivers what one that is gone has kept; its exit code."""
+        lock = contract.take_lock(self.directory)
+        assert lock is not None
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "runtime.agent", "--deliver"],
+            env=self._environment({"LOCK_FD": lock}),
+            stderr=subprocess.PIPE,
+            pass_fds=[lock],
+        )
+        os.close(lock)
+        return self.wait()
+
     def run(self, script: str, timeout: float = 20.0, **variables: Any) -> dict[str, Any]:
         """Run the script to its end; the last report."""
         self.start(script, **variables).wait(timeout)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runtime import contract
 from runtime.agent.reserve import BYTES, FILE, Reserve
+from runtime.contract import ReplicaState
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
@@ -76,3 +78,28 @@ def test_an_agent_holds_its_reserve_while_it_runs_and_leaves_none_behind(
     (replica.directory / "work" / "go").touch()
     replica.wait()
     assert not (replica.directory / FILE).exists()
+
+
+@pytest.mark.processes
+def test_a_replica_whose_spools_cannot_be_opened_is_ended_and_reports_the_cause(
+    replica: Replica, portal: IngestServer
+) -> None:
+    (replica.directory / "metrics.spool").mkdir(parents=True)
+    replica.start("import os, time\nopen('pid', 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    assert replica.wait() == contract.EXIT_ERROR
+    report = portal.last_report()
+    assert (report["phase"], report["code"]) == ("exited", contract.EXIT_ERROR)
+    assert report["why"] == "what it printed could not be kept: Is a directory"
+    assert replica.state is not None and (replica.state.phase, replica.state.delivered) == ("exited", True)
+    assert "Traceback" not in replica.complaint()
+    pid = replica.directory / "work" / "pid"
+    assert not pid.exists() or not Path("/proc", pid.read_text()).exists()
+
+
+@pytest.mark.processes
+def test_the_end_is_reported_though_what_was_kept_cannot_be_opened(replica: Replica, portal: IngestServer) -> None:
+    (replica.directory / "metrics.spool").mkdir(parents=True)
+    ReplicaState(1, 1, "exited", 0.0, code=7).write(replica.directory)
+    assert replica.deliver() == contract.EXIT_OK
+    assert portal.last_report()["code"] == 7
+    assert "Traceback" not in replica.complaint()
