@@ -33,7 +33,10 @@ class Measurement:
 
 
 MEASUREMENTS: Sequence[Measurement] = (
-    Measurement("steps", ("R1", "R1c", "R1n", "R2", "R5", "R10"), 900),
+    Measurement("steps", ("R1", "R2", "R10"), 900),
+    Measurement("processor_time", ("R1c",)),
+    Measurement("links", ("R1n",), 900),
+    Measurement("scaling", ("R5",), 600),
     Measurement("updates", ("R3",)),
     Measurement("shaped", ("R4",)),
     Measurement("alone", ("R6",)),

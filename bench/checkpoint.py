@@ -53,7 +53,7 @@ def _group(folder: str) -> Iterator[tuple[Process, Process]]:
     """The server that writes when it is told to, and its trainer."""
     command = [sys.executable, "-m", "bench.step_process"]
     with running([*command, "keeper", folder], one_thread()) as keeper:
-        tail = [str(ELEMENTS), "shared", "0", answer(keeper)]
+        tail = [str(ELEMENTS), "shared", answer(keeper)]
         with running([*command, "trainer", "0", *tail], one_thread()) as trainer:
             ready([trainer])
             yield keeper, trainer

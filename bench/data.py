@@ -2,7 +2,9 @@
 
 D1  Sequential read with checksums, records of 1 to 100 KB, as bytes and as views; the file is in the page cache.
 D1s The same with records of 0.4 KB, and with snappy in chunks of 1 MiB.
-D2  The index of a file of 10 GB, whose payloads are holes: an index reads none of them.
+D2  The index of a file of 10 GB in chunks of 1 MiB, each of a thousand records. The payloads are holes: an index reads
+    the headers alone, and these are on the disk. Once with the headers in the page cache, and once from the disk,
+    where the figure is the disk's too.
 
 Peers are webdataset, array_record, mosaicml-streaming (MDS) and tfrecord; each reads the same records from its own
 format, in a process of its own, in turns with ours. Who yields bytes is compared with our bytes, who yields views with
@@ -27,9 +29,9 @@ from statistics import median
 
 import numpy as np
 
-from bench import peers
+from bench import peers, servers
 from bench.processes import answer, running, tell
-from bench.report import Row, beside
+from bench.report import Row, at_most, beside
 from bench.scale import scale
 from runtime.data.formats import recordio
 from runtime.data.formats.span import CHUNK_BYTES
@@ -46,7 +48,7 @@ _PEER = Path(__file__).with_name("record_peer.py")
 
 
 def measure() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-", dir=servers.disk()) as scratch:
         folder = Path(scratch)
         yield from _reading(folder, "D1", "1 to 100 KB", LONG, SIZE, (0.55, 0.75))
         yield from _reading(folder, "D1s", "0.4 KB", SHORT, SIZE // 8, (0.0, 0.0))
@@ -170,7 +172,8 @@ class _Peer:
 
 _PEERS: Mapping[str, _Peer] = {
     "webdataset": _Peer("webdataset", "webdataset", 4.0),
-    "mds": _Peer("mosaicml-streaming (MDS)", "streaming", 2.0),
+    # What it needs to be imported is the peer's own affair (``record_peer``).
+    "mds": _Peer("mosaicml-streaming (MDS)", "torch", 2.0),
     "array_record": _Peer("array_record, 1,000 by a call", "array_record.python.array_record_module", 1.0),
     "tfrecord": _Peer("tfrecord, examples", "tfrecord", 1.0),
     # It checks nothing of what it reads, and takes nothing apart; there is no goal beside it.
@@ -186,10 +189,11 @@ def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Itera
         yield None
         return
     path = folder / f"data.{name}"
-    command = [python, str(_PEER), name, str(path), *map(str, (*lengths, size))]
+    command = [python, peers.NOT_BESIDE, str(_PEER), name, str(path), *map(str, (*lengths, size))]
     with running(command, {**os.environ}) as process:
-        if (said := answer(process)) != "ready":
-            raise RuntimeError(f"{name} did not write its file: {said}")
+        if answer(process) != "ready":  # it has said why
+            yield None
+            return
 
         def seconds() -> float:
             tell(process, "read")
@@ -202,18 +206,32 @@ def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Itera
 # --- D2 --------------------------------------------------------------------------------------------------------------
 def _indexing(folder: Path) -> Sequence[Row]:
     path = folder / "data.holes"
-    header = Header(0, 0, PAYLOAD, 1).pack()
+    header = Header(0, 0, PAYLOAD, PAYLOAD // 1024).pack()
     with path.open("wb") as file:
         for offset in range(0, INDEXED, len(header) + PAYLOAD):
             file.seek(offset)
             file.write(header)
         file.truncate(offset + len(header) + PAYLOAD)
-    told = [_index_apart(path) for _ in range(ROUNDS)]
-    seconds, memory = median(one[0] for one in told), max(one[1] for one in told)
+    warm, cold = [], []
+    for _ in range(ROUNDS):
+        _forget(path)
+        cold.append(_index_apart(path))
+        warm.append(_index_apart(path))
+    case, note = f"index of {INDEXED >> 30} GB in chunks of 1 MiB (payloads are holes)", "headers in the page cache"
+    seconds, from_disk = (median(each[0] for each in told) for told in (warm, cold))
+    memory = max(each[1] for each in (*warm, *cold))
     return (
-        Row("D2", "index of 10 GB in chunks of 1 MiB: seconds", round(seconds, 3), "<= 1", seconds <= 1),
-        Row("D2", "and what it adds to the memory: MB", round(memory, 1), "<= 16", memory <= 16),
+        at_most("D2", f"{case}: seconds", round(seconds, 3), 1, note=note),
+        at_most("D2", f"{case}: seconds", round(from_disk, 3), 1, note="headers from the disk"),
+        at_most("D2", "and what it adds to the memory: MB", round(memory, 1), 16),
     )
+
+
+def _forget(path: Path) -> None:
+    """Have the kernel drop what it keeps of a file."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _index_apart(path: Path) -> tuple[float, float]:

@@ -158,10 +158,18 @@ class _Asker:
         return frames.pack(head, payload) + payload
 
     def hear(self) -> Answer:
-        data = self.link.recv(1 << 16)
-        head, payload = frames.unpack(data[: frames.HEADER_BYTES]), data[frames.HEADER_BYTES :]
-        frames.verify(data[: frames.HEADER_BYTES], head, payload)
+        """One whole message, in however many pieces it comes."""
+        raw = self._received(frames.HEADER_BYTES)
+        head = frames.unpack(raw)
+        payload = self._received(head.size)
+        frames.verify(raw, head, payload)
         return answer_from_json(frames.from_json(payload))
+
+    def _received(self, size: int) -> bytes:
+        data = self.link.recv(size, socket.MSG_WAITALL)
+        if len(data) < size:
+            raise ConnectionResetError("the master closed a trainer's connection")
+        return data
 
 
 def _dialled(address: str) -> socket.socket:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 PYTHON = os.environ.get("REGATTA_BENCH_PYTHON", str(Path(__file__).resolve().parent.parent / "build/peers/bin/python"))
 REQUIREMENTS = Path(__file__).with_name("requirements-peers.txt")
+# The option by which Python does not look for modules beside its script: peers import others by names of ours.
+NOT_BESIDE = "-P"
 # By their names on PyPI.
 PACKAGES = tuple(
     line.partition("==")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines() if "==" in line

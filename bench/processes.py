@@ -69,7 +69,7 @@ def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
 
 def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
     """The median of each group; the groups take turns."""
-    _warm_up(groups)
+    warm_up(groups)
     taken: dict[str, list[float]] = {name: [] for name in groups}
     for _ in range(ROUNDS):
         for name, group in groups.items():
@@ -77,7 +77,8 @@ def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, floa
     return {name: median(values) for name, values in taken.items()}
 
 
-def _warm_up(groups: Mapping[str, Group]) -> None:
+def warm_up(groups: Mapping[str, Group]) -> None:
+    """Have them make steps until what is compiled beside them is there."""
     begun = time.monotonic()
     while time.monotonic() - begun < WARM_UP_SECONDS:
         for group in groups.values():

@@ -10,6 +10,7 @@ import io
 import sys
 import tarfile
 import time
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -43,7 +44,25 @@ def read_webdataset(path: Path) -> Iterator[object]:
     return (sample["bin"] for sample in webdataset.WebDataset(str(path), shardshuffle=False))
 
 
+class _StandIn(types.ModuleType):
+    """A module of which every name is a class without anything."""
+
+    def __getattr__(self, name: str) -> type:
+        return object
+
+
+def _allow_import_of_streaming() -> None:
+    """It imports torchvision for pictures, which this does not read, and which cannot be imported beside a PyTorch that
+    was built otherwise, as for processors alone."""
+    try:
+        import torchvision  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
+    except (ImportError, RuntimeError):
+        names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
+        sys.modules.update({name: _StandIn(name) for name in names})
+
+
 def write_mds(path: Path, given: Iterable[bytes]) -> None:
+    _allow_import_of_streaming()
     from streaming import MDSWriter  # type: ignore[import-not-found,unused-ignore]
 
     with MDSWriter(out=str(path), columns={"record": "bytes"}) as writer:

@@ -24,6 +24,13 @@ class Absent(RuntimeError):
     """A program that a measurement needs is not installed."""
 
 
+def disk() -> str:
+    """A folder on a disk, also where temporary files are in memory; BENCH_DISK names another."""
+    place = os.environ.get("BENCH_DISK", str(Path.cwd() / "build"))
+    Path(place).mkdir(parents=True, exist_ok=True)
+    return place
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])

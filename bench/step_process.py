@@ -1,8 +1,7 @@
-"""One process of ours in R1, R2, R5, R9 and R10.
+"""One process of ours in R1, R1n, R1c, R2, R4, R9 and R10.
 
-``server INDEX SERVERS TRAINERS``, or ``trainer INDEX ELEMENTS WIRE WORK ADDRESSES`` where WIRE is ``shared``, ``bf16``,
-``digits`` (R10) or ``socket`` and WORK the number of matrix products that stand for the work of the model;
-``bare WORK`` does only that. ``keeper FOLDER`` is a server that writes a checkpoint for each line of standard input.
+``server INDEX SERVERS TRAINERS``, or ``trainer INDEX ELEMENTS WIRE ADDRESSES`` where WIRE is ``shared``, ``bf16``,
+``digits`` (R10) or ``socket``. ``keeper FOLDER`` is a server that writes a checkpoint for each line of standard input.
 """
 
 from __future__ import annotations
@@ -31,7 +30,6 @@ from runtime.trainer.params import Params, ServerStore
 from runtime.trainer.surroundings import Alone
 
 FIRST_INCARNATION = 100
-SIDE = 384  # of the matrices
 BATCH = 72
 
 
@@ -68,7 +66,7 @@ def _complain(_kind: str, text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def train(index: int, elements: int, wire: str, work: int, addresses: list[str]) -> None:
+def train(index: int, elements: int, wire: str, addresses: list[str]) -> None:
     """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
     clients = [Client(address, incarnation=FIRST_INCARNATION + index) for address in addresses]
     if wire == "digits":
@@ -81,7 +79,6 @@ def train(index: int, elements: int, wire: str, work: int, addresses: list[str])
     gradients["w"][:] = np.random.default_rng(index).normal(scale=1e-3, size=elements)
 
     def step() -> None:
-        _compute(work)
         params.push_pull(gradients)
 
     _make_steps(step, lambda: hash(params["w"].tobytes()))
@@ -106,11 +103,6 @@ def learn(index: int, clients: list[Client]) -> None:
     _make_steps(step, lambda: hash(b"".join(params[name].tobytes() for name in sorted(start))))
 
 
-def compute(work: int) -> None:
-    """As ``train``, but for the parameters."""
-    _make_steps(lambda: _compute(work), lambda: 0)
-
-
 def _make_steps(step: Callable[[], None], digest: Callable[[], int]) -> None:
     print("ready", flush=True)
     for line in sys.stdin:
@@ -121,24 +113,14 @@ def _make_steps(step: Callable[[], None], digest: Callable[[], int]) -> None:
         print(seconds, digest(), flush=True)
 
 
-_MATRIX = np.full((SIDE, SIDE), 1e-3, "f4")
-
-
-def _compute(work: int) -> None:
-    for _ in range(work):
-        _MATRIX @ _MATRIX
-
-
 def main(role: str, *rest: str) -> None:
     if role == "server":
         serve(*map(int, rest))
     elif role == "keeper":
         keep(Path(rest[0]))
-    elif role == "bare":
-        compute(int(rest[0]))
     else:
-        index, elements, wire, work, *addresses = rest
-        train(int(index), int(elements), wire, int(work), addresses)
+        index, elements, wire, *addresses = rest
+        train(int(index), int(elements), wire, addresses)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,7 @@ def _timed(update: Update, rule: str, blocks: Sequence[Sequence[Array]], constan
 def _peer(python: str) -> Iterator[Ask]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [python, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [python, peers.NOT_BESIDE, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         ask, told = process.stdin, process.stdout

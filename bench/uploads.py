@@ -26,6 +26,7 @@ from bench import portal
 from bench.portal import Running
 from bench.report import Row, at_most, beside
 from bench.scale import scale
+from bench.servers import disk
 
 MIB = 1 << 20
 UPLOAD, LARGE = scale(2048, 16) * MIB, scale(10240, 64) * MIB
@@ -60,7 +61,7 @@ http {{
 
 
 def measure() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="regatta-bench-", dir=_disk()) as scratch:
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-", dir=disk()) as scratch:
         folder = Path(scratch)
         with _portal(_made(folder / "data")) as (running, token, _idle):
             file = _file(folder / "upload.bin", UPLOAD)
@@ -119,13 +120,6 @@ def _round(running: Running, token: str, folder: Path, file: Path) -> tuple[floa
     os.sync()
     peer = _to_nginx(folder, file)
     return UPLOAD / seconds / 1e6, peer or 0.0
-
-
-def _disk() -> str:
-    """Not in memory, where that is where temporary files are."""
-    place = os.environ.get("BENCH_DISK", str(Path.cwd() / "build"))
-    Path(place).mkdir(parents=True, exist_ok=True)
-    return place
 
 
 def _made(folder: Path) -> Path:
