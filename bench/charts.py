@@ -8,7 +8,6 @@ chart's drawing, while points arrive. The peer is Plotly that is given all point
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,23 +64,15 @@ async ([count, rounds]) => {
 
 
 def measure() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
-        folder = Path(scratch)
-        stage.open_database(folder / "data")
-        job = stage.job()
-        _fill(job)
-        stage.account("viewer")
-        with stage.web(folder) as address:
-            first, answer = _answers(address, job.id)
-            case = f"answer of 1,000 buckets of {STEPS:,} steps: ms"
-            yield at_most(
-                "S4", case, 1000 * answer, ANSWER_GOAL_MS, note=f"the first after a start {1000 * first:.0f} ms"
-            )
-            try:
-                with browser.chromium() as chromium:
-                    yield from _in_browser(chromium, address, job)
-            except Absent as error:
-                yield missed("S4", "first paint and live update in the browser", f"<= {PAINT_GOAL_S:g} s", str(error))
+    with stage.seen_by_viewer(_fill) as (job, address):
+        first, answer = _answers(address, job.id)
+        case = f"answer of 1,000 buckets of {STEPS:,} steps: ms"
+        yield at_most("S4", case, 1000 * answer, ANSWER_GOAL_MS, note=f"the first after a start {1000 * first:.0f} ms")
+        try:
+            with browser.chromium() as chromium:
+                yield from _in_browser(chromium, address, job)
+        except Absent as error:
+            yield missed("S4", "first paint and live update in the browser", f"<= {PAINT_GOAL_S:g} s", str(error))
 
 
 def _fill(job: stage.RunningJob) -> None:
@@ -107,7 +98,7 @@ def _answers(address: str, job: str) -> tuple[float, float]:
 
 
 def _in_browser(chromium: Browser, address: str, job: stage.RunningJob) -> Iterator[Row]:
-    context = browser.signed_in(chromium, address, "viewer", stage.PASSWORD)
+    context = browser.signed_in(chromium, address, stage.VIEWER, stage.PASSWORD)
     paints = [_paint_seconds(context, job.id) for _ in range(ROUNDS)]
     yield at_most("S4", f"first paint of the chart of {STEPS:,} steps in Chromium: s", median(paints), PAINT_GOAL_S)
     updates = _update_milliseconds(context, address, job)

@@ -7,10 +7,8 @@ Memory is that of the tab's process after 100 pages were fetched on the way up.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +46,12 @@ _WATCH_COUNTER = """
 
 
 def measure() -> Iterator[Row]:
-    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
-        folder = Path(scratch)
-        stage.open_database(folder / "data")
-        job = stage.job()
-        _fill(job)
-        stage.account("viewer")
-        try:
-            with stage.web(folder) as address, browser.chromium() as chromium:
-                context = browser.signed_in(chromium, address, "viewer", stage.PASSWORD)
-                yield from _rows(context, job.id)
-        except Absent as error:
-            yield missed("S5", f"log of {LINES:,} lines in the browser", f"<= {OPEN_GOAL_S:g} s", str(error))
+    try:
+        with stage.seen_by_viewer(_fill) as (job, address), browser.chromium() as chromium:
+            context = browser.signed_in(chromium, address, stage.VIEWER, stage.PASSWORD)
+            yield from _rows(context, job.id)
+    except Absent as error:
+        yield missed("S5", f"log of {LINES:,} lines in the browser", f"<= {OPEN_GOAL_S:g} s", str(error))
 
 
 def _fill(job: stage.RunningJob) -> None:

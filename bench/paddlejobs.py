@@ -1,5 +1,7 @@
 """K2 and K4: the PaddleJob controller with 10,000 pods of 1,000 jobs that run.
 
+A reconcile that counts changes something: one pod of the job is gone, and the pass plans, makes another pod and says so
+in an event. Passes over jobs that rest are measured beside it.
 The API server is a recording: lists in pages of 500, as JSON of the size that a real one sends. K2 measures one thread;
 K4 measures a process of its own, by the kernel's figure of the most memory that it ever held.
 """
@@ -11,11 +13,13 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from statistics import median
 from typing import Any
 
-from bench.report import Row
+from bench.report import Row, at_least
+from bench.scale import scale
 from jobs.kubernetes import names
 from jobs.kubernetes.actions import Create
 from jobs.kubernetes.cache import Cache
@@ -31,19 +35,21 @@ PASSES_GOAL, DECODE_GOAL, MEMORY_GOAL = 200.0, 0.3, 250.0
 # The official client's models, for 1,000 pods on such a machine: the better of the published figures.
 DECODE_PEER = 1.5
 _PAGE = 500
+ROUNDS = scale(5, 1)
 _NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def measure() -> list[Row]:
-    rate, decode, memory = passes_a_second(), seconds_for_a_thousand_pods(), megabytes()
+    (acting, resting), decode, memory = passes_a_second(), seconds_for_a_thousand_pods(), megabytes()
     return [
-        Row(
+        at_least(
             "K2",
-            "passes over jobs a second, 10,000 pods cached",
-            round(rate, 1),
-            f">= {PASSES_GOAL:g}",
-            rate >= PASSES_GOAL,
+            "reconciles that make a lost pod again, a second, 10,000 pods cached",
+            round(acting, 1),
+            PASSES_GOAL,
+            note="the API server answers at once",
         ),
+        at_least("K2", "passes over jobs that rest, a second, 10,000 pods cached", round(resting, 1), PASSES_GOAL),
         Row(
             *("K2", "list decoded and cached, seconds for 1,000 pods", round(decode, 3), f"<= {DECODE_GOAL:g}"),
             *(decode <= DECODE_GOAL, DECODE_PEER, round(decode / DECODE_PEER, 2)),
@@ -58,18 +64,34 @@ def measure() -> list[Row]:
     ]
 
 
-def passes_a_second() -> float:
-    """A pass over each job, of which none has anything to do."""
+def passes_a_second() -> tuple[float, float]:
+    """Of passes that make a pod, and of passes that have nothing to do; the medians of rounds that take turns."""
     controller = _filled()
     keys = [f"team/j{number}" for number in range(JOBS)]
-    for key in keys[:50]:
-        controller.look(key)
+    acting, resting = [], []
+    for _ in range(ROUNDS):
+        resting.append(_rate(controller, keys, "settled"))
+        for number in range(JOBS):
+            _lose_a_pod(controller, number)
+        acting.append(_rate(controller, keys, "acted"))
+        while {controller.look(key) for key in keys} != {"settled"}:  # their statuses
+            pass
+    return median(acting), median(resting)
+
+
+def _rate(controller: Controller, keys: Sequence[str], expected: str) -> float:
     begun = time.perf_counter()
     results = {controller.look(key) for key in keys}
     spent = time.perf_counter() - begun
-    if results != {"settled"}:
-        raise RuntimeError(f"the recording is not of jobs that rest: {results}")
+    if results != {expected}:
+        raise RuntimeError(f"every pass should have come out as {expected}, not as {results}")
     return len(keys) / spent
+
+
+def _lose_a_pod(controller: Controller, number: int) -> None:
+    """The last worker of the job is gone, as after the loss of its node."""
+    pods = [item for item in controller.cache.owned(f"job-{number}") if item["kind"] == "Pod"]
+    controller.cache.remove(PODS.kind, max(pods, key=names.name_of))
 
 
 def seconds_for_a_thousand_pods() -> float:
@@ -93,13 +115,17 @@ def megabytes() -> float:
 
 # --- The recording ---------------------------------------------------------------------------------------------------
 class Recording:
-    """An API server of which everything can be listed, and that takes every status."""
+    """An API server of which everything can be listed, and that takes every status and every new object."""
+
+    def __init__(self) -> None:
+        self._count = 0
 
     def call(
         self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         if method != "GET":
-            return json.loads(json.dumps(body))  # type: ignore[no-any-return]
+            assert body is not None
+            return json.loads(json.dumps(self._made(body) if method == "POST" else body))  # type: ignore[no-any-return]
         kind = next(resource for resource in RESOURCES.values() if path == resource.path())
         begin = int((query or {}).get("continue", 0))
         jobs = _PAGE // (PODS_EACH if kind in (PODS, RESOURCES["Service"]) else 1)
@@ -110,6 +136,12 @@ class Recording:
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
         yield from ()
+
+    def _made(self, body: Object) -> dict[str, Any]:
+        """What was created, which runs at once; it is another than any before it."""
+        made = _given(body)
+        self._count += 1
+        return {**made, "metadata": {**made["metadata"], "uid": f"made-{self._count}"}}
 
 
 def _filled() -> Controller:

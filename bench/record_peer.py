@@ -13,6 +13,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,13 @@ def read_webdataset(path: Path) -> Iterator[object]:
 class _StandIn(types.ModuleType):
     """A module of which every name is a class without anything."""
 
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+
     def __getattr__(self, name: str) -> type:
+        if name.startswith("__"):
+            raise AttributeError(name)
         return object
 
 

@@ -11,8 +11,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -101,6 +102,25 @@ def tokens(count: int) -> list[str]:
         ApiToken.objects.create(user=account(f"reader{number}"), name="bench", digest=digest_of(secret))
         found.append(secret)
     return found
+
+
+VIEWER = "viewer"
+
+
+@contextmanager
+def seen_by_viewer(fill: Callable[[RunningJob], None]) -> Iterator[tuple[RunningJob, str]]:
+    """A running job that ``fill`` has given its lines and points, and the address of one web process that shows it.
+
+    The account VIEWER may look at it.
+    """
+    with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
+        folder = Path(scratch)
+        open_database(folder / "data")
+        found = job()
+        fill(found)
+        account(VIEWER)
+        with web(folder) as address:
+            yield found, address
 
 
 @contextmanager
