@@ -84,13 +84,16 @@ def _line(row: Row) -> str:
 
 
 def _cost(parts: Mapping[Measurement, Part]) -> str:
-    """How long each measurement took."""
+    """How long each measurement took, and how busy the machine was when it began."""
     seconds = {measurement: int(part.run["seconds"]) for measurement, part in parts.items()}
     lines = ["## What measuring takes", "", f"All of it: {sum(seconds.values()) / 60:.0f} minutes.", ""]
-    lines += ["| module | rows | seconds | limit |", "|---|---|---:|---:|"]
+    loads = {measurement: f"{part.run['load']:g}" for measurement, part in parts.items()}
+    lines += ["| module | rows | seconds | limit | load average before |", "|---|---|---:|---:|---:|"]
     for each in MEASUREMENTS:
         taken = str(seconds[each]) if each in seconds else "not measured"
-        lines.append(f"| `bench/{each.module}.py` | {', '.join(each.rows)} | {taken} | {each.limit:g} |")
+        lines.append(
+            f"| `bench/{each.module}.py` | {', '.join(each.rows)} | {taken} | {each.limit:g} | {loads.get(each, '')} |"
+        )
     return "\n".join([*lines, ""])
 
 

@@ -82,9 +82,9 @@ def test_a_quick_run_is_not_shown(results: Results) -> None:
     assert lines_of(page.text(results), "R4") == ["| R4 | not measured | | | | | | **MISSED** |"]
 
 
-def test_the_page_says_how_long_measuring_takes(results: Results) -> None:
+def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
-    assert "| `bench/shaped.py` | R4 | 90 | 300 |" in page.text(results)
+    assert "| `bench/shaped.py` | R4 | 90 | 300 | 0.4 |" in page.text(results)
 
 
 def test_the_page_is_written_where_the_documents_are(tmp_path: Path, results: Results) -> None:
