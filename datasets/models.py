@@ -50,11 +50,14 @@ class Dataset(models.Model):
 class Share(models.Model):
     """Another namespace whose members may read the sealed versions.
 
-    By name, and also for a name that no namespace has: an answer that differed would say which namespaces exist.
+    Also for a name that no namespace has: an answer that differed would say which namespaces exist. Such a share is
+    void and stays so: whoever creates a namespace of that name later reads nothing.
     """
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="shares")
     name = models.CharField(max_length=63)
+    # The one that had the name when it was shared; empty: none had it.
+    namespace = models.ForeignKey(Namespace, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["dataset", "name"], name="one_share_per_name")]

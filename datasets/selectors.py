@@ -48,7 +48,7 @@ def readable(actor: Actor) -> QuerySet[Dataset]:
         return rows.none()
     own = restrict(Dataset.objects.all(), actor, Scope.DATASET_READ)
     namespaces = restrict(Namespace.objects.all(), actor, Scope.DATASET_READ, path="pk")
-    shared = Share.objects.filter(name__in=namespaces.values("name"))
+    shared = Share.objects.filter(namespace__in=namespaces.values("pk"))
     living = Q(deleted_at=None) & (Q(visibility=Visibility.PUBLIC) | Q(pk__in=shared.values("dataset")))
     return rows.filter(Q(pk__in=own.values("pk")) | living).annotate(**{_OWN: Exists(own.filter(pk=OuterRef("pk")))})
 
@@ -243,7 +243,7 @@ def catalogue(actor: Actor, namespace: str) -> list[Offer]:
 
 def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
     """What the actor may read and a job of the namespace may be shown: whoever sees the job sees what it trained on."""
-    shown = Q(namespace__name=namespace) | Q(shares__name=namespace) | Q(visibility=Visibility.PUBLIC)
+    shown = Q(namespace__name=namespace) | Q(shares__namespace__name=namespace) | Q(visibility=Visibility.PUBLIC)
     usable = Dataset.objects.filter(shown).values("pk")
     return readable(actor).filter(deleted_at=None, pk__in=usable)
 

@@ -18,7 +18,7 @@ from portal.common.rows import ensure
 from portal.common.time import now as wall_clock
 from rbac import audit, names
 from rbac.access import hold_open, namespace_for
-from rbac.models import User
+from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from runtime.data.choosing import SAYABLE
 
@@ -79,6 +79,9 @@ def share_dataset(
 ) -> Dataset:
     """Let the members of exactly these namespaces read it. The answer does not say which of them exist.
 
+    A name that no namespace has is stored and never counts, also not for a namespace that gets it later: take the
+    name out and share again for that.
+
     Raises NotFound, Forbidden, ValidationFailed.
     """
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
@@ -89,8 +92,9 @@ def share_dataset(
         raise ValidationFailed({"namespaces": [f"It can be shared with {SHARES_LIMIT} namespaces at most."]})
     before = sorted(dataset.shares.values_list("name", flat=True))
     dataset.shares.exclude(name__in=wanted).delete()
+    present = {namespace.name: namespace for namespace in Namespace.objects.filter(name__in=wanted)}
     for each in wanted:
-        ensure(Share, dataset=dataset, name=each)
+        ensure(Share, dataset=dataset, name=each, namespace=present.get(each))
     _note("dataset.share", dataset, actor, request, before={"namespaces": before}, after={"namespaces": wanted})
     return dataset
 

@@ -44,6 +44,24 @@ def _holders(scope: Scope) -> str:
     return ", ".join(roles_with(scope)) or "the account itself"
 
 
+# Bodies of DELETE, which the generator leaves out: by path.
+_DELETE_BODIES = {
+    "/api/v1/namespaces/{ns}": {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {**_TEXT, "description": "The name of the namespace again."}},
+    }
+}
+
+
+def with_bodies_of_delete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Describe the bodies that calls of DELETE want."""
+    for path, schema in _DELETE_BODIES.items():
+        body = {"required": True, "content": {"application/json": {"schema": schema}}}
+        result["paths"][path]["delete"]["requestBody"] = body
+    return result
+
+
 def with_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Give every operation the answer that refuses it."""
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM

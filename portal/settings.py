@@ -251,6 +251,7 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
+        "portal.api_document.with_bodies_of_delete",
         "portal.api_document.with_problems",
         "portal.api_document.with_scopes",
     ],

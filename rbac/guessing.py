@@ -13,14 +13,17 @@ from axes.models import AccessAttempt
 from django.conf import settings
 from django.http import HttpRequest
 
-from portal.common.errors import TooManyRequests
+from portal.common.errors import TooManyRequests, ValidationFailed
 from rbac import audit, throttle
-from rbac.models import Outcome
+from rbac.models import Outcome, User
 
 EVERY = timedelta(hours=1)
 # An attempt counts for AXES_COOLOFF_TIME, and is stored somewhat longer for who looks into what happened.
 STORED = timedelta(days=1)
+# Wrong tries at one's present password, in an hour.
+PRESENT_PASSWORD_TRIES = 10
 _KIND = "sign-in-from"
+_PRESENT = "present-password"
 _log = logging.getLogger(__name__)
 
 
@@ -46,6 +49,15 @@ def count(request: HttpRequest) -> None:
 def forgive(request: HttpRequest) -> None:
     """Take the count of this attempt back: it was no guess."""
     throttle.give_back(_KIND, network_of(request) or "")
+
+
+def check_present_password(user: User, password: str) -> None:
+    """Raises ValidationFailed for a wrong password, TooManyRequests after PRESENT_PASSWORD_TRIES of them in an hour: a
+    session that was left open, or stolen, is no place to guess from."""
+    throttle.take(_PRESENT, str(user.pk), most=PRESENT_PASSWORD_TRIES)
+    if not user.check_password(password):
+        raise ValidationFailed({"old": ["This is not your present password."]})
+    throttle.give_back(_PRESENT, str(user.pk))
 
 
 def prune_attempts(now: datetime) -> int:

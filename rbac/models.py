@@ -167,7 +167,7 @@ class Session(AbstractBaseSession):
 
 
 class RecoveryCode(models.Model):
-    """Stands in once for the second factor. Only its SHA-256 is kept."""
+    """Stands in once for the second factor. Only its SHA-256 is kept; ``second_factor`` says why that is enough."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)

@@ -18,7 +18,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.errors import Conflict, Forbidden, NotSignedIn, TooManyRequests, ValidationFailed
 from portal.common.sentences import told
-from rbac import providers, second_factor, signing_up
+from rbac import guessing, providers, second_factor, signing_up
 from rbac.pages import attempt, user_of
 
 
@@ -48,8 +48,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
     user, keeps = user_of(request), "keep_tokens" in request.POST
 
     def deed() -> None:
-        if not user.check_password(request.POST.get("old", "")):
-            raise ValidationFailed({"old": ["This is not your present password."]})
+        guessing.check_present_password(user, request.POST.get("old", ""))
         signing_up.set_password(
             actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
         )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from datasets import housekeeping, indexing
+from datasets import housekeeping, indexing, selectors
 from datasets.models import Dataset, File, Version
 from portal.common.time import now
 from rbac.models import AuditEntry, Namespace
@@ -168,6 +168,24 @@ def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset:
     answers = [developer.put(f"{MINE}/shares", {"namespaces": [name]}, JSON) for name in ("elsewhere", "nowhere")]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [answer.json()["shared_with"] for answer in answers] == [["elsewhere"], ["nowhere"]]
+
+
+def test_a_namespace_that_gets_a_shared_name_later_reads_nothing(
+    sealed: Version, developer: Client, personas: Personas
+) -> None:
+    """A name was shared with before anybody had it; whoever takes it is nobody that was meant."""
+    developer.put(f"{MINE}/shares", {"namespaces": ["nowhere"]}, JSON)
+    namespace = make_namespace("nowhere")
+    make_member(namespace, personas.stranger)
+    stranger = personas.client("stranger")
+    assert stranger.get(MINE).status_code == 404
+    assert "team/mine" not in names(stranger)
+    assert "team/mine" not in [offer.name for offer in selectors.catalogue(personas.stranger, "nowhere")]
+    developer.put(f"{MINE}/shares", {"namespaces": ["nowhere", "elsewhere-too"]}, JSON)  # another change
+    assert stranger.get(MINE).status_code == 404
+    for wanted in ([], ["nowhere"]):  # shared anew, and meant
+        developer.put(f"{MINE}/shares", {"namespaces": wanted}, JSON)
+    assert stranger.get(MINE).status_code == 200
 
 
 def test_a_name_that_no_namespace_can_have_is_not_shared_with(developer: Client, dataset: Dataset) -> None:

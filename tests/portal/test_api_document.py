@@ -46,6 +46,11 @@ def test_it_is_valid_and_made_without_a_warning(document: dict[str, Any]) -> Non
     assert not GENERATOR_STATS
 
 
+def test_the_body_of_closing_a_namespace_is_described(document: dict[str, Any]) -> None:
+    body = document["paths"]["/api/v1/namespaces/{ns}"]["delete"]["requestBody"]
+    assert body["content"]["application/json"]["schema"]["required"] == ["name"]
+
+
 def test_it_tells_of_every_scope(document: dict[str, Any]) -> None:
     assert [scope for scope in Scope if f"`{scope}`" not in document["info"]["description"]] == []
 

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Those that lean most on locks, JSON, raw SQL and ordering.
 AGAIN = (
     "tests/rbac/test_audit.py",
+    "tests/rbac/test_second_factor.py",
     "tests/quota/test_ledger.py",
     "tests/quota/test_crowd.py",
     "tests/jobs/test_services.py",

@@ -122,3 +122,27 @@ def test_a_hash_takes_one_lane() -> None:
     made = hasher.encode("a few words", "somesaltsomesalt")
     assert "p=1" in made
     assert hasher.verify("a few words", made)
+
+
+# --- The present password, on the page of the account ----------------------------------------------------------------
+def change(client: Client, old: str, new: str = "another-long-enough-one") -> str:
+    """The page that follows."""
+    return client.post("/account/password", {"old": old, "new": new}, follow=True).content.decode()
+
+
+def test_tries_at_the_present_password_end_the_right_one_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guessing, "PRESENT_PASSWORD_TRIES", 3)
+    user, client = make_user("ada", password=PASSWORD), Client()
+    client.force_login(user)
+    for _ in range(3):
+        assert "This is not your present password." in change(client, "wrong")
+    assert "Too many requests." in change(client, PASSWORD)
+    user.refresh_from_db()
+    assert user.check_password(PASSWORD)
+
+
+def test_right_tries_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guessing, "PRESENT_PASSWORD_TRIES", 1)
+    user = make_user("ada", password=PASSWORD)
+    for _ in range(3):
+        guessing.check_present_password(user, PASSWORD)

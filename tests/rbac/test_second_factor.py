@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import threading
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 from django_otp.oath import TOTP
@@ -71,7 +74,7 @@ def test_from_the_page_to_the_recovery_codes(ada: User, phone: Phone) -> None:
     assert "data:image/svg+xml" in page
     assert second_factor.key_of(TOTPDevice.objects.get()) in page
     done = client.post("/account/second-factor/on", {"code": phone.code()}).content.decode()
-    assert len(re.findall(r"<code>[a-z2-7]{4}-[a-z2-7]{4}</code>", done)) == 10
+    assert len(re.findall(r"<code>[a-z2-7]{4}(?:-[a-z2-7]{4}){3}</code>", done)) == 10
 
 
 def test_a_look_at_the_page_makes_no_key(ada: User) -> None:
@@ -251,3 +254,38 @@ def test_an_admin_does_not_get_rid_of_it(personas: Personas, monkeypatch: pytest
     page = client.post("/account/second-factor/off", {"code": phone.code()}, follow=True)
     assert "Admins need a second factor here." in page.content.decode()
     assert second_factor.device_of(personas.admin) is not None
+
+
+@pytest.mark.parametrize("code", ["abcd-2345", "abcdefgh-ijkl2345"])
+def test_codes_of_every_length_are_taken(ada: User, phone: Phone, code: str) -> None:
+    """Those of 8 characters are of an earlier version."""
+    recovery_codes(ada, phone)
+    RecoveryCode.objects.create(user=ada, digest=second_factor._digest(ada, code.replace("-", "")))
+    second_factor.verify(ada, code)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_that_begin_at_once_one_key_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the key of the other the app would show codes that are never right."""
+    ada = make_user("ada", password=PASSWORD)
+    both, look = threading.Barrier(2), second_factor.device_of
+
+    def looked(user: User) -> TOTPDevice | None:
+        found = look(user)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(1)  # the second is here as well, unless it waits for the first
+        return found
+
+    def begin() -> None:
+        try:
+            second_factor.begin(actor=ada)
+        finally:
+            connection.close()
+
+    monkeypatch.setattr(second_factor, "device_of", looked)
+    threads = [threading.Thread(target=begin) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert TOTPDevice.objects.filter(user=ada).count() == 1
