@@ -29,6 +29,8 @@ from runtime.trainer.tasks import Answer, JobDone, PassEnd, Place, Task, TaskSou
 EXTEND_SECONDS = 20.0
 # So soon after the loop was left, an error that nobody caught has ended the script.
 LEAVING_SECONDS = 0.25
+# How long a process that ends tries to report on its task. Without an answer the master takes the task back by itself.
+LAST_CALLS_SECONDS = 5.0
 
 
 class _NoFile(RegattaError):
@@ -140,6 +142,7 @@ class Loop:
     def abandon(self) -> None:
         """This process ends: hand the task back and ask nobody for anything any more."""
         self._abandoned = True
+        self._source.end_within(LAST_CALLS_SECONDS)
         self.release()
 
     def release(self) -> None:
@@ -156,6 +159,7 @@ class Loop:
     def crash(self, error: BaseException) -> None:
         """User code raised at the batch in hand, and this process ends: say where, so that others look there."""
         self._abandoned = True
+        self._source.end_within(LAST_CALLS_SECONDS)
         self.fail(f"the script raised {type(error).__name__}: {error}", self._place)
 
     def fail(self, why: str, place: Place | None = None) -> None:

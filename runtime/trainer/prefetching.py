@@ -109,6 +109,9 @@ class Prefetching:
     def save_request(self, seconds: float) -> bool:
         return self._source.save_request(seconds)
 
+    def end_within(self, seconds: float) -> None:
+        self._source.end_within(seconds)
+
     def close(self) -> None:
         self._beside.close()
         self._source.close()

@@ -10,6 +10,7 @@ match source.next_task():                # next_task(task) says that one is done
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +78,12 @@ class TaskSource(Protocol):
     def extend(self, task: Task) -> bool: ...
 
     def save_request(self, seconds: float) -> bool: ...
+
+    def end_within(self, seconds: float) -> None:
+        """This process ends: calls raise ``Lost`` after so long, all of them together, if the master does not answer.
+
+        From any thread."""
+        ...
 
     def close(self) -> None: ...
 
@@ -151,6 +158,7 @@ class TaskClient:
         self._position = _Position()
         self._patience = patience
         self._leaving = leaving
+        self._end_at = math.inf
         self._calling = threading.Lock()
         self._moving = threading.Condition()
         self._home = self._asked = _Home(address, master)
@@ -212,6 +220,11 @@ class TaskClient:
     def save_request(self, seconds: float) -> bool:
         return bool(self._call(Op.SAVE_REQUEST, {"seconds": seconds})["granted"])
 
+    def end_within(self, seconds: float) -> None:
+        self._end_at = time.monotonic() + seconds
+        with self._moving:
+            self._moving.notify_all()
+
     def close(self) -> None:
         self._client.close()
         self._words.close()
@@ -240,7 +253,7 @@ class TaskClient:
                 why = error
             if self._leaving():
                 raise Leaving("This process was asked to end while it waited for the master.") from why
-            if time.monotonic() >= give_up:
+            if time.monotonic() >= min(give_up, self._end_at):
                 raise Lost(f"No master has answered for {self._patience:g} s: {why}") from why
             self._await_move(why)
 
@@ -264,7 +277,7 @@ class TaskClient:
                 self._moving.wait(_LOOK_SECONDS)
 
     def _should_stop(self) -> bool:
-        return self._home != self._asked or self._leaving()
+        return self._home != self._asked or self._leaving() or time.monotonic() >= self._end_at
 
 
 def _named(tasks: Sequence[Task]) -> list[tuple[int, int, int]]:
@@ -317,6 +330,9 @@ class LocalTasks:
 
     def save_request(self, seconds: float) -> bool:
         return self._queue.save_request(self._me, seconds, self._clock())
+
+    def end_within(self, seconds: float) -> None:
+        """Calls take no time."""
 
     def close(self) -> None:
         """Nothing is held open."""

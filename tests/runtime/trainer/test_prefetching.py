@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from runtime.coordination.base import StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
+from runtime.errors import Lost
 from runtime.master.messages import JobDone, PassEnd, Task
 from runtime.master.state import Status
+from runtime.trainer.events import Listeners
+from runtime.trainer.loop import LAST_CALLS_SECONDS, Loop
 from runtime.trainer.prefetching import Prefetching
-from runtime.trainer.tasks import JobFailed
+from runtime.trainer.reader import Reader
+from runtime.trainer.reports import Reports
+from runtime.trainer.tasks import JobFailed, TaskClient
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
 from tests.waiting import until
 
@@ -200,3 +207,54 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
     assert other.next_task().task_id in (0, 1, 2)
     assert not source.done(second)
     assert isinstance(source.next_task(), Task)
+
+
+# --- The end of a process while no master answers --------------------------------------------------------------------
+@pytest.mark.parametrize("report", ["release", "fail"])
+def test_a_process_that_ends_does_not_wait_long_for_a_master_that_is_gone(source, running, report):
+    """Its last report, and all that it had not reported before, take no longer than it says, and the cause is told."""
+    task = given_several_ahead(source)
+    running.close()
+    source.end_within(0.5)
+    began = time.monotonic()
+    with pytest.raises(Lost, match="No master has answered"):
+        source.fail(task, "it raised") if report == "fail" else source.release(task)
+    assert time.monotonic() - began < 5.0
+
+
+def test_a_call_that_waits_for_a_silent_master_ends_when_the_process_does():
+    outcomes = []
+
+    def ask(client):
+        try:
+            outcomes.append(client.save_request(1.0))
+        except Lost as lost:
+            outcomes.append(lost)
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = TaskClient(f"127.0.0.1:{silent.getsockname()[1]}", 0, 1)
+        asking = threading.Thread(target=ask, args=(client,), daemon=True)
+        asking.start()
+        client.end_within(0.5)
+        asking.join(5.0)
+    assert [type(outcome) for outcome in outcomes] == [Lost]
+
+
+def test_a_crash_while_no_master_answers_is_over_soon(source, running):
+    loop = Loop(
+        source,
+        Reader("", 1),
+        None,
+        1,
+        stays=False,
+        seed=0,
+        params=lambda: None,
+        listeners=Listeners(),
+        reports=Reports(None, lambda: None),
+        pause=time.sleep,
+    )
+    loop.task = given_several_ahead(source)
+    running.close()
+    began = time.monotonic()
+    loop.crash(ValueError("a fault of the script"))
+    assert time.monotonic() - began < 2 * LAST_CALLS_SECONDS
