@@ -51,4 +51,6 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
 def _explain(error: PortalError) -> None:
     say(f"regatta: {error.detail}")
     for name, sentences in error.fields.items():
-        say(f"  {name}: {' '.join(sentences)}")
+        told = f"{name}: {' '.join(sentences)}"
+        if told != error.detail:  # the portal's detail may be that of the only field
+            say(f"  {told}")

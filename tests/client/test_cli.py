@@ -86,6 +86,13 @@ def job_file(room: Path) -> Path:
     return file
 
 
+def test_the_only_refusal_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "path: 'a\\nb' cannot be a name: it holds a character that cannot be seen"
+    refused = problem(422, "validation_failed", why, errors={"path": [why.removeprefix("path: ")]})
+    assert run("whoami", {"GET /api/v1/me": [refused]}) == 1
+    assert capsys.readouterr().err.count("cannot be a name") == 1
+
+
 def test_submit_prints_the_id_alone_and_sends_the_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     portal = PaperPortal({SUBMIT: [ok(job("QUEUED"), 201)]})
     assert call(["submit", str(job_file(tmp_path)), "-n", "ada", "--trainers", "3", "-d"], portal) == 0
