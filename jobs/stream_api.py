@@ -28,6 +28,8 @@ from rbac.scopes import Scope
 PAGE_LINES = 500
 MOST_LINES = 5000
 MOST_BUCKETS = 5000
+# Buckets of all metrics of one chart: 200 metrics of the usual 1,000.
+MOST_IN_ALL = 200_000
 PAGE_POINTS = 1000
 MOST_POINTS = 10_000
 
@@ -90,8 +92,10 @@ class MetricsView(_JobView):
         parameters=[ChartQuery],
         responses=OpenApiResponse(
             OpenApiTypes.OBJECT,
-            description='`{"series": {"cost": {"x", "min", "max", "last", "count", "nan"}}, "next", "x", "width"}`; '
-            "the arrays of a series are equally long. Subscribe to the socket after `next` for what comes later.",
+            description='`{"series": {"cost": {"x", "min", "max", "last", "count", "nan"}}, "next", "x", "width", '
+            '"left_out"}`; '
+            "the arrays of a series are equally long. Beyond 200,000 buckets the names of further metrics are in "
+            "`left_out`: ask for them with `keys`. Subscribe to the socket after `next` for what comes later.",
         ),
     )
     def get(self, request: Request, job_id: UUID) -> Response:
@@ -107,6 +111,7 @@ class MetricsView(_JobView):
             buckets=query["buckets"],
             attempt=query.get("attempt"),
             replica=query.get("replica"),
+            most=MOST_IN_ALL // query["buckets"],
         )
         return Response(chart.to_json())
 

@@ -33,17 +33,25 @@ Keys = Sequence[str] | None
 
 @dataclass(frozen=True)
 class Chart:
-    """Buckets of each metric. ``next``: the last entry that is in them; what is read after it is new."""
+    """Buckets of each metric. ``next``: the last entry that is in them; what is read after it is new. ``left_out``:
+    metrics that were asked for and have no buckets here, because others fill the chart."""
 
     series: dict[str, Summary]
     x: str
     width: float
     next: int
+    left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As the API gives it."""
         series = {key: _series_to_json(summary) for key, summary in self.series.items()}
-        return {"series": series, "next": self.next, "x": self.x, "width": self.width}
+        return {
+            "series": series,
+            "next": self.next,
+            "x": self.x,
+            "width": self.width,
+            "left_out": list(self.left_out),
+        }
 
 
 def _series_to_json(summary: Summary) -> dict[str, list[Any]]:
@@ -76,11 +84,13 @@ def buckets(
     buckets: int = 1000,
     attempt: int | None = None,
     replica: str | None = None,
+    most: int | None = None,
 ) -> Chart:
     """The metrics ``keys`` (None: all) between ``from_`` and ``to``, in buckets whose width is a power of two.
 
     ``x`` is ``step``, ``elapsed`` (seconds since the job's first point) or ``wall`` (unix time). A bucket at the edge
     is whole: it may begin before ``from_``. A point counts in its bucket however narrow it is beside the rest.
+    ``most`` bounds the metrics; those that were reported first are shown.
     """
     view = _views.of(uuid.UUID(str(job_id)))
     with view.lock:
@@ -93,13 +103,16 @@ def buckets(
             and attempt in (None, series.writer.attempt)
             and replica in (None, series.writer.replica)
         }
+        names = list(dict.fromkeys(series.key for series in chosen))
+        shown = set(names[:most])
+        chosen = {series: rows for series, rows in chosen.items() if series.key in shown}
         width = _width(list(chosen.values()), from_, to, buckets)
         low, high = _edges(width, from_, to)
         if chosen and width < max(rows.width for rows in chosen.values()):
             chart = axis.from_blocks(chosen, width, low, high)
         else:
             chart = axis.from_rows(chosen, width, low, high)
-        return Chart(chart, x, width, view.cursor)
+        return Chart(chart, x, width, view.cursor, tuple(names[len(shown) :]))
 
 
 def _width(rows: list[_Rows], from_: float | None, to: float | None, buckets: int) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.test import AsyncClient
 
+from jobs import stream_api
 from jobs.streams import rollups, store
 from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
@@ -78,6 +79,21 @@ def test_a_chart_has_the_shape_that_clients_rely_on(writer: Writer, personas: Pe
         "count": [1, 1, 1],
         "nan": [0, 0, 0],
     }
+
+
+def test_a_chart_has_a_bounded_number_of_buckets_and_names_what_is_left_out(
+    writer: Writer, personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_api, "MOST_IN_ALL", 200)
+    points = [(1e9 + at, float(at), key, 1.0) for at, key in enumerate(["z", "y", "x", "z"])]
+    store.append_metrics(job_id=writer.job.pk, attempt=writer.attempt, replica="trainer-9", first=1, points=points)
+    chart = get(writer, personas, "metrics", replica="trainer-9", buckets=100).json()
+    assert (list(chart["series"]), chart["left_out"]) == (
+        ["y", "z"],
+        ["x"],
+    )  # in the order of names; z and y were the first
+    rest = get(writer, personas, "metrics", replica="trainer-9", buckets=100, keys="x").json()
+    assert (list(rest["series"]), rest["left_out"]) == (["x"], [])
 
 
 def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> None:

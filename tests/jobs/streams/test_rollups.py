@@ -114,7 +114,13 @@ def test_without_keys_every_metric_is_there(writer: Writer) -> None:
 
 
 def test_an_empty_job_has_an_empty_chart(writer: Writer) -> None:
-    assert chart(writer).to_json() == {"series": {}, "next": 0, "x": "step", "width": 2.0**-20}
+    assert chart(writer).to_json() == {
+        "series": {},
+        "next": 0,
+        "x": "step",
+        "width": 2.0**-20,
+        "left_out": [],
+    }
 
 
 class GuardedSeries(dict[rollups.Series, object]):
