@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from jobs import reconciler, reports, scaling, services, spec
+from jobs import elasticity, reconciler, reports, scaling, services, spec
 from jobs.backends.base import Phase
 from jobs.batches import Report
 from jobs.elastic import lease
@@ -203,6 +203,51 @@ def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_wo
     decision = decide(Cluster([Node("n", Amounts(8000, 64_000))], [low, normal, high]), 1000.0, rules())
     assert (decision.victims, decision.preempted) == ({}, {})
     assert decision.sentences["high"].startswith("Waiting for room")
+
+
+# --- A newcomer of higher priority -----------------------------------------------------------------------------------
+STOPS_THAT_NEVER_COME = ("stop for it", "Stops and goes back", "Room is being made", "called back", "room for `")
+
+
+def texts_of(job: Job) -> list[str]:
+    """All that people read of a job: why it is where it is, its timeline, its transitions."""
+    job.refresh_from_db()
+    told = Elastic.objects.values_list("told", flat=True).first() or {}
+    of_controller = [str(told.get(str(job.pk), {}).get("why", "")), elasticity.sizing_of(job)]
+    events = [*job.happenings.values_list("text", flat=True), *job.transitions.values_list("why", flat=True)]
+    return [job.why, *of_controller, *events]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_that_the_platform_stops_nobody_for(
+    world: World, personas: Personas
+) -> None:
+    """Even with the low job at its least, 8 of 12 cores would be free, and the newcomer needs 11."""
+    low = world.job(name="low", priority="low", roles=roles(least=2, most=10, replicas=2))
+    world.rounds(5)
+    assert trainers(low) == 10
+    high = world.job(name="high", priority="high", roles=roles(least=9, most=9, replicas=9))
+    # The clock of the world is ahead: it came after the other began.
+    Job.objects.filter(pk=high.pk).update(created=world.now, changed=world.now)
+    for seconds in (1.0, COOL_DOWN, COOL_DOWN, 600.0):
+        world.rounds(3, seconds)
+    low.refresh_from_db()
+    high.refresh_from_db()
+    assert (low.state, low.attempt, trainers(low), high.state) == ("RUNNING", 1, 10, "QUEUED")
+    assert story(low) == ["Grows from 2 to 10 trainers: there is room."]
+    announced = [text for job in (low, high) for text in texts_of(job) if any(p in text for p in STOPS_THAT_NEVER_COME)]
+    assert announced == []
+    assert not Reservation.objects.exclude(recalled=None).exists()
+
+    asked = {"policy": "regatta", "cores": "", "cool_down": "30", "work": "60", "window": "5"}
+    page = personas.client("admin").post("/admin/cluster/what-if", asked).content.decode()
+    row = page.split("Jobs that do not begin")[1].split("</tr>")[0]
+    assert row.count(">1<") == 2, "as it is and as asked, the newcomer waits: nobody is stopped for it"
+
+    world.ends(low)
+    world.rounds(4)
+    high.refresh_from_db()
+    assert high.state == "RUNNING"
 
 
 # --- Switches ---------------------------------------------------------------------------------------------------------
