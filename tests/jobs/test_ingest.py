@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core.handlers.asgi import ASGIRequest
 from django.test import Client
 from pytest_django import Settings
 
@@ -64,6 +65,16 @@ def test_without_a_token_nobody_gets_in(attempt: Attempt, call: str) -> None:
 @pytest.mark.parametrize("call", CALLS)
 def test_a_bad_token_is_401(attempt: Attempt, call: str) -> None:
     assert post(attempt, call, {}, token="wrong").status_code == 401
+
+
+def test_the_token_under_another_scheme_is_401(attempt: Attempt) -> None:
+    answer = Client().post(
+        f"/ingest/v1/attempts/{attempt.pk}/heartbeat",
+        {"replica": "trainer-0"},
+        content_type="application/json",
+        headers={"Authorization": f"Basic {TOKEN}"},
+    )
+    assert (answer.status_code, answer.json()["code"]) == (401, "not_signed_in")
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -198,6 +209,16 @@ def test_a_body_that_is_too_big_is_413(attempt: Attempt) -> None:
     assert post(attempt, "logs", None, raw=b" " * (ingest.BODY_LIMIT + 1)).status_code == 413
 
 
+def test_a_body_of_unannounced_length_is_read_no_further_than_the_limit() -> None:
+    def read(size: int) -> bytes:
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+        return ingest._read_all(ASGIRequest(scope, io.BytesIO(b" " * size)))
+
+    assert len(read(ingest.BODY_LIMIT)) == ingest.BODY_LIMIT
+    with pytest.raises(TooLarge):
+        read(ingest.BODY_LIMIT + 1)
+
+
 # --- Reports, events, signs of life ----------------------------------------------------------------------------------
 def test_a_report_reaches_the_replica(attempt: Attempt) -> None:
     report = {"replica": "trainer-0", "phase": "exited", "code": 3, "signal": None, "out_of_memory": False, "why": ""}
@@ -264,6 +285,17 @@ def test_an_artifact_that_is_announced_as_too_big_is_413_before_capacity_is_take
     monkeypatch.setattr(ingest, "ARTIFACT_LIMIT", 10)
     monkeypatch.setattr(ingest.reports, "store_artifact", lambda *_, **__: pytest.fail("it was taken in"))
     assert put(attempt, b"x" * 11).status_code == 413
+
+
+def test_an_artifact_of_unannounced_length_is_411(attempt: Attempt) -> None:
+    answer = Client().post(
+        f"/ingest/v1/attempts/{attempt.pk}/artifacts?replica=trainer-0&name=model.bin&sha256={'0' * 64}",
+        b"x",
+        content_type="application/octet-stream",
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        CONTENT_LENGTH="",
+    )
+    assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
 
 
 def test_more_than_an_artifact_may_have_is_not_read_whatever_was_announced() -> None:

@@ -217,6 +217,11 @@ class TestTransitions:
         queue.members([Y], 41.0)
         assert queue.save_request(Y, 30.0, 41.0)
 
+    def test_m12_a_trainer_that_is_no_member_does_not_save(self):
+        queue = queue_of(1, X)
+        assert not queue.save_request(Y, 30.0, 0.0)
+        assert queue.save_request(X, 30.0, 0.0)
+
     def test_m12_the_right_to_save_runs_out(self):
         queue = queue_of(1, X, Y)
         queue.save_request(X, 30.0, 0.0)
