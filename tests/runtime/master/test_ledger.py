@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.coordination.base import Committed, Compare, Conflict, Put
-from runtime.master.ledger import Ledger
+from runtime.coordination.base import Committed, Compare, Conflict, Put, Versioned
+from runtime.master.ledger import Behind, Ledger, Lost, lead
 from runtime.master.messages import Trainer
 from runtime.master.queue import TaskQueue
 from runtime.master.runs import from_runs, to_runs
@@ -66,3 +67,40 @@ def test_m15_no_commit_for_10_000_tasks_is_larger_than_100_kb():
     assert max(store.sizes) <= LIMIT
     recovered = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
     assert recovered.deal() == queue.deal()
+
+
+def begun(records):
+    return TaskQueue.begin(Plan(1, True, 1), table_of(records), 0.0)
+
+
+def test_the_table_of_a_job_that_another_master_has_begun_is_not_written_over():
+    store = MemoryStore()
+    first, second = begun(3), begun(4)
+    late = Ledger(store, "/j/")
+    assert late.load(second.table) is None
+    Ledger(store, "/j/").commit(first.take(0.0), first.entries, first.table)
+    with pytest.raises(Behind):
+        late.commit(second.take(0.0), second.entries, second.table)
+    assert Ledger(store, "/j/").load(first.table) is not None
+
+
+class OvertakenStore(MemoryStore):
+    """Another process becomes the master after the first look at who is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._overtaken = False
+
+    def get(self, key: str) -> Versioned | None:
+        found = self.entries.get(key)
+        if not self._overtaken:
+            self._overtaken = True
+            lead(self, "/j/", Compare("/members/master/1"))  # type: ignore[arg-type]
+        return found
+
+
+def test_of_two_who_become_the_master_at_once_one_does():
+    store = OvertakenStore()
+    with pytest.raises(Lost):
+        lead(store, "/j/", Compare("/members/master/0"))
+    assert store.entries["/j/master/leader"].value == b"/members/master/1"
