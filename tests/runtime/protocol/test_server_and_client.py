@@ -103,6 +103,33 @@ def test_a_request_is_answered_with_its_own_number(serve):
     client.close()
 
 
+def test_an_answer_names_the_process_that_gave_it(serve):
+    server = serve(lambda: JsonSession(echo), incarnation=7)
+    client = Client(server.address, expected=7)
+    assert client.request(Op.TASK_GET, {}).head.incarnation == 7
+    client.close()
+
+
+class AnswersAnother(EchoBlocks):
+    """Gives the answer of another request once, as after bytes that were left of it."""
+
+    asked = 0
+
+    def answer(self, request):
+        AnswersAnother.asked += 1
+        if AnswersAnother.asked > 1:
+            return super().answer(request)
+        return Message(reply_head(request.head)._replace(seq=request.head.seq + 1), {"of": "another"})
+
+
+def test_the_answer_to_another_request_is_not_taken_and_the_request_is_sent_again(serve, monkeypatch):
+    monkeypatch.setattr(AnswersAnother, "asked", 0)
+    client = Client(serve(AnswersAnother).address)
+    assert client.call(Op.TASK_GET, {"of": "this"}) == {"of": "this"}
+    assert AnswersAnother.asked == 2
+    client.close()
+
+
 def test_blocks_go_there_and_back_unchanged(serve):
     server = serve(EchoBlocks)
     numbers = np.arange(2 * 262_144, dtype="<f4")
