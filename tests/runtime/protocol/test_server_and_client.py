@@ -130,6 +130,21 @@ def test_the_answer_to_another_request_is_not_taken_and_the_request_is_sent_agai
     client.close()
 
 
+def test_a_request_that_a_copy_of_it_superseded_is_sent_again(serve):
+    asked = []
+
+    def superseded_once(head, body):
+        asked.append(head.seq)
+        if len(asked) == 1:
+            raise Refused(frames.SUPERSEDED, "The same request came on another connection.")
+        return body
+
+    client = Client(serve(lambda: JsonSession(superseded_once)).address)
+    assert client.call(Op.TASK_GET, {"a": 1}) == {"a": 1}
+    assert asked == [1, 1]
+    client.close()
+
+
 def test_blocks_go_there_and_back_unchanged(serve):
     server = serve(EchoBlocks)
     numbers = np.arange(2 * 262_144, dtype="<f4")
