@@ -4,8 +4,8 @@
 mutation ``id``, ``path``, ``old`` (a text that occurs once in the file, or once behind the first ``after``), ``new``
 and, where they differ, ``tests``; ``schema`` where a migration runs the place. The test files that name the changed
 module most often run first, and the first failure ends the run. A run stores each result in ``build/mutations.jsonl``
-at once; a second run repeats only what has changed since. ``--check`` runs no test: it reports the mutations whose
-place is not in the code any more.
+at once; a second run repeats only what has changed since. Two options run no test: ``--check`` reports the mutations
+whose place is not in the code any more, ``--stored`` the results that are still valid.
 
     .venv/bin/python scripts/mutate.py --only quota-,rbac- --jobs 2
 """
@@ -13,6 +13,7 @@ place is not in the code any more.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import hashlib
 import itertools
@@ -48,6 +49,7 @@ _HEAVY = (
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload([name for name in _HEAVY if find_spec(name.partition(".")[0])])
 KILLED, SURVIVED, ENDLESS, STALE, RED = "killed", "survived", "no end", "no longer applies", "fails without it"
+UNJUDGED = "not judged"
 
 
 @dataclass(frozen=True)
@@ -122,20 +124,37 @@ def nearest_first(mutation: Mutation, root: Path) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(files), key=distance))
 
 
-def key_of(mutation: Mutation, root: Path, tests: Sequence[str] | None = None) -> str:
-    """Changes with the mutation, the file that it changes and the files of its tests, or of these tests."""
+def key_of(mutation: Mutation, root: Path, killer: str = "") -> str:
+    """Changes with the mutation, the file that it changes and the files of its tests; for a killed one with the text
+    of the test that killed it instead."""
     digest = hashlib.sha256(repr(replace(mutation, tests=())).encode())
-    for name in (mutation.path, *(mutation.tests if tests is None else tests)):
-        place = root / name.partition("::")[0]
+    names = [mutation.path, *(mutation.tests if text_of(killer, root) is None else ())]
+    for place in (root / name.partition("::")[0] for name in names):
         for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             digest.update(file.read_bytes() if file.is_file() else b"")
-    return digest.hexdigest()
+    return hashlib.sha256(digest.digest() + (text_of(killer, root) or "").encode()).hexdigest()
 
 
 def file_of(killer: str) -> str | None:
     """The file of a test that failed, from pytest's summary line."""
     match = re.match(r"(?:FAILED|ERROR) ([^ :]+\.py)", killer)
     return match[1] if match else None
+
+
+def text_of(killer: str, root: Path) -> str | None:
+    """The text of the test that failed, decorators included. None where pytest named none, or it is gone."""
+    match = re.match(r"FAILED ([^ :]+\.py)::(?:\w+::)*(\w+)", killer)
+    if match is None or not (root / match[1]).is_file():
+        return None
+    text = (root / match[1]).read_text()
+    functions = [node for node in ast.walk(ast.parse(text)) if getattr(node, "name", None) == match[2]]
+    lines = text.splitlines()
+    found = [
+        lines[min([one.lineno, *(mark.lineno for mark in one.decorator_list)]) - 1 : one.end_lineno]
+        for one in functions
+        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    return "\n".join(itertools.chain.from_iterable(found)) if found else None
 
 
 class Tree:
@@ -222,7 +241,7 @@ class Record:
     """The stored results; a line each, so that several runs may add to it at once.
 
     A survivor is known until its mutation, the file or one of its tests changes; a killed one until the mutation, the
-    file or the test file that killed it does.
+    file or the test that killed it does.
     """
 
     def __init__(self, path: Path) -> None:
@@ -234,12 +253,12 @@ class Record:
 
     def find(self, mutation: Mutation, root: Path) -> Result | None:
         for result in self._killers.get(mutation.id, []):
-            if key_of(mutation, root, _deciding(mutation, result)) in self._found:
+            if key_of(mutation, root, result.killer) in self._found:
                 return result
         return self._found.get(key_of(mutation, root))
 
     def add(self, mutation: Mutation, root: Path, result: Result) -> None:
-        key = key_of(mutation, root, _deciding(mutation, result))
+        key = key_of(mutation, root, result.killer)
         self._take(key, mutation.id, result)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         row = {"key": key, "id": mutation.id, "verdict": result.verdict, "killer": result.killer}
@@ -253,6 +272,7 @@ class Record:
 
 
 def _deciding(mutation: Mutation, result: Result) -> Sequence[str]:
+    """The tests that must pass without the mutation."""
     file = file_of(result.killer)
     return [file] if file else mutation.tests
 
@@ -308,7 +328,7 @@ def summary(results: Sequence[tuple[Mutation, Result]]) -> Iterator[str]:
 def _counted(counts: Mapping[str, int]) -> str:
     decided = counts.get(KILLED, 0) + counts.get(SURVIVED, 0)
     share = f"{counts.get(KILLED, 0)} of {decided} killed" + (f", {counts[KILLED] / decided:.0%}" if decided else "")
-    undecided = (f"{counts[verdict]} {verdict}" for verdict in (ENDLESS, STALE, RED) if counts.get(verdict))
+    undecided = (f"{counts[verdict]} {verdict}" for verdict in (ENDLESS, STALE, RED, UNJUDGED) if counts.get(verdict))
     return "; ".join([share, *undecided])
 
 
@@ -318,6 +338,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="how many at once")
     parser.add_argument("--seconds", type=float, default=300.0, help="time limit of one run of tests")
     parser.add_argument("--check", action="store_true", help="run nothing, report mutations that no longer apply")
+    parser.add_argument("--stored", action="store_true", help="run nothing, report the stored results")
     given = parser.parse_args()
     chosen = [one for one in read_table(TABLE) if one.id.startswith(tuple(given.only.split(",")))]
     if wrong := list(faults(chosen, ROOT)):
@@ -326,9 +347,14 @@ def main() -> int:
     if given.check:
         print(f"All {len(chosen)} mutations apply.")
         return 0
-    results = []
+    record, results = Record(RESULTS), list[tuple[Mutation, Result]]()
+    if given.stored:
+        results = [(one, record.find(one, ROOT) or Result(UNJUDGED)) for one in chosen]
+        print(*(f"{result.verdict:<18} {one.id}" for one, result in results if result.verdict != KILLED), sep="\n")
+        print(*summary(results), sep="\n")
+        return 0
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        judges = Judges(ROOT, Path(folder), Record(RESULTS), jobs=given.jobs, seconds=given.seconds)
+        judges = Judges(ROOT, Path(folder), record, jobs=given.jobs, seconds=given.seconds)
         for mutation, result in judges.all(chosen):
             print(f"{result.verdict:<18} {mutation.id:<40} {result.killer}", flush=True)
             results.append((mutation, result))

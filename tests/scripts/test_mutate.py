@@ -125,17 +125,28 @@ def test_a_survivor_is_known_until_code_or_tests_change(mutate, tree: Path) -> N
 
 
 def test_a_killed_one_is_known_until_the_code_or_its_killer_changes(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
-    (tree / "test_other.py").write_text("")
-    first = mutate.Mutation(
-        "product", "product-1", "product.py", "a > b", "a < b", ("test_product.py", "test_other.py")
-    )
+    [first, *_] = mutate.read_table(tree / "table")
     killed = mutate.Result("killed", "FAILED test_product.py::test_largest - assert 1 == 2")
     mutate.Record(tree / "results").add(first, tree, killed)
     again = mutate.Record(tree / "results")
-    (tree / "test_other.py").write_text("\n")
+    (tree / "test_product.py").write_text(TESTS + "\n\ndef test_another():\n    pass\n")
     assert again.find(first, tree) == killed
-    (tree / "test_product.py").write_text(TESTS + "\n")
+    (tree / "test_product.py").write_text(TESTS.replace("(2, 2) == 2", "(3, 2) == 3"))
     assert again.find(first, tree) is None
+    (tree / "test_product.py").write_text(TESTS)
+    (tree / "product.py").write_text(PRODUCT + "\n")
+    assert again.find(first, tree) is None
+
+
+def test_stored_results_are_reported_without_a_run(mutate, tree: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+    (tree / "table" / "product.toml").write_text(TABLE[: TABLE.rindex("[[mutation]]")])
+    for name, place in (("ROOT", tree), ("TABLE", tree / "table"), ("RESULTS", tree / "results")):
+        monkeypatch.setattr(mutate, name, place)
+    [first, *_] = mutate.read_table(tree / "table")
+    mutate.Record(tree / "results").add(first, tree, mutate.Result("survived"))
+    monkeypatch.setattr("sys.argv", ["mutate.py", "--stored"])
+    assert mutate.main() == 0
+    assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == ["all", "0 of 1 killed, 0%; 1 not judged"]
 
 
 def test_the_summary_counts_what_was_decided(mutate) -> None:  # type: ignore[no-untyped-def]
