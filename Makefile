@@ -33,7 +33,7 @@ run: environment
 
 test: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium curl gettext libatomic1 etcd-server etcd-client openssl postgresql docker-registry
+	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl postgresql docker-registry
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deep: environment-dev
