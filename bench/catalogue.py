@@ -34,7 +34,7 @@ class Measurement:
 
 MEASUREMENTS: Sequence[Measurement] = (
     Measurement("steps", ("R1", "R2", "R10"), 900),
-    Measurement("processor_time", ("R1c",)),
+    Measurement("processor_time", ("R1c",), 600),
     Measurement("links", ("R1n",), 900),
     Measurement("scaling", ("R5",), 600),
     Measurement("updates", ("R3",)),
@@ -42,7 +42,7 @@ MEASUREMENTS: Sequence[Measurement] = (
     Measurement("alone", ("R6",)),
     Measurement("recovery", ("R7",), 600),
     Measurement("dispatch", ("R8",)),
-    Measurement("checkpoint", ("R9",)),
+    Measurement("checkpoint", ("R9",), 600),
     Measurement("data", ("D1", "D1s", "D2"), 600),
     Measurement("uploads", ("D3", "D4"), 900),
     Measurement("waiting", ("D5",)),

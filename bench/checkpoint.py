@@ -18,8 +18,9 @@ from statistics import median, quantiles
 
 from bench.processes import Process, answer, make_steps, one_thread, ready, running, tell
 from bench.report import Row
+from bench.scale import scale
 
-SIZE = 1 << 30
+SIZE = scale(1 << 30, 1 << 26)
 ELEMENTS = SIZE // 4
 ROUNDS = 5
 PUSHES = 6  # of a round, while nothing is written

@@ -227,8 +227,11 @@ def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
 
 def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
     """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
-    replica = cell.start((HOSTILE / "blind.py").read_text(), SANDBOX="none", LIMIT_MEMORY=250 * MIB)
+    script, go = (HOSTILE / "blind.py").read_text(), cell.data / "go"
+    replica = cell.start(script, env={"GO": str(go)}, SANDBOX="none", LIMIT_MEMORY=250 * MIB)
     try:
+        until("the agent sends what the program prints", lambda: "started" in cell.portal.texts("stdout"))
+        go.touch()
         assert replica.wait(60) != 0
         assert "Unmeasurable: /proc/" in replica.complaint()
         assert not processes_named(str(replica.directory / "work"))

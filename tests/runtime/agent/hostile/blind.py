@@ -5,6 +5,10 @@ import os
 import resource
 import time
 
+# An agent that is still starting would fail for another reason.
+print("started", flush=True)
+while "GO" in os.environ and not os.path.exists(os.environ["GO"]):
+    time.sleep(0.01)
 # Its parent alone: without walls that is the agent, and any other process would be one of the machine's.
 with contextlib.suppress(OSError, ValueError):
     resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))
