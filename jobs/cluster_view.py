@@ -75,17 +75,17 @@ def chart(now: datetime, span: str) -> dict[str, Any]:
     ones and all other pods; ``capacity``: cores that there are now, or null."""
     length = SPANS[span]
     moments = [now - length * (1 - number / POINTS) for number in range(POINTS + 1)]
-    strands = quota.held_over_time("cpu", moments)
+    strands, rest = quota.held_over_time("cpu", moments, SHOWN_JOBS)
     shown = [
         {"name": f"{strand.namespace}/{strand.label}", "job": str(strand.job), "y": strand.amounts}
-        for strand in strands[:SHOWN_JOBS]
+        for strand in strands
     ]
     beside = neighbours.over_time(moments)
     named = [(key, amounts) for key, amounts in beside if key][:SHOWN_SERVICES]
     return {
         "x": [moment.timestamp() for moment in moments],
         "strands": shown,
-        "rest": _sum([strand.amounts for strand in strands[SHOWN_JOBS:]]),
+        "rest": rest,
         "services": [{"name": key, "y": amounts} for key, amounts in named],
         "others": _sum([amounts for key, amounts in beside if (key, amounts) not in named]),
         "capacity": cores(),

@@ -74,6 +74,9 @@ _USAGE = inline_serializer(
             },
             many=True,
         ),
+        "more": inline_serializer(
+            "MoreUsage", {"users": serializers.IntegerField(), "jobs": serializers.IntegerField()}
+        ),
     },
 )
 
@@ -170,7 +173,8 @@ class UsageView(APIView):
         until = wall_clock()
         since = until - timedelta(days=_days(request.query_params.get("days", "30")))
         found = selectors.usage(namespace, since, until)
-        return Response({"since": since, "until": until, "users": found.users, "jobs": found.jobs})
+        more = {"users": found.more_users, "jobs": found.more_jobs}
+        return Response({"since": since, "until": until, "users": found.users, "jobs": found.jobs, "more": more})
 
 
 def _days(text: str) -> int:

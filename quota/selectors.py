@@ -6,10 +6,11 @@ import json
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
+from heapq import nlargest, nsmallest
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypedDict, cast
 from uuid import UUID
@@ -416,29 +417,50 @@ def holders(**filters: Any) -> Any:
 
 
 # --- For people ------------------------------------------------------------------------------------------------------
+# Rows of each table of ``usage``.
+MOST_USAGE_ROWS = 1000
+
+
 @dataclass(frozen=True)
 class Usage:
-    """Hours by user and by job, the largest first; each row has its names and the hours."""
+    """Hours by user and by job, the largest first; each row has its names and the hours.
+
+    Each list has at most MOST_USAGE_ROWS rows; ``more_users`` and ``more_jobs`` count the others, which ``total``
+    includes.
+    """
 
     users: list[dict[str, Any]]
     jobs: list[dict[str, Any]]
     total: Mapping[str, float]
+    more_users: int
+    more_jobs: int
+
+
+_Sums = dict[tuple[str, ...], dict[str, float]]
 
 
 def usage(namespace: Namespace, since: datetime, until: datetime) -> Usage:
-    """Who used how much in that time."""
-    found = list(uses(since, until, namespace=namespace))
-    users = _grouped(found, lambda use: (use.owner,), ("username",))
-    jobs = _grouped(found, lambda use: (str(use.job), use.label, use.owner), ("id", "name", "username"))
-    return Usage(users, jobs, added(found))
+    """Who used how much in that time. Memory grows with the number of jobs, not with that of their reservations."""
+    users: _Sums = {}
+    jobs: _Sums = {}
+    for use in uses(since, until, namespace=namespace):
+        for sums, key in ((users, (use.owner,)), (jobs, (str(use.job), use.label, use.owner))):
+            row = sums.setdefault(key, dict.fromkeys(HOURS_OF, 0.0))
+            for name in HOURS_OF:
+                row[name] += use.hours[name]
+    total_hours = {name: sum(row[name] for row in users.values()) for name in HOURS_OF}
+    return Usage(
+        _largest(users, ("username",)),
+        _largest(jobs, ("id", "name", "username")),
+        total_hours,
+        max(0, len(users) - MOST_USAGE_ROWS),
+        max(0, len(jobs) - MOST_USAGE_ROWS),
+    )
 
 
-def _grouped(found: list[Use], group: Callable[[Use], tuple[str, ...]], names: tuple[str, ...]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, ...], list[Use]] = {}
-    for use in found:
-        groups.setdefault(group(use), []).append(use)
-    rows = [dict(zip(names, key, strict=True)) | added(members) for key, members in groups.items()]
-    return sorted(rows, key=lambda row: (-row["cpu_hours"], -row["gpu_hours"]))
+def _largest(sums: _Sums, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    largest = nlargest(MOST_USAGE_ROWS, sums.items(), key=lambda item: (item[1]["cpu_hours"], item[1]["gpu_hours"]))
+    return [dict(zip(names, key, strict=True)) | used for key, used in largest]
 
 
 def wishes(**filters: Any) -> QuerySet[QuotaRequest]:
@@ -481,19 +503,38 @@ class Strand:
     amounts: list[float]
 
 
-def held_over_time(resource: str, moments: Sequence[datetime]) -> list[Strand]:
-    """Who held how much at those moments (in order), whoever held most in sum first."""
+def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tuple[list[Strand], list[float]]:
+    """The ``most`` jobs that held most of a resource at those moments (in order), the largest first, and what all
+    others held together at each moment; empty where there are no others.
+
+    Reads the rows twice, so that memory does not grow with the number of jobs times that of the moments.
+    """
     rows = Stretch.objects.filter(Q(ended=None) | Q(ended__gt=moments[0]), begun__lte=moments[-1])
-    of = "reservation__"
-    strands: dict[UUID, Strand] = {}
-    names = ("amounts", "begun", "ended", f"{of}job", f"{of}label", f"{of}namespace__name")
-    for amounts, begun, ended, job, label, namespace in rows.values_list(*names).iterator():
-        strand = strands.setdefault(job, Strand(job, label, namespace, [0.0] * len(moments)))
-        first = bisect_left(moments, begun)
+    sums: dict[UUID, float] = {}
+    for amount, job, covered in _covered(rows, resource, moments):
+        sums[job] = sums.get(job, 0.0) + amount * len(covered)
+    largest = nsmallest(most, sums, key=lambda job: (-sums[job], str(job)))
+    names = rows.filter(reservation__job__in=largest).values_list(*_STRAND_COLUMNS)
+    strands = {job: Strand(job, label, namespace, [0.0] * len(moments)) for job, label, namespace in names}
+    # A row may come or go between the two readings.
+    rest = [0.0] * len(moments)
+    for amount, job, covered in _covered(rows, resource, moments):
+        amounts = strands[job].amounts if job in strands else rest
+        for at in covered:
+            amounts[at] += amount
+    return [strands[job] for job in largest if job in strands], rest if any(rest) else []
+
+
+_STRAND_COLUMNS = ("reservation__job", "reservation__label", "reservation__namespace__name")
+
+
+def _covered(
+    rows: QuerySet[Stretch], resource: str, moments: Sequence[datetime]
+) -> Iterator[tuple[float, UUID, range]]:
+    """The amount of each row, its job, and the indices of the moments at which it was held."""
+    for amounts, begun, ended, key in rows.values_list("amounts", "begun", "ended", "reservation__job").iterator():
         last = len(moments) if ended is None else bisect_left(moments, ended)
-        for at in range(first, last):
-            strand.amounts[at] += amounts.get(resource, 0)
-    return sorted(strands.values(), key=lambda strand: (-sum(strand.amounts), str(strand.job)))
+        yield amounts.get(resource, 0), key, range(bisect_left(moments, begun), last)
 
 
 def _told(row: Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict | None:

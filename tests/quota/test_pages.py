@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from quota import ledger
+from portal.common.time import now
+from quota import ledger, selectors
 from quota.ledger import Ask
-from quota.models import Capacity, Limit, QuotaRequest
+from quota.models import Capacity, Limit, QuotaRequest, Reservation, Stretch
 from quota.selectors import limits_of
 from rbac.models import AuditEntry
 from tests.personas import Personas
@@ -181,7 +183,21 @@ def test_usage_by_http(personas: Personas) -> None:
     hold(personas, 3)
     body = personas.client("viewer").get("/api/v1/namespaces/team/usage", {"days": "7"}).json()
     assert [(row["name"], row["username"]) for row in body["jobs"]] == [("digits", "developer")]
+    assert body["more"] == {"users": 0, "jobs": 0}
     assert personas.client("viewer").get("/api/v1/namespaces/team/usage", {"days": "0"}).status_code == 422
+
+
+def test_usage_lists_the_largest_and_counts_the_others(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "MOST_USAGE_ROWS", 1)
+    at = now()
+    for label, hours in (("small", 1), ("large", 2)):
+        reservation = Reservation.objects.create(
+            namespace=personas.namespace, job=uuid.uuid4(), attempt=1, label=label, amounts={"cpu": 1}, created=at
+        )
+        Stretch.objects.create(reservation=reservation, amounts={"cpu": 1}, begun=at - timedelta(hours=hours), ended=at)
+    found = selectors.usage(personas.namespace, at - timedelta(days=1), at)
+    assert [row["name"] for row in found.jobs] == ["large"]
+    assert (found.more_users, found.more_jobs, found.total["cpu_hours"]) == (0, 1, 3)
 
 
 def test_the_capacity_by_http(personas: Personas) -> None:
