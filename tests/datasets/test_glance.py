@@ -68,8 +68,11 @@ def columns(seen: Glance) -> dict[str, str]:
             *("webdataset", {"__key__": "text", "png": "bytes", "cls": "bytes"}),
             [["train/数字 1", ANY, "7"], ["train/b", "", "1"]],
         ),
-        pytest.param(
-            *("parquet", {"a": "integer", "b": "text"}, [[1, "x"], [2, None], [3, "数"]]), marks=pytest.mark.formats
+        *(
+            pytest.param(
+                name, {"a": "integer", "b": "text"}, [[1, "x"], [2, None], [3, "数"]], marks=pytest.mark.formats
+            )
+            for name in ("parquet", "arrow")
         ),
     ],
 )

@@ -36,7 +36,7 @@ def test_sign_in_shows_the_list_without_a_complaint_of_the_policy(page: Page, li
     page.keyboard.press("Enter")
     page.wait_for_selector("text=digits-of-ada")
     assert page.url == f"{live_server.url}/n/ada/jobs"
-    page.wait_for_function("document.querySelector('time[data-relative]').textContent.includes('ago')")
+    page.wait_for_selector("time[data-relative]:has-text('ago')")
 
 
 @pytest.mark.browser

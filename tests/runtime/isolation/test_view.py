@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from runtime.isolation import view
 from runtime.isolation.order import DEVICE, GIVE, READ, WRITE
 
-ROOT = Path(__file__).resolve().parents[3]
 UID = 2_000_000_011
 
 
@@ -67,13 +65,14 @@ def test_the_system_is_read_only_and_devices_are_the_harmless_ones(places: dict[
     assert "/dev/null" in devices
 
 
-def test_a_given_link_is_a_link_to_the_tree_that_is_shown(places: dict[str, Path]) -> None:
-    # Not below /tmp: that is a tree of the view, in which nothing else is made.
-    (ROOT / "build").mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=ROOT / "build") as directory:
-        link = Path(directory, "link")
-        link.symlink_to(places["data"])
-        shown = built(places, link)
+def test_a_given_link_is_a_link_to_the_tree_that_is_shown(
+    places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing is made inside of a tree of the view, and the links of this test are below /tmp.
+    monkeypatch.setattr(view, "TEMPORARY", "/temporary")
+    link = tmp_path / "link"
+    link.symlink_to(places["data"])
+    shown = built(places, link)
     assert uses(shown)[str(places["data"])] == GIVE
     assert (str(link), str(places["data"])) in shown.links
 

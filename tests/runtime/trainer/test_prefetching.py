@@ -24,7 +24,7 @@ from runtime.trainer.reader import Reader
 from runtime.trainer.reports import Reports
 from runtime.trainer.tasks import JobFailed, TaskClient
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
-from tests.waiting import until
+from tests.waiting import let_pass, until
 
 PATIENCE = 0.1
 
@@ -251,7 +251,7 @@ def test_a_crash_while_no_master_answers_is_over_soon(source, running):
         params=lambda: None,
         listeners=Listeners(),
         reports=Reports(None, lambda: None),
-        pause=time.sleep,
+        pause=let_pass,
     )
     loop.task = given_several_ahead(source)
     running.close()

@@ -113,7 +113,9 @@ def test_the_content_counts_for_more_than_the_name(tmp_path):
 
 def test_what_is_of_no_format_is_told_the_known_endings(tmp_path):
     (tmp_path / "notes.doc").write_bytes(b"?")
-    with pytest.raises(FormatError, match=r"of no format that is known here. Names end in .csv, .idx, .jsonl, .list"):
+    with pytest.raises(
+        FormatError, match=r"of no format that is known here. Names end in .arrow, .csv, .feather, .idx"
+    ):
         table.detect(tmp_path / "notes.doc")
 
 
