@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from jobs import reconciler, reports, scaling, services
+from jobs import reconciler, reports, scaling, services, snapshots, spec
 from jobs.backends.base import AttemptRef, AttemptView, Phase
 from jobs.batches import Report
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
@@ -15,7 +15,7 @@ from jobs.states import JobState
 from jobs.streams import store
 from portal.common.time import now
 from quota.models import Claim, Limit, Reservation
-from tests.jobs.conftest import Use
+from tests.jobs.conftest import SPEC, Use
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
 
@@ -193,3 +193,22 @@ def test_what_a_person_scales_while_a_loss_is_handled_is_not_lost(
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     assert Replica.objects.filter(role="trainer", dismissed=False).count() == 3
+
+
+def test_a_submission_that_comes_twice_at_once_makes_one_job(
+    personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = snapshots.keep
+    wanted = {"actor": personas.developer, "namespace": "team", "spec": spec.parse(SPEC), "idempotency_key": "k"}
+    others: list[services.Submitted] = []
+
+    def keep_after_the_other(code: snapshots.Packed) -> None:
+        """The other request is done between this one's look for an earlier job and its own row."""
+        monkeypatch.setattr(snapshots, "keep", keep)
+        others.append(services.submit_job(**wanted))
+        keep(code)
+
+    monkeypatch.setattr(snapshots, "keep", keep_after_the_other)
+    mine = services.submit_job(**wanted)
+    assert (mine.job, mine.created, others[0].created) == (others[0].job, False, True)
+    assert Job.objects.count() == 1

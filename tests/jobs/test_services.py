@@ -10,7 +10,7 @@ import pytest
 from jobs import reconciler, selectors, services, snapshots, spec
 from jobs.models import CodeSnapshot, Job, JobEvent
 from jobs.states import JobState
-from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
+from portal.common.errors import Conflict, Forbidden, QuotaExceeded, ValidationFailed
 from quota.models import Limit
 from rbac.models import AuditEntry
 from tests.jobs.conftest import SPEC
@@ -162,6 +162,13 @@ def test_another_kind_of_backend_rehearses_nothing(
     backend.rehearses = False
     with pytest.raises(Conflict, match="where jobs run as processes of one machine"):
         services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+
+
+def test_only_the_owner_of_a_job_rehearses_its_failure(
+    backend: ObedientBackend, submit: Submit, personas: Personas
+) -> None:
+    with pytest.raises(Forbidden, match="Only the owner"):
+        services.rehearse(actor=personas.owner, job_id=submit().pk, wish=KILL_TRAINERS)
 
 
 def test_the_offer_is_what_the_call_takes(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:

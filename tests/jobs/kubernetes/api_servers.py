@@ -88,9 +88,10 @@ class FaithfulServer:
 
     def patch(self, where: Path, body: Object, query: Mapping[str, str]) -> dict[str, Any]:
         resource, namespace, name, _ = where
-        return self._store(
-            (resource.kind, namespace, name), merge(self._found(resource, namespace, name), body), "MODIFIED"
-        )
+        found = self._found(resource, namespace, name)
+        if body.get("metadata", {}).get("resourceVersion") not in (None, found["metadata"]["resourceVersion"]):
+            raise Refusal(409, "Conflict", "the object has been modified")
+        return self._store((resource.kind, namespace, name), merge(found, body), "MODIFIED")
 
     def delete(self, where: Path, body: Object, query: Mapping[str, str]) -> dict[str, Any]:
         resource, namespace, name, _ = where

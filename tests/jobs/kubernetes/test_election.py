@@ -37,6 +37,19 @@ class Candidates:
         return spec
 
 
+class SlowServer(FaithfulServer):
+    """Half of the time in which a Lease has to be renewed passes until it answers."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        super().__init__()
+        candidates.server = self
+        self._candidates = candidates
+
+    def call(self, *arguments: Any, **named: Any) -> dict[str, Any]:
+        self._candidates.seconds += RENEWED_WITHIN / 2
+        return super().call(*arguments, **named)
+
+
 def test_the_first_to_come_leads_and_stays_while_it_renews() -> None:
     both = Candidates()
     assert (both.first.campaign(), both.second.campaign()) == (True, False)
@@ -73,6 +86,21 @@ def test_who_resigns_is_followed_at_once() -> None:
     both.first.campaign()
     both.first.resign()
     assert both.second.campaign()
+
+
+def test_a_lease_that_another_holds_by_now_is_left_to_it() -> None:
+    both = Candidates()
+    both.first.campaign()
+    both.lease["holderIdentity"] = "second"
+    both.first.resign()
+    assert both.lease["holderIdentity"] == "second"
+
+
+def test_the_lease_counts_from_before_it_was_asked_for() -> None:
+    both = Candidates()
+    both.first = Election(SlowServer(both), "system", "lease", "first", lambda: both.seconds, lambda: START)
+    assert not both.first.campaign()
+    assert both.lease["holderIdentity"] == "first"
 
 
 def test_of_two_who_write_at_once_one_leads() -> None:
