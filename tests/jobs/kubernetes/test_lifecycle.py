@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from jobs.kubernetes import spec as specification
 from jobs.kubernetes.actions import Create, Delete, Patch, PatchJob
 from jobs.kubernetes.manifests.pods import PodOptions
 from jobs.kubernetes.observed import Settings
 from jobs.kubernetes.ports import HostPorts
+from jobs.kubernetes.status import Record, current_pods
 from tests.jobs.kubernetes.world import SUCCEEDED, World, failed, paddle_job, role, running
 
 
@@ -326,3 +330,12 @@ def test_an_edit_that_cannot_be_loses_nothing_of_a_running_job() -> None:
     world.change({"spec": {"worker": {"replicas": 0}}})
     world.settle()
     assert (world.pods(), world.phase) == (["wd-worker-0"], "Running")
+
+
+def test_a_pod_that_is_being_deleted_does_not_count() -> None:
+    world = World(paddle_job(worker=2)).up()
+    job, observed, record = specification.read(world.job), world.observed(), Record.of(world.status)
+    leaving = copy.deepcopy(observed.pods[0])
+    leaving["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
+    assert len(current_pods(job, observed, record)) == 2
+    assert current_pods(job, replace(observed, pods=[leaving, observed.pods[1]]), record) == [observed.pods[1]]
