@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from jobs.models import FailedTask
-from portal.common.rows import ensure
 
 _log = logging.getLogger(__name__)
 
@@ -70,11 +69,6 @@ class Periodic:
         self._next.pop(name, None)
         if name not in self._clean and _quietly(lambda: FailedTask.objects.filter(pk=name).delete()):
             self._clean.add(name)
-
-
-def _note(name: str, failures: int, error: str, now: datetime) -> None:
-    ensure(FailedTask, name=name, since=now, last=now, failures=failures, error=error)
-    FailedTask.objects.filter(pk=name).update(last=now, failures=failures, error=error)
 
 
 def _quietly(note: Callable[[], object]) -> bool:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import DatabaseError
+from django.db.models import QuerySet
 
 from jobs import periodic
 from jobs.models import FailedTask
@@ -88,7 +89,7 @@ def test_where_the_note_cannot_be_made_the_others_still_run(monkeypatch: pytest.
     def away(*_: object, **__: object) -> None:
         raise DatabaseError("the database is away")
 
-    monkeypatch.setattr(periodic, "ensure", away)
+    monkeypatch.setattr(QuerySet, "update_or_create", away)
     healthy = Failing(fails=False)
     Periodic([Task("broken", Failing()), Task("healthy", healthy)], every=1).run(MOMENT)
     assert len(healthy.runs) == 1
