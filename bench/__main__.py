@@ -1,9 +1,10 @@
 """``python -m bench [--quick] [--resume] [rows]``: measure, print a table for each letter, keep the results.
 
 Rows are named by letter (``S``), one by one (``S2``), or not at all for all of them. A row whose measurement fails or
-takes too long is MISSED, and the next is measured. Results are kept in build/bench after each measurement, so that
-``--resume`` leaves out what this commit has measured to the end. ``docs/benchmarks.md`` is made of them
-(``bench.page``). ``--quick`` measures everything small, to see that it works, and keeps that apart.
+takes too long is MISSED, and the next is measured. Results are written to bench/results after each measurement, so that
+``--resume`` leaves out what this commit has measured to the end. ``docs/benchmarks.md`` is generated from them
+(``bench.page``); both are committed. ``--quick`` measures everything small, to see that it works, and writes to
+build/bench/quick.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bench.catalogue import LETTERS, MEASUREMENTS, Measurement, chosen
 from bench.results import Part, Results
 from bench.scale import QUICK_VARIABLE
 
-QUICK_FOLDER = report.FOLDER / "quick"
+QUICK_FOLDER = Path("build/bench/quick")
 QUICK_MARK = "QUICK: far smaller than the rows say. These figures are of no use but to see that the rows work."
 
 

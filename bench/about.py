@@ -24,10 +24,8 @@ _TOOLS: Mapping[str, Sequence[str]] = {
     "Redis": ("redis-server", "--version"),
 }
 
-_LIST_PACKAGES = """
-import importlib.metadata, json
-print(json.dumps({each.name: each.version for each in importlib.metadata.distributions()}))
-"""
+# Measuring changes these.
+_RESULTS = (":!bench/results", ":!docs/benchmarks.md")
 
 
 def run(command: str) -> dict[str, Any]:
@@ -47,9 +45,13 @@ def load() -> float:
 
 
 def commit() -> str:
-    """The commit of this checkout; "+" where files differ from it."""
+    """The commit of this checkout; "+" where files other than results differ from it."""
     found = _said("git", "rev-parse", "--short=12", "HEAD")
-    return f"{found}{'+' if _said('git', 'status', '--porcelain', '--untracked-files=no') else ''}" if found else ""
+    return (
+        f"{found}{'+' if _said('git', 'status', '--porcelain', '--untracked-files=no', '--', '.', *_RESULTS) else ''}"
+        if found
+        else ""
+    )
 
 
 def machine() -> str:

@@ -1,4 +1,4 @@
-"""Results on disk: a file for each measurement with what it was measured on, and one list of rows for each letter.
+"""Results on disk: one file per measurement with the run that it is from, and one list of rows per letter.
 
 ``parts/<measurement>.json`` is ``{"run": {...}, "rows": [...]}``; ``<letter>.json`` is the rows of a letter, of
 whatever run each is the latest. A row that no run has measured is in neither file, and is MISSED in tables.
