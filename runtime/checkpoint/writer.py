@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import threading
 import uuid
@@ -17,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from runtime.checkpoint import format
 from runtime.checkpoint.files import Draft, Files
 from runtime.checkpoint.format import Buffer, Header
-from runtime.checkpoint.meta import Book, Entry
+from runtime.checkpoint.meta import Book, Entry, Meta
 from runtime.coordination.base import Compare
 
 # Array, block and numbers.
@@ -28,6 +29,8 @@ MARK = ".dck"
 _PARTS_BEHIND = 64
 _NICENESS = 5
 
+log = logging.getLogger("checkpoint")
+
 
 def file_name(header: Header, unique: str) -> str:
     return f"{header.shard}-{header.incarnation}-{unique}{MARK}"
@@ -35,14 +38,26 @@ def file_name(header: Header, unique: str) -> str:
 
 def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
     """Write a checkpoint and make it count. Raises OSError, StoreUnavailable, and Lost where another process is
-    this server now; what counted before then still counts."""
+    this server now; what counted before then still counts.
+
+    What no record names is deleted before the file is written too: a full disk of files that never came to count would
+    else stay full. While the store does not answer nothing is written, so that no such files pile up.
+    """
+    _delete_uncounted(files, book.meta(header.shard), header)
     entry = write(files, header, blocks, timestamp)
-    meta = book.record(header.shard, entry, owner)
-    counted = {other.file for other in meta.entries}
-    for name in list(files.names()):
-        if name not in counted and _is_older(name, header):
-            files.delete(name)
+    _delete_uncounted(files, book.record(header.shard, entry, owner), header)
     return entry
+
+
+def _delete_uncounted(files: Files, meta: Meta | None, header: Header) -> None:
+    """Delete what this server has written and no record names. A file that cannot be deleted is tried the next time."""
+    counted = {entry.file for entry in meta.entries} if meta else set()
+    try:
+        for name in list(files.names()):
+            if name not in counted and _is_older(name, header):
+                files.delete(name)
+    except OSError as error:
+        log.warning("Checkpoints that do not count any more could not be deleted: %s", error)
 
 
 def write(files: Files, header: Header, blocks: Iterable[Block], timestamp: float) -> Entry:
@@ -57,7 +72,7 @@ def write(files: Files, header: Header, blocks: Iterable[Block], timestamp: floa
         finally:
             draft.close()
         files.sync_directory()
-    except OSError:
+    except Exception:  # threads and memory may be short as well as the disk
         with contextlib.suppress(OSError):
             files.delete(name)
         raise

@@ -21,7 +21,7 @@ from runtime.checkpoint.format import ROWS, Header, row_keys
 from runtime.checkpoint.meta import Book, Generation, Meta
 from runtime.checkpoint.progress import Progress
 from runtime.checkpoint.reader import Checkpoint, Key
-from runtime.coordination.base import Compare, StoreUnavailable
+from runtime.coordination.base import Compare, CoordinationError, StoreUnavailable
 from runtime.errors import Lost
 from runtime.pserver.comeback import NOTHING
 from runtime.pserver.declaration import BlockPlace, Declaration, Mode
@@ -196,7 +196,10 @@ class Keeper:
 
     def _run(self) -> None:
         while not self._closing.wait(LOOK_SECONDS):
-            self.look(self._clock())
+            try:
+                self.look(self._clock())
+            except Exception:  # a server that writes no checkpoints any more would go on as if it did
+                log.exception("A checkpoint could not be ordered; it is tried again.")
 
     def look(self, now: float) -> None:
         """Ask for a cut where one is due, and write one that was made."""
@@ -204,6 +207,8 @@ class Keeper:
             self._order(now)
         except StoreUnavailable as error:
             log.info("no checkpoint for now: %s", error)
+        except CoordinationError as error:
+            self._complain("The next checkpoint", error)
         with self._server.changed:
             snapshot = self._shard.cut_when_due()
         self._save(snapshot)
@@ -219,13 +224,13 @@ class Keeper:
                 self._shard.make_room_to_cut()
                 self._shard.cut_at = version
         elif now >= self._due:
-            self._due = now + self._seconds
             if together:
                 self._announce(now)
             else:
                 self._shard.make_room_to_cut()
                 with self._server.changed:
                     self._shard.cut()
+            self._due = now + self._seconds
 
     def _announce(self, now: float) -> None:
         """Name a version that comes when all have heard of it."""
@@ -248,16 +253,16 @@ class Keeper:
                 self._write(snapshot)
         except Lost as error:
             self._on_lost(str(error))
-        except (OSError, StoreUnavailable) as error:
-            self._complain(snapshot.version, error)
+        except Exception as error:  # noqa: BLE001  the disk, the store, threads or memory: the next one may succeed
+            self._complain(f"The checkpoint of version {snapshot.version}", error)
         finally:
             with self._server.changed:
                 self._shard.forget_cut(snapshot)
 
-    def _complain(self, version: int, error: OSError | StoreUnavailable) -> None:
+    def _complain(self, what: str, error: Exception) -> None:
         """The page is told once, until one succeeds."""
-        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        told = f"The checkpoint of version {version} failed: {why.rstrip('.')}. Training goes on."
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        told = f"{what} failed: {why.rstrip('.')}. Training goes on."
         if self._failing:
             log.info(told)
         else:

@@ -253,6 +253,44 @@ def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
     assert restored(disk, book)[0] == [1]
 
 
+def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpoint(store, book):
+    class SmallDisk(CrashingDisk):
+        """Has space for two files."""
+
+        def create(self, name):
+            if len(self.names()) == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().create(name)
+
+    disk, who = SmallDisk(), Writer(store)
+    for version in (1, 2):
+        writer.write(disk, who.header(version), blocks(version), 1.0)
+    save(disk, book, who, 3)
+    assert restored(disk, book) == ([3], [])
+
+
+def test_while_the_store_is_away_no_file_is_written(store):
+    class AbsentStore:
+        def get(self, key):
+            raise StoreUnavailable("The store did not answer in time.")
+
+    disk, who = CrashingDisk(), Writer(store)
+    with pytest.raises(StoreUnavailable):
+        save(disk, Book(AbsentStore(), "job", 1, 1), who, 1)
+    assert disk.names() == []
+
+
+def test_a_checkpoint_counts_though_an_older_file_cannot_be_deleted(store, book, caplog):
+    class StickyDisk(CrashingDisk):
+        def delete(self, name):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk, who = StickyDisk(), Writer(store)
+    entries = [save(disk, book, who, version) for version in (1, 2, 3)]
+    assert book.generation()[0].current == entries[-1]
+    assert "could not be deleted" in caplog.text
+
+
 def test_a_lost_answer_is_found_to_have_been_written(store):
     class OnceSilentStore:
         silent = True

@@ -8,12 +8,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from runtime.checkpoint import reader
+from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.format import Header
 from runtime.checkpoint.meta import Book
 from runtime.contract import Member
-from runtime.coordination.base import Compare
+from runtime.coordination.base import AccessDenied, Compare, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.pserver import keeper, tables
 from runtime.pserver.declaration import Declaration, Tensor
@@ -24,6 +24,7 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Outcome, Shard, Step, Who
 from runtime.pserver.slots import even_table, servers_of_rows
 from runtime.pserver.tables import Rows, Table
+from tests.waiting import until
 
 SIZES = {"w": 600_000, "v": 300_000, "b": 3}
 DECLARATION = Declaration(tuple(Tensor(name, (size,), "<f4") for name, size in SIZES.items()), Adam(0.1))
@@ -398,3 +399,74 @@ def test_a_checkpoint_from_before_there_were_tables_is_read(place):
     header = reader.head(place.files(), name)
     body = {key: value for key, value in asdict(header).items() if key != "tables"}
     assert Header.from_bytes(json.dumps(body).encode()).frames == header.blocks * header.kinds
+
+
+# --- Faults of the disk and the store -------------------------------------------------------------------------------
+class StoreWithoutWrites:
+    """A coordination store that is read and takes no writes, as a full one; ``error`` is what it says."""
+
+    def __init__(self, store, error):
+        self._store, self.error = store, error
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def txn(self, compares, operations):
+        if self.error:
+            raise self.error
+        return self._store.txn(compares, operations)
+
+
+def test_a_refusal_of_the_store_does_not_end_the_checkpoints(place):
+    servers = Servers(place, 1)
+    store = StoreWithoutWrites(place.store, AccessDenied("This user of etcd may not do that."))
+    servers.keepers[0]._book = Book(store, "job", 1, 1)
+    servers.push(0)
+    servers.look(10.0)
+    assert place.told == ["The checkpoint of version 1 failed: This user of etcd may not do that. Training goes on."]
+    store.error = None
+    servers.push(1)
+    servers.look(10.0)
+    assert place.book().generation()[0].current.version == 2
+
+
+def test_a_version_to_cut_at_that_the_store_did_not_take_is_announced_soon_after(place):
+    servers = Servers(place, 2)
+    store = StoreWithoutWrites(place.store, StoreUnavailable("The store does not answer."))
+    servers.keepers[0]._book = Book(store, "job", 1, 2)
+    servers.push(0)
+    servers.look(10.0)
+    store.error = None
+    servers.look(0.5)
+    assert place.book(2).announced() > 0
+
+
+def test_threads_that_are_short_do_not_end_the_checkpoints(place, monkeypatch):
+    servers = Servers(place, 1)
+    servers.push(0)
+
+    def short(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(writer, "_fill", short)
+        servers.look(10.0)
+    assert place.told == ["The checkpoint of version 1 failed: can't start new thread. Training goes on."]
+    assert place.files().names() == []
+    servers.look(10.0)
+    assert place.book().generation()[0].current.version == 1
+
+
+def test_the_thread_of_the_checkpoints_survives_what_nobody_foresaw(place, monkeypatch):
+    servers = Servers(place, 1)
+    looks = []
+
+    def look(now):
+        looks.append(now)
+        raise MemoryError
+
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(servers.keepers[0], "look", look)
+    servers.keepers[0].start()
+    until("the keeper looks again", lambda: len(looks) > 1)
+    servers.keepers[0].close()
