@@ -91,6 +91,8 @@ def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: C
         began = time.monotonic()
         assert http.get("/api/v1/me").status_code == 200
         slowest = max(slowest, time.monotonic() - began)
+    ended = portal.job(job.id)
+    assert ended.state == "SUCCEEDED", ended
     numbers = [
         int(line.text.split()[1]) for line in portal.logs(job.id, replica="trainer-0") if line.text[:5] == "line "
     ]
