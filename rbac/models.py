@@ -45,7 +45,7 @@ class User(AbstractUser):
         error_messages={"unique": "A user with that username already exists."},
     )
     # The same for names that look alike: ``names.skeleton``.
-    skeleton = models.CharField(max_length=600, db_index=True, editable=False)
+    skeleton = models.CharField(max_length=names.SKELETON_LENGTH, db_index=True, editable=False)
     email = models.EmailField(blank=True)
     is_staff = None
     email_confirmed = models.DateTimeField(null=True, blank=True)

@@ -21,6 +21,8 @@ MARK = "---"
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NO_LABEL_CHARACTER = re.compile(r"[^a-z0-9]+")
 _DIGEST_DIGITS = 12
+# Normalisation makes up to 18 letters of one: what does not fit in the column is cut off.
+SKELETON_LENGTH = 600
 # Names that mean something to the cluster or in an address of ours.
 RESERVED = frozenset({"default", "public", "regatta", "new", "api"})
 _RESERVED_PREFIXES = ("kube-", "regatta-")
@@ -57,7 +59,7 @@ def _script(letter: str) -> str:
 def skeleton(name: str) -> str:
     """What two names have in common that people take for one another."""
     folded = unicodedata.normalize("NFKC", name).casefold()
-    return unicodedata.normalize("NFKC", folded).translate(_LOOKS_LIKE)
+    return unicodedata.normalize("NFKC", folded).translate(_LOOKS_LIKE)[:SKELETON_LENGTH]
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------

@@ -125,6 +125,10 @@ def test_names_that_differ_to_the_eye_have_two(one: str, other: str) -> None:
     assert names.skeleton(one) != names.skeleton(other)
 
 
+def test_a_skeleton_is_cut_off_where_its_column_ends() -> None:
+    assert len(names.skeleton("\ufdfa" * 150)) == names.SKELETON_LENGTH
+
+
 @pytest.mark.parametrize("check", [names.is_label, names.is_free_choice])
 @pytest.mark.parametrize("name", [".", "..", "...", "", "a/b", "-"])
 def test_no_namespace_dataset_or_service_token_is_another_path(check: Callable[[str], bool], name: str) -> None:
