@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import migrations, models
+from django.db.models import OuterRef, Subquery
+
+from portal.common.migrating import check_rows
 
 
 def copy_names(apps: Any, schema_editor: Any) -> None:
-    shares = apps.get_model("datasets", "Share").objects
-    for pk, name in shares.values_list("pk", "namespace__name"):
-        shares.filter(pk=pk).update(name=name)
+    namespaces = apps.get_model("rbac", "Namespace").objects.filter(pk=OuterRef("namespace"))
+    apps.get_model("datasets", "Share").objects.update(name=Subquery(namespaces.values("name")))
 
 
 class Migration(migrations.Migration):
-    # By itself: PostgreSQL does not change a table while changes of its rows have deferred checks pending.
-    atomic = False
     dependencies = [("datasets", "0003_parts_by_any_checksum")]
 
     operations = [
         migrations.AddField("share", "name", models.CharField(default="", max_length=63), preserve_default=False),
         migrations.RunPython(copy_names, migrations.RunPython.noop),
+        check_rows(),
         migrations.RemoveConstraint("share", "one_share_per_namespace"),
         migrations.RemoveField("share", "namespace"),
         migrations.AddConstraint(

@@ -6,18 +6,16 @@ from typing import Any
 
 import django.db.models.deletion
 from django.db import migrations, models
+from django.db.models import OuterRef, Subquery
 
 
 def bind(apps: Any, schema_editor: Any) -> None:
-    """To the namespaces that there are now."""
-    shares, namespaces = apps.get_model("datasets", "Share").objects, apps.get_model("rbac", "Namespace").objects
-    for name in set(shares.values_list("name", flat=True)):
-        shares.filter(name=name).update(namespace=namespaces.filter(name=name).first())
+    """To the namespaces that there are now; a share with a name that none has stays void."""
+    namespaces = apps.get_model("rbac", "Namespace").objects.filter(name=OuterRef("name"))
+    apps.get_model("datasets", "Share").objects.update(namespace=Subquery(namespaces.values("pk")))
 
 
 class Migration(migrations.Migration):
-    # By itself: PostgreSQL does not change a table while changes of its rows have deferred checks pending.
-    atomic = False
     dependencies = [("datasets", "0006_file_unread"), ("rbac", "0007_audit_log_retention")]
 
     operations = [

@@ -8,6 +8,8 @@ from typing import Any
 from django.db import migrations, models
 from django.db.models import F
 
+from portal.common.migrating import check_rows
+
 HEAD_START_HOURS = {"low": 0, "normal": 1, "high": 4}
 
 
@@ -23,6 +25,7 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField("Claim", "turn", models.DateTimeField(null=True)),
         migrations.RunPython(set_turns, migrations.RunPython.noop, elidable=True),
+        check_rows(),
         migrations.AlterField("Claim", "turn", models.DateTimeField()),
         migrations.AddIndex("Claim", models.Index(fields=["namespace", "turn"], name="quota_claim_namespa_f13f16_idx")),
         migrations.AddIndex(

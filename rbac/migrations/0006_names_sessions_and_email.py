@@ -3,40 +3,60 @@ wait in a table until they are sent."""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import django.contrib.auth.validators
 from django.db import migrations, models
+from django.db.models import F, Func
 
 import rbac.models
+from portal.common.migrating import check_rows
 from rbac import names
 
 _PLAIN_NAME = "member"
+_CHUNK = 1000
 
 
 def rename_accounts(apps: Any, schema_editor: Any) -> None:
     """Accounts without a letter or digit in their name get another one, with a row in the audit log."""
     users = apps.get_model("rbac", "User").objects
     entries = apps.get_model("rbac", "AuditEntry").objects
-    for pk, old in users.values_list("pk", "username"):
-        name = old
-        if not any(character.isalnum() for character in old):
-            name, number = f"{_PLAIN_NAME}-{pk}", 1
-            while users.filter(username__iexact=name).exists():
-                number += 1
-                name = f"{_PLAIN_NAME}-{pk}-{number}"
-            reason = "The name had no letter and no digit: as a part of an address it led elsewhere."
-            changes = {"before": {"username": old}, "after": {"username": name}}
-            entries.create(action="user.rename", target=old, detail={}, outcome="done", reason=reason, **changes)
-        users.filter(pk=pk).update(username=name, skeleton=names.skeleton(name))
+    last = 0
+    while chunk := list(users.filter(pk__gt=last).order_by("pk").only("username")[:_CHUNK]):
+        for user in chunk:
+            old = user.username
+            if not any(character.isalnum() for character in old):
+                user.username = _free_name(users, user.pk)
+                reason = "The name had no letter and no digit: as a part of an address it led elsewhere."
+                changes = {"before": {"username": old}, "after": {"username": user.username}}
+                entries.create(action="user.rename", target=old, detail={}, outcome="done", reason=reason, **changes)
+            user.skeleton = names.skeleton(user.username)
+        users.bulk_update(chunk, ["username", "skeleton"], batch_size=_CHUNK)
+        last = chunk[-1].pk
+
+
+def _free_name(users: Any, pk: int) -> str:
+    name, number = f"{_PLAIN_NAME}-{pk}", 1
+    while users.filter(username__iexact=name).exists():
+        number += 1
+        name = f"{_PLAIN_NAME}-{pk}-{number}"
+    return name
+
+
+class _HexSha256(Func):
+    """SQLite has the function from Django, PostgreSQL of its own accord, for bytes."""
+
+    function = "SHA256"
+    output_field = models.CharField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
+        template = "encode(sha256(convert_to(%(expressions)s, 'UTF8')), 'hex')"
+        return self.as_sql(compiler, connection, template=template, **context)
 
 
 def hash_session_keys(apps: Any, schema_editor: Any) -> None:
     """Who is signed in stays so."""
-    sessions = apps.get_model("rbac", "Session").objects
-    for key in list(sessions.values_list("session_key", flat=True)):
-        sessions.filter(session_key=key).update(session_key=hashlib.sha256(key.encode()).hexdigest())
+    apps.get_model("rbac", "Session").objects.update(session_key=_HexSha256(F("session_key")))
 
 
 def end_sessions(apps: Any, schema_editor: Any) -> None:
@@ -45,8 +65,6 @@ def end_sessions(apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    # PostgreSQL does not change a table while changes of its rows have deferred checks pending.
-    atomic = False
     dependencies = [("rbac", "0005_connections")]
 
     operations = [
@@ -66,6 +84,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.RunPython(rename_accounts, migrations.RunPython.noop),
+        check_rows(),
         migrations.AlterField(
             "user", "skeleton", models.CharField(db_index=True, editable=False, max_length=600)
         ),

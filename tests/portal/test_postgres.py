@@ -21,12 +21,19 @@ AGAIN = (
     "tests/jobs/streams/test_store.py",
     "tests/portal/test_paging.py",
 )
+OLDER = "tests/portal/test_older_database.py"
 
 
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
 def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:
     run_on(postgres, tmp_path, *AGAIN)
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(400)
+def test_a_database_of_an_earlier_version_is_brought_up_to_date(postgres: str, tmp_path: Path) -> None:
+    run_on(postgres, tmp_path, OLDER)
 
 
 @pytest.mark.postgres
