@@ -15,8 +15,8 @@ from regatta.cli import regatta
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
 
-All that `regatta` can do, as `regatta COMMAND --help` tells it. This page is made from the command by
-`scripts/command_reference.py`. How one works with it is told in the [guide](guide.md#the-command-line).
+Reference of the `regatta` command, generated from its help texts by `scripts/command_reference.py`. For an
+introduction, see [The command line](guide.md#the-command-line) in the guide.
 """
 
 
@@ -40,7 +40,7 @@ def _section(command: click.Command, context: click.Context) -> str:
     asked = [each for each in command.get_params(context) if each.name != "help"]
     options = [record for each in asked if (record := each.get_help_record(context))]
     if options:
-        lines += ["| option | what it does |", "|---|---|"]
+        lines += ["| Option | Description |", "|---|---|"]
         lines += [f"| `{_cell(name)}` | {_cell(what)} |" for name, what in options] + [""]
     return "\n".join(lines)
 

@@ -84,7 +84,7 @@ class Client:
         me = self.me()
         names = [str(namespace["name"]) for namespace in me["namespaces"]]
         if not names:
-            raise Missing("You are in no namespace. Ask an admin of the portal to add you to one.")
+            raise Missing("You are not a member of any namespace. Ask an admin to add you to one.")
         return me["username"] if me["username"] in names else names[0]
 
     def namespaces(self) -> Iterator[dict[str, Any]]:
@@ -133,7 +133,9 @@ class Client:
         """The specification of an example, by its name or its job's. Raises Missing with the names that there are."""
         found = {key: each["spec"] for each in self.examples() for key in (each["spec"].get("name"), each["name"])}
         if name not in found:
-            raise Missing(f"There is no example {name!r}. There are: {', '.join(sorted(filter(None, found)))}.")
+            raise Missing(
+                f"There is no example {name!r}. Available examples: {', '.join(sorted(filter(None, found)))}."
+            )
         return dict(found[name])
 
     def job(self, job_id: str) -> Job:
@@ -307,7 +309,7 @@ class Client:
             before = body.get("older")
         return [event for page in reversed(pages) for event in page]
 
-    # --- data sets ---------------------------------------------------------------------------------------------------
+    # --- datasets ----------------------------------------------------------------------------------------------------
     def upload(self, full_name: str, *sources: Path | str, fresh: bool = False, progress: Progress = SILENT) -> Version:
         """Put files and folders into a new version of ``namespace/name`` and seal it; goes on with one that is open."""
         sender = Sender(self.data, self._sleep, progress)
@@ -316,7 +318,7 @@ class Client:
     def fetch(
         self, full_name: str, target: Path | str, *, version: int | None = None, progress: Progress = SILENT
     ) -> list[Path]:
-        """Copy a version of a data set, the newest if none is named, to a folder; goes on where it was broken off."""
+        """Copy a version of a dataset, the newest if none is named, to a folder; goes on where it was broken off."""
         return Fetcher(self.data, self._http, self._sleep, progress).download(full_name, Path(target), version)
 
     # --- artifacts ---------------------------------------------------------------------------------------------------
@@ -328,12 +330,12 @@ class Client:
         """Fetch an artifact to ``target``: whole and with the right hash, or not at all."""
         found = next((artifact for artifact in self.artifacts(job_id) if artifact.name == name), None)
         if found is None:
-            raise Missing(f"The job has left no artifact {name!r}.")
+            raise Missing(f"The job has no artifact {name!r}.")
         part = target.with_name(f".{target.name}.{os.getpid()}.part")
         try:
             digest = self._fetch(f"/api/v1/jobs/{_part(job_id)}/artifacts/{quote(name)}", part)
             if digest != found.sha256:
-                raise Unreachable(f"{name!r} arrived damaged. Try again.")
+                raise Unreachable(f"The download of {name!r} is corrupt. Try again.")
             part.replace(target)
         except OSError as error:
             raise PortalError(f"{target} cannot be written: {error.strerror or error}.") from error

@@ -15,12 +15,14 @@ from regatta.session import Outside, Session
 from regatta.version import VERSION
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog="Every command: regatta COMMAND --help")
-@click.option("--context", "asked", default="", help="A context of the configuration; the one in use if left out.")
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]}, epilog="Help for a command: regatta COMMAND --help"
+)
+@click.option("--context", "asked", default="", help="Context of the configuration file. Default: the current one.")
 @click.version_option(VERSION, prog_name="regatta")
 @click.pass_context
 def regatta(context: click.Context, asked: str) -> None:
-    """Submit training jobs, watch them, and move data sets."""
+    """Submit and monitor training jobs, and manage datasets."""
     context.obj = Session(context.obj or Outside(), asked)
 
 
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        say("Interrupted; a job that was submitted goes on.")
+        say("Interrupted. Submitted jobs keep running.")
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()

@@ -55,7 +55,9 @@ class Settings:
         """Raises NoSuchContext."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none yet"
-            raise NoSuchContext(f"There is no context {name!r}; there are: {known}. `regatta login` makes one.")
+            raise NoSuchContext(
+                f"There is no context {name!r}. Known contexts: {known}. Run `regatta login` to create one."
+            )
         return self.contexts[name]
 
     def with_context(self, name: str, context: Context) -> Settings:
@@ -92,7 +94,7 @@ def project(room: Path | None = None) -> Mapping[str, str]:
     file = next((found for each in (start, *start.parents) if (found := each / PROJECT_FILE).is_file()), None)
     body = _mapping(file) if file else {}
     if odd := sorted(set(body) - set(_OF_A_PROJECT)):
-        raise BadFile(f"{file} has {odd[0]!r}; the file of a project may say {' and '.join(_OF_A_PROJECT)} only.")
+        raise BadFile(f"{file} has {odd[0]!r}; a project file may only contain {' and '.join(_OF_A_PROJECT)}.")
     return {key: str(body.get(key) or "") for key in _OF_A_PROJECT}
 
 
@@ -149,7 +151,7 @@ def _mapping(file: Path) -> Mapping[str, Any]:
         why = error.strerror if isinstance(error, OSError) else "it is no YAML"
         raise BadFile(f"{file} cannot be read: {why}. Sign in again with `regatta login`, or remove it.") from None
     if body is not None and not isinstance(body, dict):
-        raise BadFile(f"{file} holds no mapping. Sign in again with `regatta login`, or remove it.")
+        raise BadFile(f"{file} is not a mapping. Sign in again with `regatta login`, or remove it.")
     return body or {}
 
 

@@ -1,4 +1,4 @@
-"""Data sets of the portal as methods: ``client.data``. Moving whole trees is in ``regatta.transfer``."""
+"""Datasets of the portal as methods: ``client.data``. Moving whole trees is in ``regatta.transfer``."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StoredFile:
 
 
 class DataSets:
-    """The data sets that the account may see. A full name is ``namespace/name``."""
+    """The datasets that the account may see. A full name is ``namespace/name``."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -159,7 +159,7 @@ def split(full_name: str) -> tuple[str, str]:
     """``namespace/name`` in two. Raises PortalError."""
     namespace, slash, name = full_name.partition("/")
     if not (namespace and slash and name) or "/" in name:
-        raise PortalError(f"A data set is named namespace/name, such as public/digits, and not {full_name!r}.")
+        raise PortalError(f"A dataset is named namespace/name, such as public/digits (got {full_name!r}).")
     return namespace, name
 
 

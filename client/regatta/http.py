@@ -43,7 +43,7 @@ class Http:
         try:
             self._client = httpx.Client(base_url=self.server, headers=headers, transport=transport, timeout=30.0)
         except (httpx.InvalidURL, ValueError) as error:
-            raise Unreachable(f"{server!r} is no address of a portal: {error}.") from None
+            raise Unreachable(f"{server!r} is not a valid portal address: {error}.") from None
 
     def close(self) -> None:
         self._client.close()
@@ -77,7 +77,7 @@ class Http:
         if response.is_error:
             raise error_of(response)
         if response.status_code == httpx.codes.OK and not _is_json(response):  # the portal says 204, or JSON
-            raise Unreachable(f"What answers at {self.server} is not the portal: {path} gave no JSON.")
+            raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.")
 
     def put_bytes(self, path: str, content: Iterable[bytes], length: int, headers: Mapping[str, str]) -> Any:
         """Send ``length`` raw bytes, piece by piece. Safe to repeat, and repeated: the path names what they are, and
@@ -109,7 +109,7 @@ class Http:
         try:
             return response.json()
         except ValueError:
-            raise Unreachable(f"What answers at {self.server} is not the portal: {path} gave no JSON.") from None
+            raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.") from None
 
     def _answered(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """The first answer that is worth no further try, or the last one."""
@@ -133,8 +133,10 @@ def error_of(response: httpx.Response) -> PortalError:
     body = _problem(response)
     code, status = str(body.get("code", "")), response.status_code
     if _is_of_a_proxy(response):
-        return Unreachable(f"What answered {status} in the portal's place is not the portal.", status=status)
-    detail = str(body.get("detail") or body.get("title") or f"The portal answered {status} {response.reason_phrase}.")
+        return Unreachable(
+            f"Status {status} did not come from the portal, but from a server in between.", status=status
+        )
+    detail = str(body.get("detail") or body.get("title") or f"The portal returned {status} {response.reason_phrase}.")
     fallback = ServerFailed if status in _RETRIED or status >= 500 else Refused
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status, fallback)
     return kind(detail, code=code, status=status, body=body)

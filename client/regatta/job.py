@@ -65,7 +65,7 @@ class Job:
     @property
     def _portal(self) -> Client:
         if self.portal is None:
-            raise ValueError("This job was not given by a Client, so it knows no portal to ask.")
+            raise ValueError("This job was not created by a Client and has no portal to query.")
         return self.portal
 
     # --- The job itself ----------------------------------------------------------------------------------------------

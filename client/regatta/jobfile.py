@@ -33,9 +33,9 @@ def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
     try:
         spec = yaml.safe_load(_text(file))
     except yaml.YAMLError as error:
-        raise BadFile(f"{file} is no YAML: {_where(error)}.") from None
+        raise BadFile(f"{file} is not valid YAML: {_where(error)}.") from None
     if not isinstance(spec, dict):
-        raise BadFile(f"{file} holds no job; it must be a mapping that begins with `name: ...`.")
+        raise BadFile(f"{file} is not a job specification: expected a mapping with keys such as `name`.")
     return {**spec, "files": _files(spec, file.parent, with_code=with_code)}
 
 
@@ -149,7 +149,7 @@ def _text(file: Path) -> str:
     except OSError as error:
         raise BadFile(f"{file} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
-        raise BadFile(f"{file} is no text in UTF-8 (byte {error.start}).") from None
+        raise BadFile(f"{file} is not UTF-8 text (byte {error.start}).") from None
 
 
 def _where(error: yaml.YAMLError) -> str:

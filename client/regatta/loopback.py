@@ -41,7 +41,7 @@ def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) 
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
     asked = {"name": name, "challenge": challenge_of(verifier)}
     if no_browser:
-        say(f"Open this page, on any computer, and agree:\n\n  {context.server}/connect?{urlencode(asked)}\n")
+        say(f"Open this page on any computer and approve:\n\n  {context.server}/connect?{urlencode(asked)}\n")
         code = click.prompt("The code that the page shows", err=True)
     else:
         code = _by_browser(context, asked, state, session.outside.browse)
@@ -66,7 +66,7 @@ def _by_browser(context: Context, asked: dict[str, str], state: str, browse: Cal
         page = f"{context.server}/connect?{urlencode({**asked, 'port': server.server_port, 'state': state})}"
         if not browse(page):
             raise NotSignedIn("No browser could be opened. Use `regatta login --no-browser`, or `-u NAME`.")
-        say(f"Agree in the browser. If none has opened, go to\n\n  {page}\n")
+        say(f"Approve the request in the browser. If no browser opened, go to\n\n  {page}\n")
         server.handle_timeout = _too_late  # type: ignore[method-assign]
         while not answer.code:
             server.handle_request()
@@ -74,7 +74,7 @@ def _by_browser(context: Context, asked: dict[str, str], state: str, browse: Cal
 
 
 def _too_late() -> None:
-    raise NotSignedIn("Nobody has agreed in the browser in time. Run `regatta login` again.")
+    raise NotSignedIn("The request was not approved in time. Run `regatta login` again.")
 
 
 def _handler(state: str, answer: _Answer) -> type[BaseHTTPRequestHandler]:

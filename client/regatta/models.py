@@ -100,7 +100,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a data set: open while it is filled, then sealed for ever. ``size`` in bytes."""
+    """A version of a dataset: open while it is filled, then sealed for ever. ``size`` in bytes."""
 
     number: int
     state: str
@@ -121,7 +121,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Use:
-    """A job that uses a data set. ``version`` is empty where it does not say."""
+    """A job that uses a dataset. ``version`` is empty where it does not say."""
 
     name: str
     page: str
@@ -138,7 +138,7 @@ class Use:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set as it stood when it was asked for. ``latest`` is the newest sealed version, None without one."""
+    """A dataset as it stood when it was asked for. ``latest`` is the newest sealed version, None without one."""
 
     namespace: str
     name: str

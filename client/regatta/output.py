@@ -75,7 +75,13 @@ def _name(listing: Listing) -> None:
 
 FORMATS: Mapping[str, Callable[[Listing], None]] = {"table": _table, "json": _json, "yaml": _yaml, "name": _name}
 option = click.option(
-    "-o", "--output", "form", type=click.Choice(list(FORMATS)), default="table", show_default=True, help="How to print."
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    default="table",
+    show_default=True,
+    help="Output format.",
 )
 
 

@@ -1,4 +1,4 @@
-"""Whole data sets, up and down: resumable, in parallel, checked by SHA-256 at each step, in constant memory."""
+"""Whole datasets, up and down: resumable, in parallel, checked by SHA-256 at each step, in constant memory."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _OtherContent(Exception):
 
 @dataclass(frozen=True)
 class Sender:
-    """Puts files into a new version of a data set, or goes on with one that was left open."""
+    """Puts files into a new version of a dataset, or goes on with one that was left open."""
 
     data: DataSets
     pause: Callable[[float], None]
@@ -96,7 +96,7 @@ class Sender:
             return dict(zip((file.path for file in files), found, strict=True))
 
     def _version(self, full_name: str, total: int, fresh: bool) -> int:
-        """The version to fill: one that was left open, else a new one of a data set that is made if need be."""
+        """The version to fill: one that was left open, else a new one of a dataset that is made if need be."""
         try:
             found = self.data.get(full_name)
         except Missing:
@@ -167,7 +167,7 @@ class Sender:
         except Refused as refused:
             if refused.code != CHECKSUM_MISMATCH:
                 raise
-            raise BadFile(f"{file.file} is not what it was when it was hashed. Run the upload again.") from refused
+            raise BadFile(f"{file.file} changed after it was hashed. Run the upload again.") from refused
 
     def _sealed(self, full_name: str, number: int) -> Version:
         """The version when its records are counted. Raises Refused where they cannot be."""
@@ -184,7 +184,7 @@ def _length(upload: Upload, part: int) -> int:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Copies a version of a data set to a folder. What is there already and right is not fetched again."""
+    """Copies a version of a dataset to a folder. What is there already and right is not fetched again."""
 
     data: DataSets
     http: Http
@@ -216,8 +216,8 @@ class Fetcher:
             # What an earlier download left may be of another version: then the file is fetched from its beginning.
             if not self._complete(part, path, file) and not self._complete(part, path, file):
                 raise Unreachable(
-                    f"{file.path} arrived damaged twice: its SHA-256 is not {file.sha256[:12]}... as the portal says. "
-                    "Run the download again; if it stays so, upload the file again."
+                    f"{file.path} is corrupt after two downloads: its SHA-256 does not start with {file.sha256[:12]}. "
+                    "Run the download again. If the error persists, upload the file again."
                 )
             part.replace(place)
         except OSError as error:
@@ -254,16 +254,14 @@ class Fetcher:
             try:
                 with self.http.stream(path, start=have) as response:
                     if (begin := _begins_at(response)) > have:
-                        raise Unreachable(
-                            f"{file.path} was asked for from byte {have} on and came from byte {begin} on."
-                        )
+                        raise Unreachable(f"The download of {file.path} starts at byte {begin}; requested byte {have}.")
                     passed_over = have - begin
                     for piece in response.iter_bytes():
                         passed_over, fresh = max(0, passed_over - len(piece)), piece[passed_over:]
                         fresh = fresh[: file.size - have]
                         have += len(fresh)
                         yield fresh
-                    broken = Unreachable(f"The answer with {file.path} ended after {have} of {file.size} bytes.")
+                    broken = Unreachable(f"The download of {file.path} ended after {have} of {file.size} bytes.")
             except Unreachable as error:
                 broken = error
             idle = 0 if have > before else idle + 1
@@ -279,7 +277,7 @@ def _begins_at(response: httpx.Response) -> int:
         return 0
     found = _CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
     if found is None:
-        raise Unreachable("What answers in the portal's place does not say which part of the file it sends.")
+        raise Unreachable("A server between here and the portal did not return the requested part of the file.")
     return int(found[1])
 
 

@@ -1,4 +1,4 @@
-"""The files below a folder, as they will be called in a data set; and back, without leaving the folder."""
+"""The files below a folder, as they will be called in a dataset; and back, without leaving the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IGNORE_FILE = ".regattaignore"
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file to be sent: ``path`` is its name in the data set, ``state`` what tells whether it has changed since."""
+    """A file to be sent: ``path`` is its name in the dataset, ``state`` what tells whether it has changed since."""
 
     file: Path
     path: str
@@ -72,22 +72,22 @@ def _changed(file: Path) -> BadFile:
 def files_of(sources: Sequence[Path]) -> list[LocalFile]:
     """The files of these files and folders, in order of their names. A folder's are called by their way below it.
 
-    Links are not followed: what a data set holds is what lies in the folder, without what is hidden there (a name that
+    Links are not followed: what a dataset holds is what lies in the folder, without what is hidden there (a name that
     begins with a dot). Patterns of ``.regattaignore`` in a folder
     (one a line, as of ``PurePath.match``) leave files out. Raises BadFile: nothing there, or two of one name.
     """
     found = [each for source in sources for each in _below(source)]
     if not found:
-        raise BadFile(f"There is no file in {', '.join(map(str, sources))}.")
+        raise BadFile(f"No files found in {', '.join(map(str, sources))}.")
     found.sort(key=lambda each: each.path)
     if double := next((one.path for one, other in pairwise(found) if one.path == other.path), None):
-        raise BadFile(f"Two files would both be called {double!r}. Upload their common folder instead.")
+        raise BadFile(f"Two files have the same name {double!r}. Upload their common folder instead.")
     return found
 
 
 def _below(source: Path) -> Iterator[LocalFile]:
     if source.is_symlink() or not source.exists():
-        raise BadFile(f"{source} is {'a link; name what it points to' if source.is_symlink() else 'not there'}.")
+        raise BadFile(f"{source} is {'a link; give its target instead' if source.is_symlink() else 'not found'}.")
     if source.is_file():
         yield LocalFile.of(source, source.name)
         return
@@ -149,8 +149,10 @@ class Checksums:
 
 
 def place_of(target: Path, path: str) -> Path:
-    """Where a file of a data set goes below ``target``. Raises BadFile for a name that would lead out of it."""
+    """Where a file of a dataset goes below ``target``. Raises BadFile for a name that would lead out of it."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\\" in path or "\0" in path or any(part in ("..", ".") for part in parts):
-        raise BadFile(f"The data set has a file called {path!r}, which would lead out of {target}; it is not fetched.")
+        raise BadFile(
+            f"The dataset has a file named {path!r}, which points outside of {target}. It was not downloaded."
+        )
     return target.joinpath(*parts)

@@ -22,8 +22,8 @@ def check(headers: Mapping[str, str]) -> None:
         )
     if theirs and _numbers(VERSION)[:1] > _numbers(theirs)[:1]:
         raise TooOld(
-            f"This command is release {VERSION}, and the portal is {theirs}, which it no longer speaks with. "
-            f"Install the command of the portal's release: pip install ./client"
+            f"This command is release {VERSION}, and the portal is {theirs}, which is not compatible. "
+            f"Install the release of the portal: pip install ./client"
         )
 
 

@@ -33,7 +33,7 @@ class Watch(Generic[Item]):
         """Return when it has ended. Raises what it ended of, TimeoutError after ``timeout`` seconds."""
         self._thread.join(timeout)
         if self._thread.is_alive():
-            raise TimeoutError(f"The watch goes on after {timeout:g} s.")
+            raise TimeoutError(f"The watch has not finished after {timeout:g} s.")
         if self._error is not None:
             raise self._error
 

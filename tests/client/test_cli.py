@@ -163,8 +163,8 @@ def test_json_is_what_the_portal_said(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("name: [", "is no YAML"),
-        ("- just\n- a list", "holds no job"),
+        ("name: [", "is not valid YAML"),
+        ("- just\n- a list", "is not a job specification"),
         ("entrypoint: lost.py", "lost.py cannot be read"),
         ("files: [job.yaml, lost.py]", "lost.py cannot be read"),
     ],

@@ -43,7 +43,7 @@ def test_the_file_of_a_project_is_found_from_a_folder_below(environ: dict[str, s
 
 def test_a_project_names_no_server(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".regatta.yaml").write_text("server: http://evil\n")
-    with pytest.raises(BadFile, match="may say context and namespace only"):
+    with pytest.raises(BadFile, match="may only contain context and namespace"):
         config.in_use("", environ, tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_a_kept_token_goes_to_its_own_server_alone(environ: dict[str, str], tmp_
 
 
 def test_a_context_that_is_not_there_is_told_with_those_that_are(environ: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(NoSuchContext, match="there are: home, work"):
+    with pytest.raises(NoSuchContext, match="Known contexts: home, work"):
         config.in_use("wrok", environ, tmp_path)
 
 

@@ -86,7 +86,7 @@ def test_a_refusal_is_not_tried_again() -> None:
 
 def test_an_answer_that_is_no_json_is_not_the_portal() -> None:
     client, _, _ = http(httpx.Response(200, text="<html>Welcome to nginx"))
-    with pytest.raises(Unreachable, match="is not the portal"):
+    with pytest.raises(Unreachable, match="is not a Regatta portal"):
         client.get("/x")
 
 
@@ -113,12 +113,12 @@ def test_a_proxy_that_knows_no_route_is_asked_again() -> None:
 
 def test_a_proxy_s_404_does_not_mean_that_there_is_no_such_thing() -> None:
     client, _, _ = http(PAGE)
-    with pytest.raises(Unreachable, match="answered 404 in the portal's place") as caught:
+    with pytest.raises(Unreachable, match="Status 404 did not come from the portal") as caught:
         client.get("/x")
     assert caught.value.exit_code == 6
 
 
 def test_a_page_in_answer_to_a_deletion_does_not_mean_that_it_was_done() -> None:
     portal = PaperPortal({"DELETE /x": [httpx.Response(200, html="<html>sign in</html>")]})
-    with pytest.raises(Unreachable, match="is not the portal"):
+    with pytest.raises(Unreachable, match="is not a Regatta portal"):
         Http(SERVER, transport=portal, sleep=Clock().sleep).delete("/x")

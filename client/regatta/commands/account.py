@@ -1,4 +1,4 @@
-"""Signing in and out, who one is, where one may work, and tokens."""
+"""Commands for sign-in, namespaces, quota and access tokens."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ BYTES = ("memory", "storage")
 
 
 @click.command()
-@click.option("--server", default=None, help="Address of the portal; that of the context if left out.")
+@click.option("--server", default=None, help="Address of the portal. Default: that of the context.")
 @click.option("-u", "--username", default=None, help="Sign in with a password instead of the browser.")
-@click.option("--password", default=None, help="Asked for if left out; better left out.")
-@click.option("--code", default=None, help="Code of the second factor, where the account has one.")
-@click.option("--token", default=None, help="Keep this token; - reads it from standard input.")
-@click.option("--no-browser", is_flag=True, help="Print the address to be opened, on this or another computer.")
-@click.option("--name", default=loopback.name_of_this_computer, help="What the token is called in the portal.")
+@click.option("--password", default=None, help="Password for --username. Prompts if omitted, which is safer.")
+@click.option("--code", default=None, help="Two-factor code, if the account requires one.")
+@click.option("--token", default=None, help="Store this token; - reads it from standard input.")
+@click.option("--no-browser", is_flag=True, help="Print the address to open, on this or another computer.")
+@click.option("--name", default=loopback.name_of_this_computer, help="Name of the token in the portal.")
 @take
 def login(
     session: Session,
@@ -37,9 +37,9 @@ def login(
     no_browser: bool,
     name: str,
 ) -> None:
-    """Get a token and keep it in the configuration file.
+    """Sign in and store an access token in the configuration file.
 
-    Without options the browser opens and asks whether this computer may act as you.
+    Without options, opens a browser page where you approve access for this computer.
     """
     context = _bare(session, server)
     if token:
@@ -72,7 +72,7 @@ def _keep(session: Session, context: Context) -> None:
 @click.command()
 @take
 def logout(session: Session) -> None:
-    """Revoke the token that is kept, and forget it."""
+    """Revoke the stored access token and remove it from the configuration file."""
     context = session.context()
     if not context.token:
         say(f"You are not signed in to {context.server}.")
@@ -81,9 +81,12 @@ def logout(session: Session) -> None:
         with session.reach(context) as portal:
             portal.revoke_own_token()
     except NotSignedIn:
-        say("The token was worthless already.")
+        say("The token was already invalid.")
     except PortalError as error:
-        say(f"The token could not be revoked ({error.detail}) and is forgotten here; revoke it on the portal's page.")
+        say(
+            f"The token could not be revoked ({error.detail}). It was only removed from this computer. "
+            "Revoke it in the portal, on the page Access tokens."
+        )
     session.keep(session.name, replace(context, token=""))
     say("Signed out.")
 
@@ -92,7 +95,7 @@ def logout(session: Session) -> None:
 @output.option
 @take
 def whoami(session: Session, form: str) -> None:
-    """Who you are to the portal, and where you may work."""
+    """Show your account, your namespaces and your role in each."""
     with session.portal() as portal:
         me = portal.me()
     rooms = me["namespaces"]
@@ -104,14 +107,14 @@ def whoami(session: Session, form: str) -> None:
 
 @click.group()
 def ns() -> None:
-    """Namespaces: where you may work, and which one is meant."""
+    """List namespaces and choose the current one."""
 
 
 @ns.command("ls")
 @output.option
 @take
 def list_namespaces(session: Session, form: str) -> None:
-    """List the namespaces that you may see."""
+    """List the namespaces you can see; the current one has a star."""
     with session.portal() as portal:
         found = list(portal.namespaces())
         meant = portal.own_namespace()
@@ -123,19 +126,19 @@ def list_namespaces(session: Session, form: str) -> None:
 @click.argument("name")
 @take
 def use(session: Session, name: str) -> None:
-    """Mean NAME wherever no namespace is given."""
+    """Make NAME the current namespace."""
     with session.portal() as portal:
         portal.quota(name)  # it is there, and one may see it
     session.keep(session.name, replace(session.context(), namespace=name))
-    say(f"Commands work in {name} from now on.")
+    say(f"Current namespace: {name}.")
 
 
 @click.command()
-@click.option("-n", "--namespace", default="", help="Namespace; the one in use if left out.")
+@click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
 @output.option
 @take
 def quota(session: Session, namespace: str, form: str) -> None:
-    """What the namespace uses, holds and may use."""
+    """Show usage, reservations, limits and free capacity of a namespace."""
     with session.portal() as portal:
         found = portal.quota(namespace or portal.own_namespace())
     columns = ("used", "reserved", "limits", "headroom")
@@ -153,14 +156,14 @@ def _amount(resource: str, amount: Any) -> str:
 
 @click.group()
 def token() -> None:
-    """Tokens with which programs act as you."""
+    """Manage access tokens, which let programs act as you."""
 
 
 @token.command("ls")
 @output.option
 @take
 def list_tokens(session: Session, form: str) -> None:
-    """List your tokens. Their secrets are told nowhere again."""
+    """List your access tokens, without their secrets."""
     with session.portal() as portal:
         found = list(portal.tokens())
     rows = [
@@ -173,22 +176,24 @@ def list_tokens(session: Session, form: str) -> None:
 
 @token.command("create")
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, help="What it may do, such as job:read; again for more.")
-@click.option("--days", type=click.IntRange(min=1), default=None, help="How long it is good; for ever if left out.")
+@click.option(
+    "--scope", "scopes", multiple=True, help="Permission of the token, such as job:read. Repeatable. Default: all."
+)
+@click.option("--days", type=click.IntRange(min=1), default=None, help="Days until the token expires. Default: never.")
 @take
 def create_token(session: Session, name: str, scopes: tuple[str, ...], days: int | None) -> None:
-    """Make a token and print its secret, this once."""
+    """Create an access token and print its secret, which is shown only once."""
     with session.portal() as portal:
         made = portal.create_token(name, scopes=scopes, days=days)
     click.echo(made["token"])
-    say(f"Keep it now; it is not shown again. To revoke it: regatta token revoke {made['id']}")
+    say(f"Save it now; it is not shown again. To revoke it: regatta token revoke {made['id']}")
 
 
 @token.command("revoke")
 @click.argument("token_id")
 @take
 def revoke_token(session: Session, token_id: str) -> None:
-    """Make a token worthless at once."""
+    """Revoke an access token immediately."""
     with session.portal() as portal:
         portal.revoke_token(token_id)
     say("The token is revoked.")

@@ -1,4 +1,4 @@
-"""Data sets: up, down, and who may read them."""
+"""Commands for datasets: upload, download, preview and sharing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_CELL = 60
 
 @click.group()
 def data() -> None:
-    """Data sets, named namespace/name such as public/digits."""
+    """Manage datasets. A dataset is named namespace/name, such as public/digits."""
 
 
 def _full(portal: Any, name: str) -> str:
@@ -30,12 +30,12 @@ def _full(portal: Any, name: str) -> str:
 
 @data.command("ls")
 @click.argument("name", required=False)
-@click.option("-n", "--namespace", default="", help="Only those of this namespace.")
-@click.option("-q", "--query", default=None, help="Only those whose name holds this.")
+@click.option("-n", "--namespace", default="", help="Only datasets of this namespace.")
+@click.option("-q", "--query", default=None, help="Only datasets whose name contains this text.")
 @output.option
 @take
 def list_data(session: Session, name: str | None, namespace: str, query: str | None, form: str) -> None:
-    """List the data sets that you may read; with NAME the versions of one, the newest first."""
+    """List the datasets you can read. With NAME, list its versions, newest first."""
     with session.portal() as portal:
         if name:
             _show_versions(portal.data.get(_full(portal, name)), form)
@@ -44,7 +44,7 @@ def list_data(session: Session, name: str | None, namespace: str, query: str | N
     rows = [(one.full_name, one.visibility, str(one.latest or ""), *_amounts(one), one.description) for one in found]
     heads = ("NAME", "SEEN BY", "VERSION", "SIZE", "RECORDS", "WHAT")
     raw = [one.raw for one in found]
-    output.show(form, Listing(heads, rows, raw, [one.full_name for one in found], "There is no such data set."))
+    output.show(form, Listing(heads, rows, raw, [one.full_name for one in found], "No datasets found."))
 
 
 def _show_versions(found: DataSet, form: str) -> None:
@@ -53,7 +53,7 @@ def _show_versions(found: DataSet, form: str) -> None:
         for one in sorted(found.versions, key=lambda one: -one.number)
     ]
     heads = ("VERSION", "STATE", "FILES", "SIZE", "RECORDS", "SEALED", "WHY")
-    output.show(form, Listing(heads, rows, found.raw, [row[0] for row in rows], "It has no version yet."))
+    output.show(form, Listing(heads, rows, found.raw, [row[0] for row in rows], "The dataset has no versions yet."))
 
 
 def _amounts(one: DataSet | Version) -> tuple[str, str]:
@@ -64,13 +64,13 @@ def _amounts(one: DataSet | Version) -> tuple[str, str]:
 @data.command()
 @click.argument("name")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--new", "fresh", is_flag=True, help="Begin a new version even where one was left half uploaded.")
+@click.option("--new", "fresh", is_flag=True, help="Start a new version instead of resuming an interrupted upload.")
 @output.option
 @take
 def upload(session: Session, name: str, sources: tuple[Path, ...], fresh: bool, form: str) -> None:
-    """Put files and folders into a new version of the data set NAME, which is made if need be.
+    """Upload files and folders as a new version of the dataset NAME. Creates the dataset if it does not exist.
 
-    An upload that was broken off goes on where it was: run the same command again.
+    To resume an interrupted upload, run the same command again.
     """
     with session.portal() as portal, progress.shown() as bar:
         full = _full(portal, name)
@@ -85,33 +85,35 @@ def upload(session: Session, name: str, sources: tuple[Path, ...], fresh: bool, 
 @data.command()
 @click.argument("name")
 @click.argument("target", type=click.Path(path_type=Path), default=Path())
-@click.option("--version", type=click.IntRange(min=1), default=None, help="The newest if left out.")
+@click.option("--version", type=click.IntRange(min=1), default=None, help="Version number. Default: the newest.")
 @take
 def download(session: Session, name: str, target: Path, version: int | None) -> None:
-    """Copy the data set NAME to the folder TARGET; what is there already is not fetched again."""
+    """Download the dataset NAME to the folder TARGET. Files that are already there are skipped."""
     with session.portal() as portal, progress.shown() as bar:
         files = portal.fetch(_full(portal, name), target, version=version, progress=bar)
-    say(f"{len(files)} files are in {target}.")
+    say(f"Downloaded {len(files)} files to {target}.")
 
 
 @data.command()
 @click.argument("name")
-@click.option("--version", type=click.IntRange(min=1), default=None, help="The newest if left out.")
-@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True)
+@click.option("--version", type=click.IntRange(min=1), default=None, help="Version number. Default: the newest.")
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Number of records.")
 @output.option
 @take
 def preview(session: Session, name: str, version: int | None, limit: int, form: str) -> None:
-    """Show the first records of a data set, and how much it holds."""
+    """Show the first records of a dataset, and its size."""
     with session.portal() as portal:
         full = _full(portal, name)
         number = version or portal.data.get(full).latest
         if number is None:
-            raise PortalError(f"{full} has no sealed version yet. Upload one: regatta data upload {full} FILES")
+            raise PortalError(f"{full} has no sealed version yet. To upload one: regatta data upload {full} FILES")
         found = portal.data.preview(full, number, limit=limit)
     say(_summary(f"{full}@{number}", found))
     heads = [column["name"] for column in found["columns"]] or ["RECORD"]
     rows = [[_short(value) for value in record] for record in found["records"]]
-    output.show(form, Listing(heads, rows, found, [row[0] for row in rows], "It has no records that jobs read."))
+    output.show(
+        form, Listing(heads, rows, found, [row[0] for row in rows], "The dataset has no records that jobs can read.")
+    )
 
 
 def _summary(name: str, found: Mapping[str, Any]) -> str:
@@ -134,57 +136,57 @@ def _short(value: Any) -> str:
 @output.option
 @take
 def uses(session: Session, name: str, form: str) -> None:
-    """List the newest jobs that use the data set NAME, of those that you may see."""
+    """List the most recent jobs that use the dataset NAME, of the jobs you can see."""
     with session.portal() as portal:
         found = portal.data.uses(_full(portal, name))
     rows = [(one.name, one.state, one.namespace, one.owner, one.version, one.began) for one in found]
     heads = ("JOB", "STATE", "NAMESPACE", "OWNER", "VERSION", "SUBMITTED")
     raw = [vars(one) for one in found]
     names = [one.name for one in found]
-    output.show(form, Listing(heads, rows, raw, names, "No job that you may see has used it."))
+    output.show(form, Listing(heads, rows, raw, names, "No jobs found that use it."))
 
 
 @data.command()
 @click.argument("name")
 @click.argument("namespaces", nargs=-1)
-@click.option("--public", is_flag=True, help="Let everybody on the portal read it.")
-@click.option("--private", is_flag=True, help="Let nobody else read it.")
+@click.option("--public", is_flag=True, help="Everyone on the portal can read it.")
+@click.option("--private", is_flag=True, help="Only its own namespace can read it.")
 @take
 def share(session: Session, name: str, namespaces: tuple[str, ...], public: bool, private: bool) -> None:
-    """Let exactly NAMESPACES read the data set, or everybody, or nobody else."""
+    """Set which other namespaces can read a dataset: exactly NAMESPACES, all, or none."""
     if public + private + bool(namespaces) != 1:
-        raise click.UsageError("Name namespaces, or say --public or --private.")
+        raise click.UsageError("Give one of: NAMESPACES, --public, --private.")
     with session.portal() as portal:
         full = _full(portal, name)
         found = portal.data.share(full, namespaces)
         if found.visibility != ("public" if public else "private"):
             found = portal.data.change(full, visibility="public" if public else "private")
-    readers = "everybody" if found.visibility == "public" else joined(found.shared_with) or "nobody else"
-    say(f"{full} is read by its namespace and by {readers}.")
+    readers = "everyone" if found.visibility == "public" else joined(found.shared_with) or "no one else"
+    say(f"{full} can be read by its namespace and {readers}.")
 
 
 @data.command("rm")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @take
 def remove(session: Session, name: str, yes: bool) -> None:
-    """Delete a data set. Until its time of grace is over, `regatta data restore` takes it back."""
+    """Delete a dataset. You can restore it with `regatta data restore` for a limited time."""
     with session.portal() as portal:
         full = _full(portal, name)
         if not yes:
             click.confirm(f"Delete {full} with all its versions?", abort=True, err=True)
         portal.data.remove(full)
-    say(f"{full} is deleted. Take it back with: regatta data restore {full}")
+    say(f"Deleted {full}. To restore it: regatta data restore {full}")
 
 
 @data.command()
 @click.argument("name")
 @take
 def restore(session: Session, name: str) -> None:
-    """Take back a data set that was deleted."""
+    """Restore a deleted dataset."""
     with session.portal() as portal:
         found = portal.data.restore(_full(portal, name))
-    say(f"{found.full_name} is back.")
+    say(f"Restored {found.full_name}.")
 
 
 COMMANDS = (data,)

@@ -1,4 +1,4 @@
-"""Jobs: submit, list, look at, change, end."""
+"""Commands for jobs: submit, list, show, scale, cancel, retry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from regatta.job import Job
 from regatta.output import Listing, say
 from regatta.session import Session, take
 
-namespace_option = click.option("-n", "--namespace", default="", help="Namespace; the one in use if left out.")
+namespace_option = click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
 
 
 class Pair(click.ParamType[tuple[str, str]]):
@@ -29,7 +29,7 @@ class Pair(click.ParamType[tuple[str, str]]):
             return value
         name, equals, rest = value.partition("=")
         if not (name and equals):
-            self.fail(f"{value!r} is not of the form name=value.", param, context)
+            self.fail(f"{value!r} is not in the form name=value.", param, context)
         return name, rest
 
 
@@ -38,22 +38,25 @@ PAIR = Pair()
 # What stands in the place of the file's, by the key of the specification. A dot leads into a mapping.
 _OVERRIDES = (
     click.option("--name", default=None, help="Name of the job."),
-    click.option("--framework", default=None, help="native, paddle, torch or command."),
-    click.option("--dataset", default=None, help="Data set, such as public/digits."),
-    click.option("--passes", type=click.IntRange(min=1), default=None, help="Passes through the data set."),
-    click.option("--mode", default=None, help="sync, async, m_of_n(2), ssp(3) or outer(100)."),
+    click.option("--framework", default=None, help="Framework: native, paddle, torch or command."),
+    click.option("--dataset", default=None, help="Dataset, such as public/digits."),
+    click.option("--passes", type=click.IntRange(min=1), default=None, help="Number of passes through the dataset."),
+    click.option("--mode", default=None, help="Update mode: sync, async, m_of_n(2), ssp(3) or outer(100)."),
     click.option("--trainers", type=click.IntRange(min=1), default=None, help="Number of trainers."),
     click.option(
-        "--pservers", type=click.IntRange(min=0), default=None, help="Number of parameter servers; 0: a plain program."
+        "--pservers",
+        type=click.IntRange(min=0),
+        default=None,
+        help="Number of parameter servers; 0 for a plain program.",
     ),
-    click.option("--cpu", type=click.FloatRange(min=0, min_open=True), default=None, help="Cores of each trainer."),
+    click.option("--cpu", type=click.FloatRange(min=0, min_open=True), default=None, help="CPU cores of each trainer."),
     click.option("--memory", default=None, help="Memory of each trainer, such as 2Gi."),
     click.option("--gpu", type=click.IntRange(min=0), default=None, help="GPUs of each trainer."),
     click.option(
-        "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Who goes first while jobs wait."
+        "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Priority in the queue."
     ),
-    click.option("--timeout", default=None, help="Longest time that it may run, such as 2h."),
-    click.option("--retries", type=click.IntRange(min=0), default=None, help="How often it is tried again by itself."),
+    click.option("--timeout", default=None, help="Maximum run time, such as 2h."),
+    click.option("--retries", type=click.IntRange(min=0), default=None, help="Number of automatic retries."),
 )
 _PLACES: Mapping[str, Sequence[str]] = {
     "trainers": ("roles", "trainer", "replicas"),
@@ -103,19 +106,19 @@ class WithProgram(click.Command):
 @click.command(cls=WithProgram)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("--example", default=None, metavar="NAME", help="Submit one of the portal's examples, such as digits.")
-@click.option("--code", multiple=True, type=click.Path(path_type=Path), help="File or folder of code; again for more.")
-@click.option("-r", "--requirement", "requirements", multiple=True, help="A package of pip's; again for more.")
+@click.option("--code", multiple=True, type=click.Path(path_type=Path), help="File or folder of code. Repeatable.")
+@click.option("-r", "--requirement", "requirements", multiple=True, help="Package to install with pip. Repeatable.")
 @click.option(
     "--requirements",
     "requirements_file",
     type=click.Path(path_type=Path),
     default=None,
-    help="A file of pip's requirements, such as requirements.txt.",
+    help="Requirements file for pip, such as requirements.txt.",
 )
-@click.option("-e", "--env", multiple=True, type=PAIR, help="A variable of the program's environment, NAME=VALUE.")
+@click.option("-e", "--env", multiple=True, type=PAIR, help="Environment variable, NAME=VALUE. Repeatable.")
 @overrides
-@click.option("--dry-run", is_flag=True, help="Only tell what would come of it.")
-@click.option("-d", "--detach", is_flag=True, help="Do not follow the log; print the id alone.")
+@click.option("--dry-run", is_flag=True, help="Show whether the quota allows the job, without submitting it.")
+@click.option("-d", "--detach", is_flag=True, help="Print the job ID and exit without following the log.")
 @namespace_option
 @output.option
 @click.pass_context
@@ -134,10 +137,10 @@ def submit(
     form: str,
     **given: Any,
 ) -> None:
-    """Submit a job and follow its log; the exit code is its outcome.
+    """Submit a job and follow its log. The exit code reports the outcome of the job.
 
-    The job is that of FILE (YAML), of --example, or of the flags. The program after -- runs as it is; the files that it
-    names are sent along.
+    Describe the job with a YAML FILE, with --example, or with options and a program after --. Files that the program's
+    arguments name are uploaded.
     """
     session: Session = context.obj
     program = context.meta.get(AFTER_DASHES, ())
@@ -192,15 +195,15 @@ def _tell_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> Non
     say(f"{job.name} is {job.state}. {job.why}".strip())
     say(f"Page: {portal.page_of(job)}")
     if detach:
-        say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nEnd it: regatta cancel {job.id}")
+        say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
 
 
 @click.command()
 @namespace_option
-@click.option("--state", default=None, help="Only these states, such as RUNNING,QUEUED or ACTIVE or ENDED.")
-@click.option("--owner", default=None, help="Only jobs of this account.")
-@click.option("-q", "--query", default=None, help="Only jobs whose name holds this.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True)
+@click.option("--state", default=None, help="Only jobs in these states: RUNNING,QUEUED, or ACTIVE, or ENDED.")
+@click.option("--owner", default=None, help="Only jobs submitted by this account.")
+@click.option("-q", "--query", default=None, help="Only jobs whose name contains this text.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Number of jobs.")
 @output.option
 @take
 def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: str | None) -> None:
@@ -210,7 +213,7 @@ def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: 
     rows = [(job.id, job.name, job.state, job.created or "", job.why) for job in found]
     heads = ("ID", "NAME", "STATE", "CREATED", "WHY")
     raw = [job.raw for job in found]
-    output.show(form, Listing(heads, rows, raw, [job.id for job in found], "There is no such job."))
+    output.show(form, Listing(heads, rows, raw, [job.id for job in found], "No jobs found."))
 
 
 @click.command()
@@ -218,7 +221,7 @@ def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: 
 @output.option
 @take
 def get(session: Session, job_id: str, form: str) -> None:
-    """Show one job and its replicas."""
+    """Show a job and its replicas."""
     with session.portal() as portal:
         job = portal.job(job_id)
     if form == "table":
@@ -231,10 +234,10 @@ def get(session: Session, job_id: str, form: str) -> None:
 
 @click.command()
 @click.argument("job_id")
-@click.option("--timeout", type=click.FloatRange(min=0), default=None, help="Seconds to wait at most.")
+@click.option("--timeout", type=click.FloatRange(min=0), default=None, help="Maximum number of seconds to wait.")
 @take
 def wait(session: Session, job_id: str, timeout: float | None) -> None:
-    """Wait until a job ends; the exit code is its outcome."""
+    """Wait until a job ends. The exit code reports the outcome of the job."""
     with session.portal() as portal:
         stream.exit_with(portal.wait(job_id, timeout))
 
@@ -243,7 +246,7 @@ def wait(session: Session, job_id: str, timeout: float | None) -> None:
 @click.argument("job_id")
 @take
 def cancel(session: Session, job_id: str) -> None:
-    """Ask for the end of a job."""
+    """Cancel a job."""
     with session.portal() as portal:
         _tell(portal.cancel(job_id))
 
@@ -252,7 +255,7 @@ def cancel(session: Session, job_id: str) -> None:
 @click.argument("job_id")
 @take
 def retry(session: Session, job_id: str) -> None:
-    """Let a job that has ended run again, as its next attempt."""
+    """Run a job that has ended again, as its next attempt."""
     with session.portal() as portal:
         _tell(portal.retry(job_id))
 
@@ -262,9 +265,9 @@ def retry(session: Session, job_id: str) -> None:
 @click.argument("wishes", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
 @take
 def scale(session: Session, job_id: str, wishes: tuple[tuple[str, str], ...]) -> None:
-    """Have another number of replicas, such as trainer=4, while the job runs on."""
+    """Change the number of replicas of a running job, for example trainer=4."""
     if odd := next((f"{role}={number}" for role, number in wishes if not number.isdigit()), None):
-        raise click.UsageError(f"{odd} names no number.")
+        raise click.UsageError(f"{odd} is not a number of replicas.")
     with session.portal() as portal:
         _tell(portal.scale(job_id, **{role: int(number) for role, number in wishes}))
 
@@ -275,12 +278,14 @@ def _tell(job: Job) -> None:
 
 @click.command()
 @click.argument("job_id")
-@click.option("--submit", "again", is_flag=True, help="Submit it, with what the flags say, instead of printing it.")
+@click.option(
+    "--submit", "again", is_flag=True, help="Submit the copy, with the given options, instead of printing it."
+)
 @overrides
 @namespace_option
 @take
 def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given: Any) -> None:
-    """Print a job's file, its code included, to be changed and submitted; or submit it as another job at once."""
+    """Print the specification of a job, including its code. With --submit, submit a copy instead."""
     with session.portal() as portal:
         spec = _changed(portal.specification(job_id), given)
         if not again:
@@ -294,30 +299,32 @@ def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given
 @click.argument("job_id")
 @take
 def browse(session: Session, job_id: str) -> None:
-    """Open the job's page in the browser, and print its address."""
+    """Open the job page in a browser and print its address."""
     with session.portal() as portal:
         page = portal.page_of(portal.job(job_id))
     click.echo(page)
     if not session.outside.browse(page):
-        say("No browser could be opened; the address is above.")
+        say("No browser could be opened. Open the address above.")
 
 
 @click.command()
 @click.argument("job_id")
 @click.argument("names", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="Fetch all of them.")
-@click.option("--to", type=click.Path(path_type=Path), default=Path(), help="Folder to put them in; it is made.")
+@click.option("--all", "everything", is_flag=True, help="Download all artifacts.")
+@click.option(
+    "--to", type=click.Path(path_type=Path), default=Path(), help="Target folder. It is created if it does not exist."
+)
 @output.option
 @take
 def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything: bool, to: Path, form: str) -> None:
-    """List what a job has left, or fetch the artifacts NAMES."""
+    """List the artifacts of a job, or download those in NAMES."""
     with session.portal() as portal:
         found = portal.artifacts(job_id)
         if not names and not everything:
             rows = [(file.name, output.size(file.size), file.sha256) for file in found]
             raw = [vars(file) for file in found]
             kept = [file.name for file in found]
-            output.show(form, Listing(("NAME", "SIZE", "SHA-256"), rows, raw, kept, "The job has left nothing yet."))
+            output.show(form, Listing(("NAME", "SIZE", "SHA-256"), rows, raw, kept, "The job has no artifacts yet."))
             return
         for name in [file.name for file in found] if everything else names:
             place = tree.place_of(to, name)

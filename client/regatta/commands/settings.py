@@ -1,4 +1,4 @@
-"""The configuration file, and what a shell needs for completion."""
+"""Commands for the configuration file and for shell completion."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEYS = ("server", "namespace")
 
 @click.group("config")
 def configuration() -> None:
-    """Portals and accounts that this computer knows, as named contexts."""
+    """Manage contexts: named pairs of a portal and an account."""
 
 
 @configuration.command("ls")
 @output.option
 @take
 def contexts(session: Session, form: str) -> None:
-    """List the contexts; the one in use has a star."""
+    """List the contexts; the current one has a star."""
     known = config.load().contexts
     raw = [
         {"name": name, "server": kept.server, "namespace": kept.namespace, "signed_in": bool(kept.token)}
@@ -36,17 +36,17 @@ def contexts(session: Session, form: str) -> None:
         for name, kept in known.items()
     ]
     heads = ("", "NAME", "SERVER", "NAMESPACE", "SIGNED IN")
-    output.show(form, Listing(heads, rows, raw, list(known), "There is no context yet. `regatta login` makes one."))
+    output.show(form, Listing(heads, rows, raw, list(known), "No contexts. Run `regatta login` to create one."))
 
 
 @configuration.command()
 @click.argument("name")
 def use(name: str) -> None:
-    """Mean the context NAME from now on."""
+    """Make NAME the current context."""
     settings = config.load()
     settings.named(name)
     config.save(replace(settings, current=name))
-    say(f"Commands speak with {settings.named(name).server} from now on.")
+    say(f"Current context: {name} ({settings.named(name).server}).")
 
 
 @configuration.command("set")
@@ -54,26 +54,26 @@ def use(name: str) -> None:
 @click.argument("value")
 @take
 def put(session: Session, key: str, value: str) -> None:
-    """Change the server or the namespace of the context in use. Another server forgets the token."""
+    """Change the server or the namespace of the current context. Changing the server removes the stored token."""
     settings = config.load()
     kept = settings.contexts.get(session.name, config.Context())
     changed = replace(kept, server=value, token="") if key == "server" else replace(kept, namespace=value)
     config.save(settings.with_context(session.name, changed))
-    say(f"{key} of the context {session.name!r} is {value} now.")
+    say(f"Set {key} of context {session.name!r} to {value}.")
 
 
 @configuration.command("rm")
 @click.argument("name")
 def remove(name: str) -> None:
-    """Forget a context. Its token stays good: sign out first to revoke it."""
+    """Delete a context. Its token stays valid; run `regatta logout` first to revoke it."""
     settings: Settings = config.load().without(name)
     config.save(settings)
-    say(f"The context {name!r} is forgotten.")
+    say(f"Deleted context {name!r}.")
 
 
 @configuration.command("path")
 def where() -> None:
-    """Print where the configuration file is."""
+    """Print the path of the configuration file."""
     click.echo(config.path())
 
 
@@ -81,13 +81,13 @@ def where() -> None:
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete the commands.
+    """Print the completion script for SHELL.
 
     For bash: regatta completion bash >> ~/.bashrc
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"There is no completion for {shell}.")
+        raise click.UsageError(f"Completion is not available for {shell}.")
     root = context.find_root().command
     click.echo(kind(root, {}, "regatta", "_REGATTA_COMPLETE").source())
 

@@ -1,4 +1,4 @@
-"""What a job tells: its log, its metrics, its timeline."""
+"""Commands for the log, the metrics and the events of a job."""
 
 from __future__ import annotations
 
@@ -38,19 +38,30 @@ class Moment(click.ParamType[datetime]):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a length of time (10m) nor a moment (2026-01-31T12:00:00Z).")
+            self.fail(f"{value!r} is not a duration (10m) or a time (2026-01-31T12:00:00Z).")
         return moment if moment.tzinfo else moment.astimezone()
 
 
 @click.command()
 @click.argument("job_id")
-@click.option("-f", "--follow", "follows", is_flag=True, help="Go on until the job ends; the exit code is its outcome.")
-@click.option("--since", type=Moment(), default=None, help="Lines of the last 10m, or since 2026-01-31T12:00:00Z.")
-@click.option("--tail", type=click.IntRange(min=0), default=None, help=f"The last so many lines; {TAIL} if left out.")
-@click.option("--after", type=click.IntRange(min=0), default=None, help="Lines after this number, all of them.")
-@click.option("--replica", default=None, help="Only this replica, for example trainer-0.")
-@click.option("--timestamps", is_flag=True, help="Begin each line with its time.")
-@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="json: one a line.")
+@click.option(
+    "-f", "--follow", "follows", is_flag=True, help="Follow until the job ends. The exit code reports its outcome."
+)
+@click.option("--since", type=Moment(), default=None, help="Start time: an age, such as 10m, or 2026-01-31T12:00:00Z.")
+@click.option(
+    "--tail", type=click.IntRange(min=0), default=None, help=f"Number of lines from the end. Default: {TAIL}."
+)
+@click.option("--after", type=click.IntRange(min=0), default=None, help="Print all lines after this line number.")
+@click.option("--replica", default=None, help="Only lines of this replica, such as trainer-0.")
+@click.option("--timestamps", is_flag=True, help="Prefix each line with its time.")
+@click.option(
+    "-o",
+    "--output",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Output format; json prints one object per line.",
+)
 @take
 def logs(
     session: Session,
@@ -94,7 +105,7 @@ def _begin(
     lines = portal.tail(job_id, wanted, replica=replica)
     begin = lines[0].seq - 1 if lines else 0
     if tail is None and len(lines) == wanted and begin:
-        say(f"The last {wanted} lines; all of them: regatta logs --after 0 {job_id}")
+        say(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
     return begin
 
 
@@ -126,15 +137,21 @@ def _as_json(line: Line) -> None:
 @click.command()
 @click.argument("job_id")
 @click.argument("keys", nargs=-1)
-@click.option("-f", "--follow", "follows", is_flag=True, help="Print each value as it comes, until the job ends.")
-@click.option("--csv", "as_csv", is_flag=True, help="Every value, as comma-separated lines.")
-@click.option("--buckets", type=click.IntRange(min=1), default=1000, show_default=True, help="Resolution of json.")
+@click.option("-f", "--follow", "follows", is_flag=True, help="Print each value as it arrives, until the job ends.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print every value as CSV.")
+@click.option(
+    "--buckets",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="Number of buckets in JSON and YAML output.",
+)
 @output.option
 @take
 def metrics(
     session: Session, job_id: str, keys: tuple[str, ...], follows: bool, as_csv: bool, buckets: int, form: str
 ) -> None:
-    """Show the metrics KEYS of a job, such as cost; all of them if none is named."""
+    """Show the metrics KEYS of a job, such as cost. Default: all metrics."""
     wanted = ",".join(keys) or None
     with session.portal() as portal:
         if as_csv:
@@ -164,7 +181,7 @@ def _show_series(found: Mapping[str, Series], form: str) -> None:
     rows = [(name, *map(output.number, _summary(series)), str(sum(series.count))) for name, series in found.items()]
     raw = {name: vars(series) for name, series in found.items()}
     heads = ("METRIC", "STEP", "LAST", "MIN", "MAX", "VALUES")
-    output.show(form, Listing(heads, rows, raw, list(found), "The job has reported no metric yet."))
+    output.show(form, Listing(heads, rows, raw, list(found), "The job has not reported any metrics yet."))
 
 
 def _summary(series: Series) -> tuple[float, float, float, float]:
@@ -176,7 +193,7 @@ def _summary(series: Series) -> tuple[float, float, float, float]:
 @output.option
 @take
 def events(session: Session, job_id: str, form: str) -> None:
-    """Show a job's timeline: its changes of state, and what happened to its replicas."""
+    """Show the events of a job: state changes, and restarts and failures of replicas."""
     with session.portal() as portal:
         found = portal.events(job_id)
     rows = [(str(event.get("time") or ""), str(event.get("replica") or ""), str(event["text"])) for event in found]
