@@ -83,6 +83,7 @@ USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the u
 SANDBOX = "REGATTA_SANDBOX"
 RUN_AS = "REGATTA_RUN_AS"  # the user and group id of such a process in namespaces; unset: the agent's own
 LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories together; 0: none
+CGROUP = "REGATTA_CGROUP"  # directory of the cgroup (version 2) that the process is put into; unset: none
 # The host's address at which the attempt's other processes find master and parameter servers; unset: 127.0.0.1.
 ADDRESS = "REGATTA_ADDRESS"
 
@@ -119,6 +120,7 @@ AGENT_ONLY = (
     SANDBOX,
     RUN_AS,
     LIMIT_DISK,
+    CGROUP,
     TERMINATION_FILE,
     CODE_DIR,
     FETCH_DATA,

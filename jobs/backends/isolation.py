@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Protocol
 
 from django.conf import settings
 
+from jobs.backends import cgroups
+from runtime.isolation import delegation
+from runtime.isolation.delegation import Home
 from runtime.isolation.probe import Isolation, Mode, probe
 
 NAMESPACES, NONE = "namespaces", "none"
@@ -23,30 +27,34 @@ class Owner(Protocol):
 @dataclass(frozen=True)
 class Policy:
     """What the local backend does. ``uids``: where each attempt gets one of them, else None. ``disk``: bytes that the
-    files of a replica may take up, 0 for any. ``admins_only``: why jobs of others do not run, where they do not."""
+    files of a replica may take up, 0 for any. ``admins_only``: why jobs of others do not run, where they do not.
+    ``cgroups``: where replicas get one each, else None."""
 
     namespaces: bool
     uids: range | None
     disk: int
     admins_only: str = ""
+    cgroups: Home | None = None
 
 
 def provided() -> Isolation | None:
     """What this machine provides; None where jobs do not run on it."""
     if settings.CLUSTER_BACKEND != "local":
         return None
-    return _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
+    found, groups = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR)), _cgroups()
+    layer = groups.home.layer if groups.home is not None else ""
+    return replace(found, cgroup=layer, missing=(*found.missing, *groups.missing))
 
 
 def policy() -> Policy:
     """What the settings and the machine make of it."""
-    disk = settings.LOCAL_DISK_BYTES
+    disk, home = settings.LOCAL_DISK_BYTES, _cgroups().home
     if settings.LOCAL_ISOLATION == NONE:
-        return Policy(False, None, disk)
+        return Policy(False, None, disk, cgroups=home)
     found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
     if found.mode is Mode.NONE:
-        return Policy(False, None, disk, _why_not(found))
-    return Policy(True, settings.LOCAL_UIDS if found.mode is Mode.UID else None, disk)
+        return Policy(False, None, disk, _why_not(found), home)
+    return Policy(True, settings.LOCAL_UIDS if found.mode is Mode.UID else None, disk, cgroups=home)
 
 
 def refusal(owner: Owner) -> str:
@@ -58,10 +66,29 @@ def refusal(owner: Owner) -> str:
 
 def start_problem() -> str:
     """Why the portal must not start: isolation is demanded and cannot be had; empty otherwise."""
-    found = provided()
-    if found is None or settings.LOCAL_ISOLATION != NAMESPACES or found.mode is not Mode.NONE:
+    if settings.CLUSTER_BACKEND != "local" or settings.LOCAL_ISOLATION != NAMESPACES:
+        return ""
+    found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
+    if found.mode is not Mode.NONE:
         return ""
     return f"REGATTA_LOCAL_ISOLATION is namespaces, but this machine cannot isolate jobs: {'; '.join(found.missing)}."
+
+
+def prepare_cgroups() -> str:
+    """When the portal starts: make what cgroups of replicas need, and end those that belong to none. What went wrong,
+    in words."""
+    if settings.CLUSTER_BACKEND != "local":
+        return ""
+    problem = delegation.prepare(delegation.name_of(settings.DATA_DIR))
+    if (home := _cgroups().home) is not None:
+        delegation.sweep(home, cgroups.known(Path(settings.ATTEMPTS_DIR)))
+    return problem
+
+
+def remove_cgroups() -> None:
+    """When the portal has stopped: remove what no replica uses any more."""
+    if settings.CLUSTER_BACKEND == "local" and (home := _cgroups().home) is not None:
+        delegation.close(home)
 
 
 def start_line() -> str:
@@ -75,6 +102,10 @@ def start_line() -> str:
     if found.mode is Mode.NONE:
         return f"Jobs are not isolated on this machine: only those of admins run.{missing}"
     return f"Jobs are isolated by: {', '.join(found.layers)}.{missing}"
+
+
+def _cgroups() -> delegation.Found:
+    return delegation.find(delegation.name_of(settings.DATA_DIR))
 
 
 def _why_not(found: Isolation) -> str:

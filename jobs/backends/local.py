@@ -13,6 +13,7 @@ its processes may call at once.
     <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
     <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
+    <attempts>/<attempt>/<replica>/cgroup   the cgroup of its process, where there are any (``cgroups``)
     <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     what the agent of each life of the replica printed
 """
 
@@ -37,7 +38,7 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from jobs.backends import ports, sessions, uids
+from jobs.backends import cgroups, ports, sessions, uids
 from jobs.backends.base import (
     AttemptRef,
     AttemptView,
@@ -196,6 +197,8 @@ class LocalBackend:
             return
         # Unknown at once, even if removing the rest is interrupted.
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
+        for one in plan.replicas:
+            cgroups.end(attempt / one.name)
         for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
             self._unwritten.pop(directory, None)
         _remove(attempt)
@@ -233,6 +236,7 @@ class LocalBackend:
         _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
             _give_rooms(directory, int(isolation[contract.RUN_AS]))
+        cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, life)
         return self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
 
     def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
@@ -246,7 +250,7 @@ class LocalBackend:
             state = ReplicaState.load(directory)
             if state is None or state.delivered or state.handed_over:
                 return
-            sessions.kill(state.pid, state.ticks, directory)
+            _kill(directory, state)
             replace(state, handed_over=True).write(directory)
             _start_agents([self._order(attempt, plan, replica, state.life, lock, ("--deliver",), open_files)])
 
@@ -296,6 +300,7 @@ class LocalBackend:
             contract.LOCK_FD: str(lock),
             "PYTHONPATH": str(self._import_path()),
             **self._isolation(attempt, replica),
+            **cgroups.variables(directory),
         }
         return {**inherited, **defaults, **replica.environment, **told_of_others, **decided}
 
@@ -332,7 +337,7 @@ class LocalBackend:
         if lives and not late:
             sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
         elif lives or state.phase != "exited":
-            sessions.kill(state.pid, state.ticks, directory)
+            _kill(directory, state)
 
     def _note_stop(self, directory: Path, grace: timedelta) -> float:
         """When it was first asked for (unix time); kept in memory while the disk takes no file: an attempt can be
@@ -457,7 +462,13 @@ def _clear(directory: Path, before: ReplicaState) -> None:
     """Make room for another life: the wish to stop was the earlier one's, and nothing of that may run on."""
     (directory / contract.STOP_FILE).unlink(missing_ok=True)
     if before.phase != "exited":
-        sessions.kill(before.pid, before.ticks, directory)
+        _kill(directory, before)
+
+
+def _kill(directory: Path, state: ReplicaState) -> None:
+    """Kill the agent and everything that it has started. The agent first: it starts nothing after that."""
+    sessions.kill(state.pid, state.ticks, directory)
+    cgroups.end(directory)
 
 
 def _make_rooms(directory: Path, bundle: Path | None) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from runtime import contract
 from runtime.agent import processes, sandbox, shortcut
 from runtime.agent.settings import Settings
-from runtime.isolation import confinement, kernel, launch, order
+from runtime.isolation import cgroup, confinement, kernel, launch, order
 
 # Room for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
@@ -58,9 +58,12 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
     """
     out, stdout = _pipe()
     err, stderr = _pipe()
+    entrance = -1
     try:
+        if settings.cgroup is not None:
+            entrance = cgroup.entrance(settings.cgroup)
         if settings.sandbox == contract.NAMESPACES:
-            return _within_namespaces(settings, command, link, (out, err, stdout, stderr))
+            return _within_namespaces(settings, command, link, entrance, (out, err, stdout, stderr))
         process = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -70,17 +73,21 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
             env=_environment(settings, link, str(shortcut.make(settings.temporary))),
             pass_fds=(link,),
             process_group=0,
-            preexec_fn=_before_exec(settings, ruleset),  # noqa: PLW1509  no other thread runs yet
+            preexec_fn=_before_exec(settings, ruleset, entrance),  # noqa: PLW1509  no other thread runs yet
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NotStarted(f"could not be started: {error}") from None
     finally:
         os.close(stdout)
         os.close(stderr)
+        if entrance >= 0:
+            os.close(entrance)
     return Child(process, out, err)
 
 
-def _within_namespaces(settings: Settings, words: Sequence[str], link: int, pipes: tuple[int, int, int, int]) -> Child:
+def _within_namespaces(
+    settings: Settings, words: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
+) -> Child:
     own = [str(settings.work), str(settings.output), str(settings.temporary)]
     command = launch.Command(
         words=words,
@@ -92,6 +99,7 @@ def _within_namespaces(settings: Settings, words: Sequence[str], link: int, pipe
         limits=[_possible(*limit) for limit in limits(settings)],
         inherit=[link],
         shared_memory=settings.memory,
+        cgroup=entrance,
     )
     out, err, stdout, stderr = pipes
     try:
@@ -135,7 +143,7 @@ def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str
     }
 
 
-def _before_exec(settings: Settings, ruleset: int | None) -> Callable[[], None]:
+def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Callable[[], None]:
     parent = os.getpid()
     bounds = [_possible(*limit) for limit in limits(settings)]
 
@@ -143,6 +151,8 @@ def _before_exec(settings: Settings, ruleset: int | None) -> Callable[[], None]:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(contract.EXIT_ERROR)
+        if entrance >= 0:
+            cgroup.enter(entrance)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         for which, soft, hard in bounds:
             resource.setrlimit(which, (soft, hard))

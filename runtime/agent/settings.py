@@ -46,6 +46,7 @@ class Settings:
     disk: int
     sandbox: str
     run_as: int
+    cgroup: Path | None
     import_path: tuple[str, ...]
     cost_lines: bool
     data_path: tuple[str, ...]
@@ -87,6 +88,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         disk=int(environ.get(contract.LIMIT_DISK, "0")),
         sandbox=_sandbox(environment.role, environ),
         run_as=int(environ.get(contract.RUN_AS, "0")),
+        cgroup=Path(given) if (given := environ.get(contract.CGROUP)) else None,
         import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,

@@ -16,7 +16,7 @@ from typing import Any
 
 from runtime import contract
 from runtime.agent import child, output, processes, sandbox, shortcut
-from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending
+from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
 from runtime.agent.fetching import NotFetched, Portal
 from runtime.agent.limits import Limits
 from runtime.agent.link import Link
@@ -25,7 +25,7 @@ from runtime.agent.settings import Settings
 from runtime.agent.spool import EVENTS, LOGS, METRICS
 from runtime.contract import Member, ReplicaState
 from runtime.cost_lines import CostReader
-from runtime.isolation import kernel, landlock
+from runtime.isolation import cgroup, kernel, landlock
 from runtime.lines import Cap
 
 WATCH_SECONDS = 0.1
@@ -173,13 +173,13 @@ class Supervisor:
         if time.monotonic() >= self._kill_at:
             if self._forced and self._forced.force is Force.STOPPED:
                 self._forced = Forced(Force.KILLED, "did not stop when it was asked to, and was killed")
-            self._collect(processes.kill_all(started.pid), started)
+            self._collect(self._kill_all(started), started)
 
     def _enforce(self, limits: Limits, started: child.Child) -> None:
         broken = None if self._status is not None else limits.broken()
         if broken:
             self._forced = broken
-            self._collect(processes.kill_all(started.pid), started)
+            self._collect(self._kill_all(started), started)
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------
     def _stop(self, forced: Forced, grace: float) -> None:
@@ -277,7 +277,8 @@ class Supervisor:
     # --- The end -----------------------------------------------------------------------------------------------------
     def _wind_down(self, started: child.Child) -> Ending:
         """Leave nothing running, hear everything out, and tell how it ended."""
-        processes.kill_all(started.pid)
+        self._kill_all(started)
+        self._leave_cgroup()
         shortcut.remove(self._settings.temporary)
         self._membership.leave()
         self._reader.drain(DRAIN_SECONDS)
@@ -291,6 +292,28 @@ class Supervisor:
             # A node may ask as well as the portal: a server or master that it sends away has not seen the end.
             return replace(end, code=contract.EXIT_RESTART)
         return end
+
+    def _kill_all(self, started: child.Child) -> dict[int, int]:
+        """Kill all that the process has started: by the kernel where it has a cgroup, and one by one. Pid to wait
+        status of those that were this process's children."""
+        if self._settings.cgroup is not None:
+            with contextlib.suppress(OSError):
+                cgroup.kill(self._settings.cgroup)
+        return processes.kill_all(started.pid)
+
+    def _leave_cgroup(self) -> None:
+        """Nothing runs in it any more. What the kernel has ended there for its memory has that reason."""
+        group = self._settings.cgroup
+        if group is None:
+            return
+        if self._forced is None and self._status == -signal.SIGKILL and cgroup.killed_for_memory(group):
+            why = f"out of memory: reached its limit of {mebibytes(self._settings.memory)}"
+            self._forced = Forced(Force.MEMORY, why)
+        try:
+            cgroup.end(group)
+        except OSError as error:
+            # The portal tries again when it removes the attempt.
+            sys.stderr.write(f"The cgroup {group} could not be removed: {error}.\n")
 
     def _deliver(self, end: Ending) -> int:
         self._note(phase="exited", finished=time.time(), **end.facts())
@@ -307,7 +330,7 @@ class Supervisor:
         from runtime.agent.shipping import report_alone
 
         if isinstance(started, child.Child):
-            processes.kill_all(started.pid)
+            self._kill_all(started)
         why = f"what it printed could not be kept: {error.strerror}"
         self._note(phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts())
         settings = self._settings

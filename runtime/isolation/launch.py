@@ -44,7 +44,8 @@ class Launched:
 @dataclass(frozen=True)
 class Command:
     """What is started and what it gets. ``uid``: the identity to take, which needs root; 0: the caller's own, in a user
-    namespace. ``shared_memory``: bytes, 0 for half of the machine's memory."""
+    namespace. ``shared_memory``: bytes, 0 for half of the machine's memory. ``cgroup``: the descriptor by which it is
+    put into its cgroup, -1 for none."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -55,6 +56,7 @@ class Command:
     limits: Sequence[tuple[int, int, int]] = ()
     inherit: Sequence[int] = ()
     shared_memory: int = 0
+    cgroup: int = -1
 
 
 def launch(command: Command, stdout: int, stderr: int) -> Launched:
@@ -69,7 +71,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
                 stderr=stderr,
                 cwd="/",
                 env={},
-                pass_fds=(*command.inherit, theirs.fileno(), order),
+                pass_fds=(*command.inherit, *_given(command.cgroup), theirs.fileno(), order),
                 process_group=0,
             )
         except OSError as error:
@@ -97,7 +99,12 @@ def _order(command: Command, report: int) -> Order:
         "limits": list(command.limits),
         "report": report,
         "inherit": list(command.inherit),
+        "cgroup": command.cgroup,
     }
+
+
+def _given(descriptor: int) -> tuple[int, ...]:
+    return (descriptor,) if descriptor >= 0 else ()
 
 
 @contextlib.contextmanager

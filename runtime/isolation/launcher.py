@@ -57,6 +57,10 @@ def main(order: Order) -> int:
     reading, writing = os.pipe2(os.O_CLOEXEC)
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if order["cgroup"] >= 0:
+            # First of all, so that whatever this process starts is in it.
+            os.write(order["cgroup"], b"0")
+            os.close(order["cgroup"])
         userns = _map_of_owners(order["uid"]) if order["uid"] else 0
         _unshare(order)
         _die_with(order["parent"])
@@ -76,6 +80,8 @@ def main(order: Order) -> int:
 
 def _unshare(order: Order) -> None:
     namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
+    if order["cgroup"] >= 0:
+        namespaces |= kernel.CLONE_NEWCGROUP  # its own is the root of all that /proc shows
     if order["uid"]:
         kernel.unshare(namespaces)
         return

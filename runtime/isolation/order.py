@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
     class Order(TypedDict):
         """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace.
-        ``view``: trees, links and files as in ``view.View``."""
+        ``view``: trees, links and files as in ``view.View``. ``cgroup``: the descriptor by which it is
+        entered, or -1."""
 
         parent: int
         command: list[str]
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         limits: list[tuple[int, int, int]]
         report: int
         inherit: list[int]
+        cgroup: int
 
 
 # What is done with a tree: read only; read only and shown as owned by the job's user; written; a device.

@@ -55,20 +55,26 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a machine provides. ``missing``: for each thing that it does not, what it is and how to get it."""
+    """What a machine provides. ``missing``: for each thing that it does not, what it is and how to get it. ``cgroup``:
+    what of that each replica gets, by name, or nothing."""
 
     mode: Mode
     missing: tuple[str, ...] = ()
     landlock: int = 0
+    cgroup: str = ""
 
     @property
     def layers(self) -> tuple[str, ...]:
         """What keeps a job in, by name."""
         if self.mode is Mode.NONE:
-            return ("seccomp", *(["Landlock"] if self.landlock else []))
+            return ("seccomp", *self._where_there_is)
         own = "user id of its own" if self.mode is Mode.UID else "user namespace"
         rest = ("PID, mount and IPC namespaces", "own view of files", "no capabilities", "seccomp")
-        return (own, *rest, *(["Landlock"] if self.landlock else []))
+        return (own, *rest, *self._where_there_is)
+
+    @property
+    def _where_there_is(self) -> tuple[str, ...]:
+        return (*(["Landlock"] if self.landlock else []), *([self.cgroup] if self.cgroup else []))
 
 
 def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:

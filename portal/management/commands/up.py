@@ -44,6 +44,8 @@ class Command(BaseCommand):
         with lock, listener:
             if problem := isolation.start_problem():
                 raise CommandError(problem)
+            if problem := isolation.prepare_cgroups():
+                say(problem)
             if line := isolation.start_line():
                 say(line)
             migrate()
@@ -52,6 +54,7 @@ class Command(BaseCommand):
                 compile_in_background(settings.BASE_DIR / "runtime")
             listener.set_inheritable(True)
             _supervisor(listener.fileno()).run()
+            isolation.remove_cgroups()
 
 
 def migrate() -> None:

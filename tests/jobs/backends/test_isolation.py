@@ -14,7 +14,9 @@ from jobs.backends import isolation, uids
 from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan
 from jobs.backends.isolation import Policy
 from jobs.backends.local import LocalBackend
+from runtime.isolation.delegation import Found, Home
 from runtime.isolation.probe import Isolation, Mode
+from tests import cgroup_tree
 
 UIDS = range(2_000_000_000, 2_000_000_010)
 
@@ -79,3 +81,46 @@ def test_an_id_that_was_cleaned_up_is_not_the_next_one(tmp_path: Path) -> None:
     (first / uids.UID_FILE).unlink()
     first.rmdir()
     assert uids.of(attempt(tmp_path, "second"), UIDS) != used
+
+
+def isolated(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
+    """The machine isolates jobs, and has these cgroups."""
+    monkeypatch.setattr(isolation, "_probed", lambda uid, data: Isolation(Mode.USER))
+    monkeypatch.setattr(isolation, "_cgroups", lambda: found)
+
+
+def test_the_cgroups_of_jobs_are_told_at_the_start_and_to_admins(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
+    home = Home(Path("/sys/fs/cgroup/home"), frozenset({"memory"}))
+    isolated(monkeypatch, Found(home, ("the kernel sets no limits of pids: do this",)))
+    provided = isolation.provided()
+    assert provided is not None
+    assert provided.layers[-1] == "cgroup with limits of memory"
+    assert provided.missing == ("the kernel sets no limits of pids: do this",)
+    assert "cgroup with limits of memory. Missing: the kernel sets no limits of pids" in isolation.start_line()
+    assert isolation.policy().cgroups == home
+
+
+def test_without_cgroups_jobs_run_all_the_same(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
+    settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "namespaces"
+    isolated(monkeypatch, Found(None, ("no cgroup for each job: do that",)))
+    assert not isolation.start_problem()
+    assert not isolation.refusal(Person(is_admin=False))
+    assert isolation.policy().cgroups is None
+    assert "Missing: no cgroup for each job: do that." in isolation.start_line()
+
+
+@cgroup_tree.needed
+@pytest.mark.processes
+def test_a_portal_makes_its_home_ends_what_was_left_in_it_and_removes_it(tmp_path: Path, settings: Any) -> None:
+    settings.CLUSTER_BACKEND, settings.DATA_DIR, settings.ATTEMPTS_DIR = "local", tmp_path, tmp_path / "attempts"
+    assert isolation.prepare_cgroups() == ""
+    home = isolation.policy().cgroups
+    assert home is not None
+    (home.path / "gone.trainer-0.1").mkdir()
+    assert isolation.prepare_cgroups() == ""
+    assert [path for path in home.path.iterdir() if path.is_dir()] == []
+    isolation.remove_cgroups()
+    assert not home.path.exists()

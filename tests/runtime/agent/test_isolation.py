@@ -7,6 +7,7 @@ program runs in a user namespace. Tests that run as an ordinary user have the se
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -24,8 +25,8 @@ from typing import Any
 import pytest
 
 from runtime import contract
-from runtime.isolation import kernel, landlock
-from tests import unprivileged
+from runtime.isolation import cgroup, kernel, landlock
+from tests import cgroup_tree, unprivileged
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
@@ -47,6 +48,7 @@ class Cell:
     portal: IngestServer
     victim: subprocess.Popen[bytes]
     served: str
+    group: Path | None = None  # the cgroup of the replica; its agent is in the leaf next to it, as the portal's are
 
     @property
     def agent_uid(self) -> int:
@@ -88,11 +90,13 @@ class Cell:
             own(room, self.job_uid)
         if self.mode == "uid":
             variables["RUN_AS"] = JOB_UID
+        if self.group is not None:
+            variables["CGROUP"] = self.group
         replica.environment = {
             "PYTHONPATH": str(self.data / "python"),
             contract.USER_ENVIRONMENT: json.dumps({**self.variables(), **(env or {})}),
         }
-        with as_user(self.agent_uid):
+        with as_user(self.agent_uid), self.in_leaf():
             return replica.start(script, **{"SANDBOX": "namespaces", **variables})
 
     def control(self, name: str, timeout: float = 60.0, **env: str) -> str:
@@ -103,10 +107,28 @@ class Cell:
             command = [sys.executable, "-m", "tests.unprivileged", *command]
         rooms = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
         known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(unprivileged.PROJECT)}
-        done = subprocess.run(
-            command, env={**known, **rooms, **self.variables(**env)}, capture_output=True, timeout=timeout, check=False
-        )
+        with self.in_leaf():
+            done = subprocess.run(
+                command,
+                env={**known, **rooms, **self.variables(**env)},
+                capture_output=True,
+                timeout=timeout,
+                check=False,
+            )
         return done.stdout.decode() + done.stderr.decode()
+
+    @contextlib.contextmanager
+    def in_leaf(self) -> Iterator[None]:
+        """What is started is in the leaf of the delegated cgroup, if the cell has one."""
+        if self.group is None:
+            yield
+            return
+        entrance, popen = cgroup.entrance(self.group.parent / "portal"), subprocess.Popen
+        with pytest.MonkeyPatch.context() as patch:
+            enter = functools.partial(cgroup.enter, entrance)
+            patch.setattr(subprocess, "Popen", functools.partial(popen, preexec_fn=enter))
+            yield
+        os.close(entrance)
 
 
 @dataclass(frozen=True)
@@ -163,6 +185,18 @@ def cell(request: pytest.FixtureRequest, portal: IngestServer) -> Iterator[Cell]
     victim.kill()
     victim.wait()
     shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def grouped(cell: Cell) -> Iterator[Cell]:
+    """The cell with a cgroup for its replica, in one that belongs to the agent's user."""
+    with cgroup_tree.delegated(cell.agent_uid) as base:
+        cell.group = base / "trainer"
+        for path in (base / "portal", cell.group):
+            path.mkdir()
+            for own_file in (path, path / "cgroup.procs", path / "cgroup.kill"):
+                os.chown(own_file, cell.agent_uid, cell.agent_uid)
+        yield cell
 
 
 @contextlib.contextmanager
@@ -364,3 +398,62 @@ def is_zombie(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] == b"Z"
     except OSError:
         return True
+
+
+@cgroup_tree.needed
+def test_a_program_cannot_leave_its_cgroup_nor_see_where_it_is(grouped: Cell) -> None:
+    assert grouped.group is not None
+    leaf = str(grouped.group.parent / "portal")
+    assert grouped.run("cgroup", env={"GROUP": leaf}).said == "HELD"
+    control = grouped.control("cgroup", GROUP=leaf)
+    assert "REACHED" in control
+    assert leaf in control
+
+
+@cgroup_tree.needed
+def test_a_program_and_all_it_starts_is_in_its_cgroup_which_goes_with_it(grouped: Cell) -> None:
+    name, group = f"daemon-{uuid.uuid4().hex}", grouped.group
+    assert group is not None
+    replica = grouped.start(
+        f"""
+        import subprocess, sys, time
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", "{name}"], start_new_session=True)
+        print("ready", flush=True)
+        time.sleep(300)
+        """
+    )
+    try:
+        grouped.portal.wait_until(lambda: "ready" in grouped.portal.texts(), 30)
+        assert replica.process is not None
+        inside = cgroup_tree.inside(group)
+        # The launcher, the first process of the namespace, the program, and the daemon; not the agent.
+        assert len(inside) == 4
+        assert set(processes_named(name)) < set(inside)
+        assert replica.process.pid not in inside
+        replica.ask_to_stop()
+        replica.wait(30)
+        assert not group.exists()
+    finally:
+        replica.end()
+
+
+def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replica, tmp_path: Path) -> None:
+    report = replica.run("print('ran', flush=True)", CGROUP=tmp_path / "nowhere")
+    assert report["code"] == contract.EXIT_ERROR
+    assert report["why"].startswith("could not be started: ")
+    assert replica.portal.texts("stdout") == []
+
+
+@pytest.mark.parametrize(
+    ("kills", "why"), [(1, "out of memory: reached its limit of 64 MiB"), (0, "was ended by signal 9 (SIGKILL)")]
+)
+def test_what_the_kernel_ended_for_memory_has_that_reason(
+    replica: Replica, tmp_path: Path, kills: int, why: str
+) -> None:
+    """In a directory that stands for a cgroup whose limit was reached."""
+    for name, text in {"procs": "", "kill": ""}.items():
+        (tmp_path / f"cgroup.{name}").write_text(text)
+    (tmp_path / "memory.events").write_text(f"max 9\noom 1\noom_kill {kills}\n")
+    script = "import os; os.kill(os.getpid(), 9)"
+    report = replica.run(script, CGROUP=tmp_path, LIMIT_MEMORY=64 * MIB, SANDBOX="none")
+    assert (report["why"], report["out_of_memory"]) == (why, bool(kills))

@@ -1,0 +1,91 @@
+"""The cgroup (version 2) of one replica: all that runs in it is ended by one write, and the kernel enforces its limits.
+
+Only the replica's own processes are in it; its agent is outside. Nothing in it can leave: no process of a job sees a
+file of the cgroup file system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+MEMORY, PIDS = "memory", "pids"
+_AGAIN_SECONDS, _END_SECONDS = 0.01, 5.0
+# The agent counts processes and gives the reason; the kernel's limit is for what starts between two counts.
+_PROCESSES = 2
+
+
+def make(path: Path, memory: int, processes: int, controllers: Collection[str]) -> None:
+    """Make it, empty, with limits for the controllers that there are (bytes, processes and threads; 0: none). One that
+    an interrupted start has left is ended first. Raises OSError."""
+    end(path)
+    path.mkdir()
+    try:
+        if memory and MEMORY in controllers:
+            write(path / "memory.max", str(memory))
+            # All at once: a job that has lost one of its processes may wait for it for ever.
+            write(path / "memory.oom.group", "1")
+            with contextlib.suppress(FileNotFoundError):  # a kernel that does not count swap
+                write(path / "memory.swap.max", "0")
+        if processes and PIDS in controllers:
+            write(path / "pids.max", str(_PROCESSES * processes))
+    except OSError:
+        path.rmdir()
+        raise
+
+
+def entrance(path: Path) -> int:
+    """A descriptor; a process that writes 0 to it is moved into the cgroup. Raises OSError."""
+    return os.open(path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+
+
+def enter(entrance: int) -> None:
+    """Move this process, and what it will start, into the cgroup. Raises OSError."""
+    os.write(entrance, b"0")
+
+
+def kill(path: Path) -> None:
+    """Kill every process in it, also one that is just being forked. Raises OSError where the kernel was not told."""
+    write(path / "cgroup.kill", "1")
+
+
+def end(path: Path) -> None:
+    """Kill what is in it and remove it. One that is not there has ended. Raises OSError where something is left."""
+    deadline = time.monotonic() + _END_SECONDS
+    try:
+        while True:
+            kill(path)
+            try:
+                path.rmdir()
+                return
+            except OSError as error:
+                # Processes that were killed need a moment to end.
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_AGAIN_SECONDS)
+    except OSError as error:
+        # The second: it was removed between two calls.
+        if error.errno not in (errno.ENOENT, errno.ENODEV):
+            raise
+
+
+def killed_for_memory(path: Path) -> bool:
+    """Whether the kernel has killed processes in it because of its limit of memory."""
+    try:
+        lines = (path / "memory.events").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return False  # no limit was set
+    return any(name == "oom_kill" and int(count) > 0 for name, _, count in (line.partition(" ") for line in lines))
+
+
+def write(path: Path, text: str) -> None:
+    """Into a file of the kernel, which is never made here."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,205 @@
+"""The part of the cgroup tree (version 2) that the portal may use, found and prepared when it starts.
+
+    <cgroup>                                        in which the portal was started
+    <cgroup>/portal                                 the portal's own processes, where limits are passed on
+    <cgroup>/regatta-<digest of the data directory> the home of all replicas of this portal
+    <cgroup>/regatta-<digest>/<replica>             ``cgroup``
+
+Limits of memory and processes reach children only of a cgroup without processes, so the portal leaves its own for a
+leaf first. Processes of others are never moved: where there are some, replicas have cgroups without limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime.isolation import cgroup
+
+LEAF = "portal"
+WANTED = (cgroup.MEMORY, cgroup.PIDS)
+_DELEGATE = "run the portal in a systemd unit with Delegate=yes"
+_CONTROLLERS = f"{_DELEGATE}; where cgroups v1 has them, boot with systemd.unified_cgroup_hierarchy=1"
+_KERNEL_FILES = Path("/proc/self")
+# Of a line of mountinfo: the mounted part, where it is, and, after a dash, the kind.
+_ROOT, _PLACE = 3, 4
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was read of a cgroup. ``path``: None where there is none. ``top``: the root of the machine's tree, for which
+    the rule about processes does not hold. ``others``: whether processes are in it that are not the portal's."""
+
+    path: Path | None
+    writable: bool = False
+    top: bool = False
+    domain: bool = True
+    others: bool = False
+    inside: bool = False
+    available: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What can be used. ``home``: in which cgroup; None where nothing can. ``move``: the portal goes into a leaf first.
+    ``controllers``: those whose limits replicas get. ``missing``: what is not used and how to get it."""
+
+    place: Path | None
+    move: bool = False
+    controllers: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    """The home of replicas, where there is one, and what is missing, in words."""
+
+    home: Home | None
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where cgroups of replicas are made, and the controllers whose limits can be set there."""
+
+    path: Path
+    controllers: frozenset[str] = frozenset()
+
+    @property
+    def layer(self) -> str:
+        limits = [word for name, word in (("memory", "memory"), ("pids", "processes")) if name in self.controllers]
+        return f"cgroup with limits of {' and '.join(limits)}" if limits else "cgroup"
+
+
+def decide(seen: Seen, wanted: Collection[str] = WANTED) -> Plan:
+    """What of the cgroup can be used. Pure."""
+    if seen.path is None:
+        return Plan(None, missing=("no cgroup v2 for each job: mount cgroup2 at /sys/fs/cgroup",))
+    if not seen.writable or not seen.domain:
+        return Plan(None, missing=(f"no cgroup for each job ({seen.path} cannot be used): {_DELEGATE}",))
+    controllers = tuple(name for name in wanted if name in seen.available)
+    lacking = [name for name in wanted if name not in seen.available]
+    what = f"the kernel sets no limits of {' and '.join(lacking)} ({seen.path} has no such controllers): {_CONTROLLERS}"
+    missing = (what,) if lacking else ()
+    if not controllers or seen.top:
+        return Plan(seen.path, False, controllers, missing)
+    if seen.others:
+        what = f"the kernel sets no limits of {' and '.join(wanted)}: other processes are in {seen.path}; {_DELEGATE}"
+        return Plan(seen.path, missing=(what,))
+    return Plan(seen.path, seen.inside, controllers, missing)
+
+
+def look(files: Path = _KERNEL_FILES) -> Seen:
+    """Read the cgroup of this process. ``files``: its directory of /proc."""
+    place = _place(files)
+    if place is None:
+        return Seen(None)
+    own = place
+    # Where the portal has moved, or systemd has started it, with DelegateSubgroup=portal.
+    if place.name == LEAF and _is_writable(place.parent):
+        place = place.parent
+    kind = _read(place / "cgroup.type")
+    pids = set(_read(place / "cgroup.procs").split())
+    return Seen(
+        path=place,
+        writable=_is_writable(place),
+        top=kind == "",
+        domain=kind in ("", "domain"),
+        others=bool(pids - {str(os.getpid())}),
+        inside=own == place,
+        available=frozenset(_read(place / "cgroup.controllers").split()),
+    )
+
+
+def prepare(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> str:
+    """Make the home of that name, pass on to it what limits there are, and go into the leaf where that is needed. What
+    went wrong, in words; ``find`` says what can be used all the same."""
+    plan = decide(look(files), wanted)
+    if plan.place is None:
+        return ""
+    home = plan.place / name
+    try:
+        home.mkdir(exist_ok=True)
+        if plan.move:
+            (plan.place / LEAF).mkdir(exist_ok=True)
+            cgroup.write(plan.place / LEAF / "cgroup.procs", "0")
+        for parent in (plan.place, home):
+            for controller in plan.controllers:
+                cgroup.write(parent / "cgroup.subtree_control", f"+{controller}")
+    except OSError as error:
+        return f"Cgroups of jobs could not be prepared in {plan.place}: {error}."
+    return ""
+
+
+def find(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> Found:
+    """The home of that name, as ``prepare`` has left it, with the limits that can be set in it."""
+    plan = decide(look(files), wanted)
+    if plan.place is None:
+        return Found(None, plan.missing)
+    path = plan.place / name
+    if not _is_writable(path):
+        return Found(None, (f"no cgroup for each job ({path} cannot be made): {_DELEGATE}",))
+    if not (path / "cgroup.kill").exists():
+        return Found(None, ("no cgroup for each job: use Linux 5.14 or newer",))
+    passed_on = frozenset(_read(path / "cgroup.subtree_control").split())
+    lost = [name for name in plan.controllers if name not in passed_on]
+    what = f"the kernel sets no limits of {' and '.join(lost)} ({path} does not get them): {_DELEGATE}"
+    return Found(Home(path, passed_on), (*plan.missing, *((what,) if lost else ())))
+
+
+def sweep(home: Home, known: Collection[str]) -> None:
+    """End the cgroups in the home that belong to nothing any more: all but those with the known names."""
+    for path in home.path.iterdir():
+        if path.is_dir() and path.name not in known:
+            with contextlib.suppress(OSError):  # what cannot be ended now can at the next start
+                cgroup.end(path)
+
+
+def close(home: Home) -> None:
+    """Remove the home, unless replicas go on in it."""
+    with contextlib.suppress(OSError):
+        home.path.rmdir()
+
+
+def name_of(data: Path) -> str:
+    """The name of the home of a portal with that data directory."""
+    return f"regatta-{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:16]}"
+
+
+def _place(files: Path) -> Path | None:
+    """The directory of this process's cgroup, where the file system is mounted and shows it."""
+    lines = _read(files / "cgroup").splitlines()
+    own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
+    if own is None or ".." in Path(own).parts:
+        return None
+    for line in _read(files / "mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        root, place = (_unescaped(fields[number]) for number in (_ROOT, _PLACE))
+        if after.startswith("cgroup2 ") and Path(own).is_relative_to(root):
+            return Path(place) / Path(own).relative_to(root)
+    return None
+
+
+def _unescaped(field: str) -> str:
+    """Blanks and the like are written as octal numbers in mountinfo."""
+    return os.fsdecode(os.fsencode(field).decode("unicode_escape").encode("latin-1")) if "\\" in field else field
+
+
+def _is_writable(path: Path) -> bool:
+    needed = (path, path / "cgroup.procs", path / "cgroup.subtree_control")
+    return all(os.access(each, os.W_OK, effective_ids=True) for each in needed)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EACCES, errno.EOPNOTSUPP, errno.ENODEV):
+            raise
+        return ""
