@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -132,6 +133,11 @@ class House:
     def replica(self, job_id: str, name: str) -> list[Process]:
         """The processes of a replica that run its code; the agent beside them is not among them."""
         return [p for p in self.processes() if is_code_of(p, job_id, name)]
+
+    def attempts(self, job_id: str) -> list[Path]:
+        """The directories of the job's attempts, which are there until each has ended."""
+        plans = (self.directory / "attempts").glob("*/plan.json")
+        return [plan.parent for plan in plans if json.loads(plan.read_text())["ref"][0] == job_id]
 
     def release(self, job_id: str) -> None:
         """The test has seen enough: what runs of a slow job makes its remaining steps without a pause."""

@@ -20,6 +20,7 @@ class Process:
     command: str
     environment: dict[str, str]
     directory: str
+    cgroups: str
 
     def belongs_to(self, directory: Path) -> bool:
         """Whether it was started for that data directory: it says so, works there, or was told so."""
@@ -41,12 +42,23 @@ def _read(entry: Path) -> Process:
     variables = (entry / "environ").read_bytes().decode(errors="replace").split("\0")
     environment = dict(variable.split("=", 1) for variable in variables if "=" in variable)
     command = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ").strip()
-    return Process(int(entry.name), int(stat[1]), command, environment, str((entry / "cwd").readlink()))
+    directory, cgroups = str((entry / "cwd").readlink()), (entry / "cgroup").read_text(errors="replace")
+    return Process(int(entry.name), int(stat[1]), command, environment, directory, cgroups)
 
 
 def of(directory: Path) -> list[Process]:
     """All that was started for the data directory, but not this process itself."""
     return [process for process in running() if process.belongs_to(directory) and process.pid != os.getpid()]
+
+
+def of_attempt(directory: Path) -> list[Process]:
+    """All that runs of an attempt, by its directory: agents, which work there; what is in the cgroup of a replica; and
+    what they have started, launchers among it, which have neither variables nor a directory."""
+    everything = list(running())
+    found = {one.pid: one for one in everything if str(directory) in one.directory or directory.name in one.cgroups}
+    while more := [one for one in everything if one.parent in found and one.pid not in found]:
+        found.update((one.pid, one) for one in more)
+    return list(found.values())
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
