@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+
+# Errors of system calls that pass: descriptors, memory or buffers are used up, for this process or the machine.
+TEMPORARY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR})
+
 
 class RegattaError(Exception):
     """The root of the runtime's errors."""

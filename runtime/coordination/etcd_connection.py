@@ -6,6 +6,7 @@ revision of a transaction, and does not sign in again when its token is forgotte
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,7 @@ from runtime.coordination.base import (
     TooLarge,
 )
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.errors import TEMPORARY
 
 CALL_SECONDS = 5.0
 
@@ -90,6 +92,7 @@ _SENTENCES: Sequence[tuple[str, type[CoordinationError], str]] = (
 # The token is unknown (etcd was started again, or it is five minutes old) or from before a change of the accounts.
 # Nothing was done; with a fresh token it will be.
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
+_TOKEN_PAUSE_SECONDS = 0.05
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.FAILED_PRECONDITION,
@@ -147,13 +150,16 @@ class Connection:
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
         with self._speaking_with(server):
-            try:
-                return self._ask(server, method, request, give_up)
-            except grpc.RpcError as error:
-                if not _speaks_of(error, _STALE_TOKEN):
-                    raise
-            self._token = ""
-            return self._ask(server, method, request, give_up)
+            for pause in itertools.chain((0.0,), itertools.repeat(_TOKEN_PAUSE_SECONDS)):
+                try:
+                    return self._ask(server, method, request, give_up)
+                except grpc.RpcError as error:
+                    if not _speaks_of(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
+                        raise
+                # The portal opens and closes the accounts of other attempts: the next token may be old as well.
+                self._token = ""
+                time.sleep(pause)
+        raise AssertionError("the tries do not end")
 
     def watch(self, create: Any, seconds: float) -> WatchStream:
         """Open a stream that ends by itself after ``seconds``."""
@@ -168,7 +174,7 @@ class Connection:
         for words, kind, sentence in _SENTENCES:
             if _speaks_of(error, (words,)):
                 return kind(sentence)
-        if error.code() in _REFUSALS:
+        if error.code() in _REFUSALS and not _speaks_of(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
         return StoreUnavailable(
             f"etcd at {server.name} did not answer ({error.details()}). See that it runs and can be reached; "
@@ -241,7 +247,8 @@ def _channel(name: str, ca: str) -> Any:
     try:
         certificates = Path(ca).read_bytes()
     except OSError as error:
-        raise CoordinationError(
+        kind = StoreUnavailable if error.errno in TEMPORARY else CoordinationError
+        raise kind(
             f"The certificates for etcd, {ca}, cannot be read: {error.strerror}. Correct ca= in its address."
         ) from error
     return grpc.secure_channel(name, grpc.ssl_channel_credentials(certificates), options=_OPTIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
+import grpc
 import pytest
 
 from runtime.coordination import connect as connect_to
@@ -32,6 +34,7 @@ from runtime.coordination.base import (
 )
 from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.etcd_connection import Connection
 from runtime.coordination.history import compact
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
 from tests.etcd_server import EtcdServer, cluster, make_certificate
@@ -426,6 +429,50 @@ def test_the_token_that_a_restart_forgets_is_asked_for_again(guarded):
     watcher.until(lambda seen: _known(seen).get("/w/b") == written)
     watcher.stop()
     store.close()
+
+
+class OldToken(grpc.RpcError):
+    """What etcd answers where the accounts have changed between signing in and asking."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.INVALID_ARGUMENT
+
+    def details(self) -> str:
+        return "etcdserver: revision of auth store is old"
+
+
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_a_token_that_is_old_again_is_asked_for_again(etcd, open_store, monkeypatch, times):
+    store = open_store(etcd)
+    answers = [OldToken() for _ in range(times)]
+    ask = Connection._ask
+
+    def old(self, *arguments):
+        if answers:
+            raise answers.pop()
+        return ask(self, *arguments)
+
+    monkeypatch.setattr(Connection, "_ask", old)
+    assert store.put("/a", b"1") == store.get("/a")
+
+
+def test_accounts_that_change_all_the_time_are_an_etcd_that_does_not_answer(etcd, open_store, monkeypatch):
+    def old(self, *arguments):
+        raise OldToken
+
+    store = open_store(etcd, call_seconds=0.2)
+    monkeypatch.setattr(Connection, "_ask", old)
+    with pytest.raises(StoreUnavailable):
+        store.put("/a", b"1")
+
+
+def test_descriptors_that_are_short_are_no_wrong_certificates(monkeypatch):
+    def short(self):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(Path, "read_bytes", short)
+    with pytest.raises(StoreUnavailable):
+        connect_to("etcd://127.0.0.1:1?ca=/etc/ca.pem").get("/a")
 
 
 # --- What the tests ask ----------------------------------------------------------------------------------------------
