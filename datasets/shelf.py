@@ -106,6 +106,10 @@ def _alone(lock: Path) -> Iterator[bool]:
         except BlockingIOError:
             yield False
             return
+        # Another process was alone with it and has removed it: the lock of a file without a name keeps nobody out.
+        if not (lock.exists() and lock.stat().st_ino == os.fstat(file.fileno()).st_ino):
+            yield False
+            return
         yield True
         lock.unlink(missing_ok=True)
 

@@ -197,13 +197,17 @@ def _write(target: int, piece: bytes, offset: int) -> None:
 def _copy(source: int, start: int, target: int, offset: int, length: int) -> None:
     done = 0
     try:
-        while done < length:
-            done += os.copy_file_range(source, target, length - done, start + done, offset + done)
+        while done < length and (
+            count := os.copy_file_range(source, target, length - done, start + done, offset + done)
+        ):
+            done += count
     except OSError as error:
         if error.errno not in _NO_COPY:
             raise
     while done < length:
         piece = os.pread(source, min(_PIECE, length - done), start + done)
+        if not piece:
+            raise OSError(errno.EIO, "what was received of it cannot be read back")
         _write(target, piece, offset + done)
         done += len(piece)
 

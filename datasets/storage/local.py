@@ -115,7 +115,7 @@ class LocalStorage:
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
-                shutil.copyfile(source, path)
+                _copy_whole(source, path)
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         normalise(key)
@@ -181,6 +181,16 @@ def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
         raise
     _sync_directory(path.parent)
     return size, digest, modified
+
+
+def _copy_whole(source: Path, path: Path) -> None:
+    """A copy whose name is there when all of it is: half of one would be taken for the file."""
+    draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
+    try:
+        shutil.copyfile(source, draft)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _move(path: Path, target: Path) -> os.stat_result:

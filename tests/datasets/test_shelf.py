@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -64,6 +66,28 @@ def test_who_died_while_laying_out_is_gone_on_for(version: Version, monkeypatch:
         shelf.prepare(version)
     assert not shelf.root_of(version.pk).exists()
     assert shelf.prepare(version) and len(placed) == 3
+
+
+def test_a_lock_that_was_removed_while_it_was_waited_for_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, flock, locked = tmp_path / "making-1.lock", fcntl.flock, []
+
+    def overtaken(file: IO[str], how: int) -> None:
+        """Another process ends, and a third one begins, between opening and locking."""
+        if not locked:
+            locked.append(file)
+            lock.unlink()
+            third = tmp_path / "third"
+            third.touch()
+            third.replace(lock)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", overtaken)
+    with shelf._alone(lock) as alone:
+        assert not alone
+    with shelf._alone(lock) as alone:
+        assert alone
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -154,3 +156,20 @@ def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside
     body = Pieces(THEIRS[:4], THEIRS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
     staging.take_part(tmp_path, NAME, body, span=(0, 10), checksum=Checksum(SHA256, sha(THEIRS)), by=placing)
     assert (looks, seen, content(tmp_path)) == ([True, False], [OURS], THEIRS)
+
+
+@pytest.mark.parametrize("system", ["copies", "cannot copy", "copies nothing"])
+def test_a_part_that_cannot_be_read_back_whole_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    def cannot(*_: object) -> int:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    if system != "copies":
+        monkeypatch.setattr(os, "copy_file_range", cannot if system == "cannot copy" else lambda *_: 0)
+    (tmp_path / "short").write_bytes(b"012")
+    with (tmp_path / "short").open("rb") as short, (tmp_path / "target").open("wb") as target:
+        with pytest.raises(OSError, match="cannot be read back"):
+            staging._copy(short.fileno(), 0, target.fileno(), 0, 10)
+        staging._copy(short.fileno(), 0, target.fileno(), 0, 3)
+    assert (tmp_path / "target").read_bytes() == b"012"

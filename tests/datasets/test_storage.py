@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,22 @@ def test_content_that_cannot_be_linked_is_copied(storage: LocalStorage, monkeypa
     monkeypatch.setattr(Path, "hardlink_to", refuse)
     storage.place("a", storage.shelf() / "a")
     assert (storage.shelf() / "a").read_bytes() == b"x"
+
+
+def test_of_a_copy_that_finds_no_space_nothing_is_left(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    def copy_half(source: Path, target: Path) -> None:
+        Path(target).write_bytes(Path(source).read_bytes()[:1])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    storage.put("a", io.BytesIO(b"xyz"))
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    monkeypatch.setattr(shutil, "copyfile", copy_half)
+    with pytest.raises(StorageFull):
+        storage.place("a", storage.shelf() / "a")
+    assert list(storage.shelf().iterdir()) == []
 
 
 def test_the_default_storage_lies_where_the_settings_say(settings, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
