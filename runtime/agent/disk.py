@@ -6,11 +6,15 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+from runtime.errors import TEMPORARY
 
 # Pauses between two measurements, and how many times as long as the last one they are at least.
 _PAUSE_SECONDS = 1.0
 _SHARE_OF_TIME = 5
+# How long a shortage of the machine may keep the directories from being measured.
+_UNMEASURED_SECONDS = 5.0
 # Every file takes an entry of the file system, however small it is.
 LEAST_BYTES = 4096
 
@@ -18,8 +22,10 @@ LEAST_BYTES = 4096
 class Disk:
     """Measures in a thread of its own. ``used`` is what was found last; ``problem`` why nothing was found."""
 
-    def __init__(self, directories: Iterable[str]) -> None:
+    def __init__(self, directories: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` decides how long a shortage has lasted."""
         self._directories = tuple(directories)
+        self._clock = clock
         self._over = threading.Event()
         self.used = 0
         self.problem = ""
@@ -33,13 +39,18 @@ class Disk:
 
     def _run(self) -> None:
         pause = 0.0
+        since: float | None = None  # when a shortage began
         while not self._over.wait(pause):
-            began = time.monotonic()
+            began, pause = time.monotonic(), _PAUSE_SECONDS
             try:
                 self.used = size(self._directories)
             except OSError as error:
+                since = self._clock() if since is None else since
+                if error.errno in TEMPORARY and self._clock() < since + _UNMEASURED_SECONDS:
+                    continue
                 self.problem = f"{error.filename}: {error.strerror}"
                 return
+            since = None
             pause = max(_PAUSE_SECONDS, _SHARE_OF_TIME * (time.monotonic() - began))
 
 

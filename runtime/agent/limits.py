@@ -1,26 +1,39 @@
 """The limits of one replica, enforced from outside. What cannot be measured ends the replica: a limit that nobody
-checks is none."""
+checks is none. Where descriptors or memory of the machine are used up, that may pass: it ends the replica if it lasts.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 from runtime.agent import processes
 from runtime.agent.disk import Disk
 from runtime.agent.endings import Force, Forced, mebibytes
 from runtime.agent.processes import Unmeasurable
 from runtime.agent.settings import Settings
+from runtime.errors import TEMPORARY
 
 # Memory and files that only descriptors hold take a look at each of these, which costs more than the rest.
 _DESCRIPTORS_SECONDS = 1.0
+# How long a shortage of the machine may keep the replica from being measured.
+_UNMEASURED_SECONDS = 5.0
 
 
 class Limits:
     """Compares what runs below the process ``root`` with the settings. ``shared_memory``: the directory of the
     replica's own /dev/shm, where it has one. Only such a replica is sure to be readable from outside."""
 
-    def __init__(self, settings: Settings, root: int, shared_memory: int | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        root: int,
+        shared_memory: int | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._unmeasured_since: float | None = None
         self._settings, self._root, self._shared_memory = settings, root, shared_memory
         self._isolated = shared_memory is not None
         self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
@@ -38,9 +51,18 @@ class Limits:
     def broken(self) -> Forced | None:
         """The limit that is exceeded, or the measurement that failed."""
         try:
-            return self._processes() or self._memory() or self._files()
+            broken = self._processes() or self._memory() or self._files()
         except (Unmeasurable, OSError) as problem:
-            return _unmeasured(str(problem))
+            return None if self._may_pass(problem) else _unmeasured(str(problem))
+        self._unmeasured_since = None
+        return broken
+
+    def _may_pass(self, problem: Unmeasurable | OSError) -> bool:
+        """Whether it is a shortage, and has not lasted long."""
+        if self._unmeasured_since is None:
+            self._unmeasured_since = self._clock()
+        passing = problem.passing if isinstance(problem, Unmeasurable) else problem.errno in TEMPORARY
+        return passing and self._clock() < self._unmeasured_since + _UNMEASURED_SECONDS
 
     def _processes(self) -> Forced | None:
         most = self._settings.processes

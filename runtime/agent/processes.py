@@ -16,6 +16,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from runtime.errors import TEMPORARY
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LONGEST = 64 * 1024
 _LOOK_AGAIN_SECONDS, _LOOK_SECONDS = 0.05, 5.0
@@ -26,7 +28,11 @@ _ENDED = (errno.ENOENT, errno.ESRCH)
 
 
 class Unmeasurable(Exception):
-    """What a job uses could not be measured. The message says what and why."""
+    """What a job uses could not be measured. The message says what and why; ``passing``: it may be possible soon."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        super().__init__(why)
+        self.passing = passing
 
 
 @dataclass(frozen=True)
@@ -220,4 +226,4 @@ def _ended_is_nothing(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno not in _ENDED:
-            raise Unmeasurable(f"/proc/{path}: {error.strerror}") from None
+            raise Unmeasurable(f"/proc/{path}: {error.strerror}", passing=error.errno in TEMPORARY) from None
