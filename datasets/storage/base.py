@@ -34,6 +34,10 @@ class StorageError(RegattaError):
     status = 503
 
 
+class StorageAway(StorageError):
+    """The storage does not answer, or has too much to do. It may soon."""
+
+
 class StorageFull(StorageError):
     """There is no room left."""
 

@@ -18,7 +18,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from datasets.storage.base import KeyNotFound, Stat, StorageError, StorageFull, normalise
+from datasets.storage.base import KeyNotFound, Stat, StorageAway, StorageError, StorageFull, normalise
+from runtime.errors import TEMPORARY
 
 _CHUNK = 1 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -162,8 +163,9 @@ def _in_words(key: str, verb: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise StorageFull(f"{key!r} could not be {verb}: the disk is full. Delete what you can spare.") from error
+        kind = StorageAway if error.errno in TEMPORARY else StorageError
         why = error.strerror or error
-        raise StorageError(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
+        raise kind(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
 
 
 def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:

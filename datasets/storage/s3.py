@@ -22,13 +22,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from datasets.storage.base import KeyNotFound, Stat, StorageError, StorageFull, normalise
+from datasets.storage.base import KeyNotFound, Stat, StorageAway, StorageError, StorageFull, normalise
 
 _PIECE = 1 << 20
 _BUFFER = 1 << 18
 _SHA256 = "sha256"
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _FULL = frozenset({"QuotaExceeded", "507", "InsufficientStorage", "XMinioStorageFull"})
+_AWAY = frozenset({"500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout"})
 _BEYOND = frozenset({"416", "InvalidRange"})
 _STAGING, _SHELF = ".staging", ".shelf"
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -56,8 +57,7 @@ class S3Storage:
         with _disk_in_words(), tempfile.TemporaryFile(dir=self.staging()) as whole:
             size, digest = _copy(stream, cast(BinaryIO, whole))
             whole.seek(0)
-            self._send(key, cast(BinaryIO, whole), digest)
-        return Stat(key, size, digest)
+            return self._send(cast(BinaryIO, whole), Stat(key, size, digest))
 
     def open(self, key: str, offset: int = 0) -> BinaryIO:
         key = normalise(key)
@@ -66,7 +66,10 @@ class S3Storage:
             answer = self._call(key, lambda client, place: client.get_object(**place, **asked))
         except _Beyond:
             return io.BytesIO()
-        return cast(BinaryIO, io.BufferedReader(_Body(key, answer["Body"]), _BUFFER))
+        found = cast(BinaryIO, io.BufferedReader(_Body(key, answer["Body"]), _BUFFER))
+        if offset and "ContentRange" not in answer:  # a service or proxy that does not do ranges sends all of it
+            _skip(found, offset)
+        return found
 
     def stat(self, key: str) -> Stat:
         key = normalise(key)
@@ -106,11 +109,11 @@ class S3Storage:
             return found
         try:
             with path.open("rb") as file:
-                self._send(key, file, sha256)
+                sent = self._send(file, Stat(key, os.fstat(file.fileno()).st_size, sha256))
         except FileNotFoundError:
             return self.stat(key)  # another caller was quicker; or it is nowhere
         path.unlink(missing_ok=True)
-        return self.stat(key)
+        return sent
 
     def place(self, key: str, path: Path) -> None:
         draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
@@ -139,12 +142,18 @@ class S3Storage:
         with _service_in_words(key):
             return ask(self._client(), self._place(key))
 
-    def _send(self, key: str, file: BinaryIO, digest: str) -> None:
-        place = self._place(key)
-        more = {"Metadata": {_SHA256: digest}}
-        with _service_in_words(key):
+    def _send(self, file: BinaryIO, due: Stat) -> Stat:
+        """Send it, and ask what is there: a status of success may be that of a proxy's page."""
+        place = self._place(due.key)
+        more = {"Metadata": {_SHA256: due.sha256}}
+        with _service_in_words(due.key):
             # Large files go in parts, several at once; what was sent of a file that fails is taken back.
             self._client().upload_fileobj(_Kept(file), place["Bucket"], place["Key"], ExtraArgs=more)
+        if (found := self.stat(due.key)) != due:
+            raise StorageError(
+                f"The storage has {found.size} bytes of {due.key!r} where {due.size} were sent. Ask the operator."
+            )
+        return found
 
 
 class _Kept(io.RawIOBase):
@@ -228,11 +237,10 @@ def _service_in_words(key: str) -> Iterator[None]:
             raise _Beyond from None
         if code in _FULL:
             raise StorageFull(f"{key!r} could not be kept: the bucket is full. Delete what you can spare.") from error
-        raise StorageError(
-            f"The storage refused {key!r} ({code}: {message[:200]}). Ask the operator of the portal."
-        ) from error
+        kind = StorageAway if code in _AWAY else StorageError
+        raise kind(f"The storage refused {key!r} ({code}: {message[:200]}). Ask the operator of the portal.") from error
     except (BotoCoreError, ConnectionError) as error:
-        raise StorageError(f"The storage cannot be reached ({error}). Try again, or ask the operator.") from error
+        raise StorageAway(f"The storage cannot be reached ({error}). Try again, or ask the operator.") from error
 
 
 @contextlib.contextmanager
@@ -247,6 +255,12 @@ def _disk_in_words() -> Iterator[None]:
 
 def _stat(key: str, answer: Mapping[str, Any]) -> Stat:
     return Stat(key, int(answer["ContentLength"]), str(answer.get("Metadata", {}).get(_SHA256, "")))
+
+
+def _skip(source: BinaryIO, count: int) -> None:
+    """Read so many bytes, or to the end."""
+    while count and (piece := source.read(min(_PIECE, count))):
+        count -= len(piece)
 
 
 def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
