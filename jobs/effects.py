@@ -19,7 +19,7 @@ from django.utils.crypto import salted_hmac
 from datasets import selectors as datasets
 from datasets import shelf
 from datasets.states import VersionState
-from datasets.storage.base import StorageError
+from datasets.storage.base import StorageAway, StorageError
 from jobs import builder, elasticity, facts, keeping, lifecycle, meeting, planner, tenants
 from jobs.backends import registry
 from jobs.backends.base import AttemptRef, LaunchFailed
@@ -39,11 +39,14 @@ from quota.words import Verdict
 from rbac.models import Namespace
 from rbac.selectors import digest_of
 from runtime import contract
+from runtime.errors import TEMPORARY
 
 _log = logging.getLogger(__name__)
 
 # Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
 INTERRUPTION_GRACE = timedelta(seconds=2)
+# How long after its beginning an attempt is prepared again where storage or machine fail for a moment.
+PREPARING = timedelta(minutes=10)
 # What an attempt may take beyond its time and the grace of its replicas until its last word is in.
 _DRAIN_SECONDS = 15.0
 WIRE_SECRET_BYTES = 32
@@ -156,7 +159,7 @@ def _build(job: Job) -> Event | None:
     try:
         view = builder.of(spec).begin(job, spec)
     except (OSError, StorageError, NotFound) as error:
-        return lifecycle.BuildFailed(job.attempt, f"The code could not be prepared: {error}")
+        return _unprepared(job, error, f"The code could not be prepared: {error}")
     _ship_build_log(job, view.log)
     if view.problem:
         return lifecycle.BuildFailed(job.attempt, view.problem)
@@ -164,8 +167,18 @@ def _build(job: Job) -> Event | None:
         if view.done is None or not _data_is_here(job):
             return None
     except (OSError, StorageError, NotFound) as error:
-        return lifecycle.BuildFailed(job.attempt, f"The data set could not be laid out: {error}")
+        return _unprepared(job, error, f"The data set could not be laid out: {error}")
     return lifecycle.Built(job.attempt, f"Starting {_in_words(present_spec(job))}.")
+
+
+def _unprepared(job: Job, error: Exception, why: str) -> Event | None:
+    """None where it may succeed at the next sweep: a fault of the moment fails no job that was admitted lately."""
+    passing = isinstance(error, StorageAway) or (isinstance(error, OSError) and error.errno in TEMPORARY)
+    attempt = present_attempt(job)
+    if not passing or attempt is None or wall_clock() >= attempt.created + PREPARING:
+        return lifecycle.BuildFailed(job.attempt, why)
+    _log.warning("Job %s cannot be prepared now; the sweep tries again. %s", job.pk, why)
+    return None
 
 
 def _data_is_here(job: Job) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -10,11 +11,12 @@ from django.conf import settings
 
 from datasets import housekeeping, selectors, services, shelf
 from datasets.models import Version
-from datasets.storage.base import StorageError
+from datasets.storage.base import StorageAway, StorageError
 from datasets.storage.local import LocalStorage
 from jobs import reconciler, spec
 from jobs import services as jobs
-from jobs.models import Job
+from jobs.effects import PREPARING
+from jobs.models import Attempt, Job
 from jobs.selectors import versions_in_use
 from jobs.states import JobState
 from portal.common.errors import Conflict, ValidationFailed
@@ -106,6 +108,39 @@ def test_a_storage_that_fails_ends_the_job_in_words(
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
     assert (job.state, job.why) == ("FAILED", "The data set could not be laid out: The storage is away.")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [StorageAway("The storage has too much to do."), OSError(errno.EMFILE, "Too many open files")],
+    ids=["storage", "descriptors"],
+)
+def test_a_fault_of_the_moment_fails_no_job(
+    version: Version, submit: Submit, backend: ObedientBackend, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    def fail(self: LocalStorage, key: str, path: object) -> None:
+        raise fault
+
+    job = submit()
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStorage, "place", fail)
+        assert reconciler.reconcile(job.pk) is JobState.BUILDING
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+
+
+def test_a_fault_that_lasts_ends_the_job_in_words(
+    version: Version, submit: Submit, backend: ObedientBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(self: LocalStorage, key: str, path: object) -> None:
+        raise StorageAway("The storage has too much to do.")
+
+    monkeypatch.setattr(LocalStorage, "place", away)
+    job = submit()
+    reconciler.reconcile(job.pk)
+    Attempt.objects.update(created=now() - PREPARING)
+    assert reconciler.reconcile(job.pk) is JobState.FAILED
+    job.refresh_from_db()
+    assert job.why == "The data set could not be laid out: The storage has too much to do."
 
 
 def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
