@@ -75,7 +75,7 @@ class Link:
             while line := lines.readline(LONGEST_MESSAGE):
                 try:
                     _take(json.loads(line), listener)
-                except (ValueError, TypeError, KeyError) as error:
+                except (ValueError, TypeError, KeyError, RecursionError) as error:
                     listener.misunderstood(str(error))
 
 

@@ -206,10 +206,11 @@ def main() -> int:
         process = _Process(environment, Channel.from_environment(), store)
         signal.signal(signal.SIGTERM, lambda number, frame: process.stop())
         return process.run()
-    except (Lost, StoreUnavailable) as error:
+    except (Lost, StoreUnavailable, OSError) as error:
+        # Also a registration that took too long, and a machine that is short of something: the next one may do better.
         log.error(error)
         return contract.EXIT_RESTART
-    except (RegattaError, LookupError, TimeoutError, ConnectionError) as error:
+    except (RegattaError, LookupError) as error:
         log.error(error)
         return contract.EXIT_ERROR
 

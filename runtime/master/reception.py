@@ -206,8 +206,12 @@ class Reception:
     def _look_at_clock(self) -> None:
         now = self._clock()
         if self._accept_at is not None and now >= self._accept_at:
-            self._accept_at = None
-            self._selector.register(self._listener, selectors.EVENT_READ)
+            try:
+                self._selector.register(self._listener, selectors.EVENT_READ)
+                self._accept_at = None
+            except OSError as short:  # the shortage lasts
+                self._shortage.add(short)
+                self._accept_at = now + shortage.PAUSE_SECONDS
         for late in [caller for caller, until in self._unproven.items() if until <= now]:
             self.refusals.add(_peer(late))
             self.hang_up(late)

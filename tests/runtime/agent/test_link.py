@@ -70,7 +70,11 @@ def test_half_a_character_in_an_event_is_replaced() -> None:
     assert hear(b'{"op": "event", "kind": "note", "text": "\\ud800!"}').events == [("note", "?!")]
 
 
-@pytest.mark.parametrize("message", [b"}{", b"[]", b"7", b'{"op": "dance"}', b'{"no": 1}', b"\xff\xfe", b'{"op": []}'])
+@pytest.mark.parametrize(
+    "message",
+    [b"}{", b"[]", b"7", b'{"op": "dance"}', b'{"no": 1}', b"\xff\xfe", b'{"op": []}', b"[" * 100_000],
+    ids=range(8),
+)
 def test_what_is_no_message_is_complained_of_and_the_next_is_heard(message: bytes) -> None:
     notes = hear(message, b'{"op": "hello"}')
     assert len(notes.complaints) == 1

@@ -111,6 +111,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., AgentOfTest]]:
         agent.close()
 
 
+def test_an_agent_that_is_gone_before_it_has_registered_it_may_start_it_again(start):
+    agent = start()
+    agent.hear(contract.HELLO)
+    agent._link.shutdown(socket.SHUT_RDWR)
+    assert agent.end()[0] == contract.EXIT_RESTART
+
+
 def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
     agent = start()
     master, trainer = agent.register(), contract.Member(contract.TRAINER, 0, 77)

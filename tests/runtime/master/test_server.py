@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -485,3 +486,23 @@ class TestCommits:
         with pytest.raises(Lost, match="broke off"):
             running.master.change(lambda queue, now: queue.entries.clear() or 1 / 0)
         assert store.list(PREFIX).revision == before
+
+
+def test_a_listener_that_cannot_be_watched_again_yet_is_so_a_moment_later(monkeypatch):
+    now, failures = [0.0], [OSError(errno.ENOMEM, "Cannot allocate memory")]
+    reception = Reception(clock=lambda: now[0])
+    register = reception._selector.register
+
+    def short(*arguments):
+        if failures:
+            raise failures.pop()
+        return register(*arguments)
+
+    reception._selector.unregister(reception._listener)
+    reception._accept_at = 0.0
+    monkeypatch.setattr(reception._selector, "register", short)
+    reception.poll(0.0)
+    now[0] = 1.0
+    reception.poll(0.0)
+    assert reception._listener in reception._selector.get_map()
+    reception.close()
