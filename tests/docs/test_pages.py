@@ -22,7 +22,13 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 DOCUMENTS.append(ROOT / "deploy" / "README.md")
 README, GUIDE, API = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
-SAMPLES = {"ns": "ada", "id": "00000000-0000-4000-8000-000000000000", "name": "digits", "wish": "1"}
+SAMPLES = {
+    "ns": "ada",
+    "id": "00000000-0000-4000-8000-000000000000",
+    "name": "digits",
+    "request": "1",
+    "username": "ada",
+}
 
 
 def blocks(document: Path, language: str) -> list[str]:
@@ -78,7 +84,7 @@ def test_the_description_in_the_guide_is_taken() -> None:
 
 
 def calls() -> list[str]:
-    return sorted(set(re.findall(r"^\| `(?:GET|POST) (/[^`]+)`", API.read_text(), re.MULTILINE)))
+    return sorted(set(re.findall(r"^\| `(?:GET|POST|PUT|PATCH|DELETE) (/[^`]+)`", API.read_text(), re.MULTILINE)))
 
 
 @pytest.mark.parametrize("call", calls())
