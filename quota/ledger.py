@@ -194,9 +194,14 @@ def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
 
 
 def _lock(*namespaces: Namespace) -> None:
-    """One decision at a time about what is decided on. Always in this order, so that nobody waits in a circle."""
+    """One decision at a time about what is decided on. Always in this order, so that nobody waits in a circle.
+
+    Rows that refer to a namespace may be inserted under its lock (``no_key``): whoever gives back an attempt's amounts
+    has locked the reservation, which ``resize`` waits for, when it inserts the first hours of a day.
+    """
     list(Capacity.objects.select_for_update().order_by("resource"))
-    list(Namespace.objects.select_for_update().filter(pk__in={each.pk for each in namespaces}).order_by("pk"))
+    locked = Namespace.objects.select_for_update(no_key=True)
+    list(locked.filter(pk__in={each.pk for each in namespaces}).order_by("pk"))
 
 
 # --- All at once -----------------------------------------------------------------------------------------------------
