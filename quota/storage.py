@@ -79,16 +79,20 @@ def add(thing: Thing, size: int) -> None:
         return
     rows = Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
     if not rows.update(size=F("size") + size, changed=wall_clock()):
-        ensure(
-            Kept,
-            namespace_id=thing.namespace,
-            kind=thing.kind,
-            subject=thing.subject,
-            label=thing.label[:_LABEL_LENGTH],
-            changed=wall_clock(),
-        )
+        _ensure(thing)
         rows.update(size=F("size") + size)
     _sum_up(thing.namespace, thing.kind, size)
+
+
+def _ensure(thing: Thing) -> None:
+    ensure(
+        Kept,
+        namespace_id=thing.namespace,
+        kind=thing.kind,
+        subject=thing.subject,
+        label=thing.label[:_LABEL_LENGTH],
+        changed=wall_clock(),
+    )
 
 
 def _sum_up(namespace: int, kind: str, size: int) -> None:
@@ -101,6 +105,8 @@ def _sum_up(namespace: int, kind: str, size: int) -> None:
 @transaction.atomic
 def measured(thing: Thing, size: int) -> None:
     """The thing keeps so many bytes now, however many were counted before. Nothing where it keeps none and had none."""
+    if size:
+        _ensure(thing)  # a row to lock: of two who measure it for the first time, the second waits too
     rows = Kept.objects.select_for_update().filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
     before = rows.values_list("size", flat=True).first()
     add(thing, size - (before or 0))
