@@ -401,7 +401,8 @@ def _keep(version: Version, file: File, sha256: str) -> File:
     with transaction.atomic():
         room.hold(version.dataset)
         fill(locked(version))
-        found = File.objects.select_for_update().filter(pk=file.pk).first()
+        # Files get their content under the lock of their version.
+        found = File.objects.filter(pk=file.pk).first()
         if found is None:
             raise NotFound(_GONE.format(path=file.path))
         if found.blob_id is None:

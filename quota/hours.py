@@ -39,7 +39,7 @@ def by_day(amounts: Amounts, begun: datetime, ended: datetime) -> Iterator[tuple
 @transaction.atomic
 def end_stretches(stretches: QuerySet[Stretch], at: datetime) -> None:
     """End the open ones of these stretches and add their hours to the sums, once."""
-    for row in stretches.filter(ended=None).select_related("reservation").select_for_update(of=("self",)):
+    for row in stretches.filter(ended=None).select_related("reservation"):
         if Stretch.objects.filter(pk=row.pk, ended=None).update(ended=at):
             add(row.reservation.namespace_id, row.amounts, row.begun, at)
 
