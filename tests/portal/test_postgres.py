@@ -21,6 +21,7 @@ AGAIN = (
     "tests/jobs/streams/test_store.py",
     "tests/portal/test_paging.py",
 )
+LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/test_older_database.py"
 
 
@@ -38,10 +39,11 @@ def test_a_database_of_an_earlier_version_is_brought_up_to_date(postgres: str, t
 
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
+@pytest.mark.parametrize("file", LOCKS)
 def test_of_two_transactions_that_meet_the_second_waits_for_what_the_first_decides(
-    postgres: str, tmp_path: Path
+    file: str, postgres: str, tmp_path: Path
 ) -> None:
-    run_on(postgres, tmp_path, "tests/portal/locks_on_postgres.py")
+    run_on(postgres, tmp_path, f"tests/portal/locks_on_postgres/{file}.py")
 
 
 def run_on(database: str, data: Path, *tests: str) -> None:
