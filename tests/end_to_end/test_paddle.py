@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from regatta import Client
+from regatta import Client, Job
 from tests.end_to_end.house import House
 from tests.end_to_end.processes import kill
 from tests.framework_jobs import (
@@ -19,6 +20,13 @@ from tests.framework_jobs import (
     workers_have_trained_collectively,
 )
 from tests.waiting import until
+
+# What the process finds around itself: no new privileges, a filter, no capabilities, and its own numbers of processes.
+SAY_WALLS = """\
+status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+print("walls", *(status[name].strip() for name in ("NoNewPrivs", "Seccomp", "CapEff", "Pid")), flush=True)
+"""
+WALLS = f"walls 1 2 {'0' * 16} 2"
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(1200)]
 
@@ -36,12 +44,28 @@ def portal(spacious: House) -> Iterator[Client]:
         yield client
 
 
-def test_a_fleet_trains_and_its_servers_end_when_its_trainers_have(portal: Client, tmp_path: Path) -> None:
-    a_fleet_has_trained(portal, succeeded(portal, example(portal, "paddle_fleet")), tmp_path)
+def walled(portal: Client, name: str) -> dict[str, Any]:
+    """The example, which says what is around it."""
+    spec = example(portal, name)
+    return {**spec, "files": {"train.py": SAY_WALLS + spec["files"]["train.py"]}}
 
 
-def test_workers_train_collectively_with_another_numpy(portal: Client, tmp_path: Path) -> None:
-    workers_have_trained_collectively(portal, succeeded(portal, example(portal, "paddle_collective")), tmp_path)
+def walls(portal: Client, job: Job) -> dict[str, list[str]]:
+    """What the process of each replica says of them."""
+    lines = {replica.name: printed(portal, job, replica.name).splitlines() for replica in job.replicas}
+    return {name: [line for line in said if line.startswith("walls ")] for name, said in lines.items()}
+
+
+def test_a_fleet_trains_within_walls_and_its_servers_end_when_its_trainers_have(portal: Client, tmp_path: Path) -> None:
+    job = succeeded(portal, walled(portal, "paddle_fleet"))
+    a_fleet_has_trained(portal, job, tmp_path)
+    assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
+
+
+def test_workers_train_collectively_within_walls_with_another_numpy(portal: Client, tmp_path: Path) -> None:
+    job = succeeded(portal, walled(portal, "paddle_collective"))
+    workers_have_trained_collectively(portal, job, tmp_path)
+    assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
 
 
 def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(spacious: House, portal: Client) -> None:
