@@ -10,16 +10,16 @@ export PYTHONDONTWRITEBYTECODE :=
 
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
-	@echo "make test      run every test that can run here; the last lines name what could not"
-	@echo "make test-deep try the properties with ten times the examples, by a random seed (SEED= repeats one)"
-	@echo "make mutate    apply small bugs and name those that no test notices (ONLY=quota- for some, JOBS=1)"
-	@echo "make test-kube try Kubernetes on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
-	@echo "make test-glusterfs try data sets on a GlusterFS volume of its own (as root, with /dev/fuse)"
-	@echo "make test-frameworks try jobs of PaddlePaddle, which their builds install from PyPI (about 1.5 GB); with KUBECONFIG"
-	@echo "               and REGISTRY those on the cluster as well (3 GB of images)"
-	@echo "make check     style, types, imports, migrations, frontend files"
-	@echo "make bench     measure everything, write docs/benchmarks.md (ROWS=S for a letter, ROWS=S2,P4 for rows; RESUME=1"
-	@echo "               goes on where an earlier run of this commit ended; QUICK=1 only tries whether the rows work)"
+	@echo "make test      run every test that this machine supports; the last lines name the skipped groups and why"
+	@echo "make test-deep run property tests with ten times the examples and a random seed (SEED= repeats one)"
+	@echo "make mutate    apply small bugs and list those that no test notices (ONLY=quota- for some, JOBS=1)"
+	@echo "make test-kube run the tests on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
+	@echo "make test-glusterfs test datasets on a temporary GlusterFS volume (as root, with /dev/fuse)"
+	@echo "make test-frameworks run jobs of PaddlePaddle, installed from PyPI (about 1.5 GB); with KUBECONFIG and REGISTRY"
+	@echo "               also on the cluster (3 GB of images)"
+	@echo "make check     check style, types, imports, migrations and frontend files"
+	@echo "make bench     measure everything and write docs/benchmarks.md (ROWS=S for a letter, ROWS=S2,P4 for rows; RESUME=1"
+	@echo "               continues an earlier run of this commit; QUICK=1 only checks that the rows work)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
 
 environment:
