@@ -201,7 +201,7 @@ def _word(message: str) -> Mapping[str, Any] | None:
     """What the agent left behind; None where it is nothing of an agent's."""
     try:
         word = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return word if isinstance(word, dict) and "life" in word else None
 

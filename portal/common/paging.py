@@ -101,7 +101,7 @@ def _plain(value: Any) -> Any:
 def _values_of(cursor: str, wanted: int) -> list[Any]:
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (binascii.Error, ValueError):
+    except (binascii.Error, ValueError, RecursionError):
         values = None
     if not isinstance(values, list) or len(values) != wanted or any(isinstance(v, dict | list) for v in values):
         raise ValidationFailed({"cursor": [_BAD_CURSOR]})

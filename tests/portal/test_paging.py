@@ -64,6 +64,11 @@ def test_a_cursor_that_is_none_is_refused(db: None, cursor: str) -> None:
     assert list(refused.value.errors) == ["cursor"]
 
 
+def test_a_cursor_of_deeply_nested_json_is_refused() -> None:
+    with pytest.raises(ValidationFailed):
+        page(("name",), cursor=base64.urlsafe_b64encode(b"[" * 3000).decode())
+
+
 def test_a_cursor_at_the_edge_of_the_calendar_is_refused() -> None:
     values = ["0001-01-01T00:00:00+23:59", 1]
     cursor = base64.urlsafe_b64encode(json.dumps(values).encode()).decode()

@@ -90,7 +90,7 @@ def test_an_agent_that_could_not_start_is_told_by_its_last_line() -> None:
     )
 
 
-@pytest.mark.parametrize("message", ["{}", "[1]", "null", '"text"', "{"])
+@pytest.mark.parametrize("message", ["{}", "[1]", "null", '"text"', "{", "[" * 4096])
 def test_what_user_code_writes_in_its_place_is_no_word_of_an_agent(message: str) -> None:
     assert seen(job(), pod(**ended(1, message))).code == 1
 
