@@ -472,6 +472,10 @@ class _Reader:
             self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
         elif role == contract.PSERVER and replicas and self.image:
             self.fail(f"{path}.replicas", "A job with an image of its own has no parameter servers. Leave them out.")
+        elif role == contract.PSERVER and replicas and self.row.servers_need_data and not self.body.get("dataset"):
+            self.fail(
+                f"{path}.replicas", f"Parameter servers of a {self.row.name} job need a dataset. Name one, or set 0."
+            )
         least, most = self.bounds(path, body, replicas) if role == contract.TRAINER else (1, replicas)
         return RoleSpec(
             replicas=replicas,

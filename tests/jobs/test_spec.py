@@ -307,6 +307,12 @@ def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) 
     assert read(framework="command", entrypoint=spec.entrypoint) == spec
 
 
+def test_parameter_servers_of_a_command_need_a_dataset() -> None:
+    path, message = only_error(framework="command", entrypoint="train.sh", roles={"pserver": {"replicas": 1}})
+    assert path == "roles.pserver.replicas"
+    assert message == "Parameter servers of a command job need a dataset. Name one, or set 0."
+
+
 @pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
 def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
     path, sentence = only_error(framework="command", entrypoint=given)

@@ -76,4 +76,5 @@ SENTENCES: tuple[str, ...] = (
     _("Nothing is put into an image that is given."),
     _("Leave this out, or leave image out."),
     _("A job with an image of its own has no parameter servers. Leave them out."),
+    _("Parameter servers of a {framework} job need a dataset. Name one, or set 0."),
 )
