@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -17,11 +18,21 @@ from typing import Any
 
 from kombu.transport import filesystem
 
+_log = logging.getLogger(__name__)
+# Each read lists the folder. Without a worker messages are only added; the sweep does what a dropped one asks for.
+MOST_MESSAGES = 1000
+
 
 class Channel(filesystem.Channel):
     """One connection's view of the folders."""
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # as kombu's own does
+        """Write a message, or drop it where MOST_MESSAGES wait."""
+        if sum(1 for _ in Path(self.data_folder_out).iterdir()) >= MOST_MESSAGES:
+            _log.warning(
+                "%d messages wait for the worker; one more was dropped. See that the worker runs.", MOST_MESSAGES
+            )
+            return
         # The names sort by age; a queue's messages are told by what follows the first dot.
         name = f"{time.monotonic_ns() // 1_000_000}_{uuid.uuid4()}.{queue}.msg"
         _write_whole(Path(self.data_folder_out) / name, json.dumps(payload))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kombu import Connection
 
-from portal.broker import Channel
+from portal.broker import MOST_MESSAGES, Channel
 
 MESSAGES = 300
 TEXT = "x" * 200_000
@@ -48,6 +48,15 @@ def test_every_message_comes_back(channel: Channel) -> None:
     for number in range(5):
         channel._put("celery", number)
     assert sorted(channel._get("celery") for _ in range(5)) == list(range(5))
+
+
+def test_without_a_worker_the_number_of_messages_is_bounded(channel: Channel, tmp_path: Path) -> None:
+    for number in range(MOST_MESSAGES + 10):
+        channel._put("celery", number)
+    assert len(list((tmp_path / "messages").iterdir())) == MOST_MESSAGES
+    channel._get("celery")
+    channel._put("celery", "after one was read")
+    assert len(list((tmp_path / "messages").iterdir())) == MOST_MESSAGES
 
 
 def test_queues_bound_at_once_are_all_kept(channel: Channel) -> None:
