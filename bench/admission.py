@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from bench.report import Row
+from bench.report import Row, at_least
 from quota.policy import Claim, Holding, Room, Rules, State, outlook
 
 QUEUES, NOMINAL, BORROW = 30, 20, 100
@@ -25,7 +25,8 @@ PEER, GOAL = 42.7, 200.0
 def measure() -> list[Row]:
     rate = admissions_a_second()
     case = f"admissions a second, the policy alone, {QUEUES} queues of {sum(count for count, *_ in CLASSES)}"
-    return [Row("K5", case, round(rate, 1), f">= {GOAL:g}", rate >= GOAL, PEER, round(rate / PEER, 2))]
+    # Without a ratio to Kueue, whose published rate includes its control plane.
+    return [at_least("K5", case, round(rate, 1), GOAL)]
 
 
 def admissions_a_second() -> float:
