@@ -248,4 +248,5 @@ SENTENCES: tuple[str, ...] = (
     _("The storage refused {key} ({error}). Ask the operator of the portal."),
     _("The storage cannot be reached ({error}). Try again, or ask the operator."),
     _("The portal's disk is full. Tell its operator, then try again."),
+    _("The storage has {count} bytes of {name} where {expected} were sent. Ask the operator."),
 )

@@ -231,6 +231,7 @@ SENTENCES: tuple[str, ...] = (
     _("etcd at {address} did not answer ({why}). See that it runs and can be reached; it is asked again."),
     _("etcd at {address} ended a keepalive without an answer; it is asked again."),
     # The agent
+    _("Cgroups of jobs could not be prepared in {folder}: {error}."),
     _("This kernel has no Landlock: the trainer can read what its user may read."),
     _("Landlock could not be set up ({error}): the trainer runs without it."),
     _("Another agent runs {replica} in {directory}."),
