@@ -135,6 +135,7 @@ class ArtifactOutput(serializers.Serializer[Any]):
 
 class ArtifactsOutput(serializers.Serializer[Any]):
     artifacts = ArtifactOutput(many=True)
+    next = serializers.CharField(allow_null=True, help_text="The `cursor` of the next page; null on the last.")
 
 
 class FilesOutput(serializers.Serializer[Any]):
@@ -350,11 +351,12 @@ class FilesView(_JobView):
 
 
 class ArtifactsView(_JobView):
-    @extend_schema(operation_id="jobs_artifacts", responses=ArtifactsOutput)
+    @extend_schema(operation_id="jobs_artifacts", parameters=[*PARAMETERS], responses=ArtifactsOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The files that the job left, such as the trained model."""
+        """The files that the job left, such as the trained model, by name."""
         found = selectors.artifacts(self.job(request, job_id))
-        return Response({"artifacts": [_artifact_json(artifact) for artifact in found]})
+        page = paginate(found, request.query_params, order=("name",), render=_artifact_json)
+        return Response({"artifacts": page["results"], "next": page["next"]})
 
 
 def _artifact_json(artifact: Artifact) -> dict[str, Any]:

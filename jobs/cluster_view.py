@@ -46,19 +46,21 @@ class ClusterView:
     running: list[Runner]
     waiting: list[Waiter]
     more_waiting: int
+    more_running: int
 
 
 def seen(now: datetime) -> ClusterView:
     row = Elastic.objects.first() or Elastic()
     jobs = Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace", "owner").order_by("created")
-    waiting = quota.whole_queue(now)
+    queue = quota.whole_queue(now, SHOWN_ROWS)
     return ClusterView(
         mode=elasticity.mode(),
         switched=row.mode,
         decided=row.decided,
         running=[_runner(job, row.told.get(str(job.pk), {})) for job in jobs[:SHOWN_ROWS]],
-        waiting=waiting[:SHOWN_ROWS],
-        more_waiting=max(0, len(waiting) - SHOWN_ROWS),
+        waiting=queue.shown,
+        more_waiting=queue.more,
+        more_running=max(0, jobs.count() - SHOWN_ROWS),
     )
 
 

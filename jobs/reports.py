@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
 from django.db import transaction
+from django.db.models import Max, Min
 
 from datasets.storage import default_storage
 from datasets.storage.base import Stat
@@ -84,11 +85,11 @@ def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
 
 
 def _losses(row: Replica) -> list[tuple[datetime, str]]:
-    """When and how the replica ended (kinds of events) since it last registered."""
+    """When and how the replica ended (kinds of events) since it last registered: the first of each kind."""
     happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
-    told = list(happened.filter(kind__in=("registered", *facts.LOSSES)).order_by("id").values_list("at", "kind"))
-    arrivals = [number for number, (_, kind) in enumerate(told, 1) if kind == "registered"]
-    return told[max(arrivals, default=0) :]
+    arrived = happened.filter(kind="registered").aggregate(Max("id"))["id__max"] or 0
+    since = happened.filter(id__gt=arrived, kind__in=facts.LOSSES)
+    return sorted(since.values_list("kind").annotate(first=Min("at")).values_list("first", "kind"))
 
 
 def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:

@@ -36,7 +36,8 @@ def overview(request: HttpRequest) -> HttpResponse:
             for name in SHARED
         ],
         "holders": holders[:_MOST_ROWS],
-        "rooms": selectors.rooms_at_a_glance(),
+        "more_holders": max(0, len(holders) - _MOST_ROWS),
+        "rooms": selectors.rooms_at_a_glance(request.GET),
         "open_wishes": selectors.wishes(state=RequestState.OPEN).count(),
     }
     return render(request, "admin/quotas.html", context)
@@ -69,6 +70,7 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
     """One namespace's limits, how they came about, and who uses them now."""
     room = get_object_or_404(Namespace, name=ns, closed=None)
     own = {row.resource: row for row in Limit.objects.filter(namespace=room)}
+    holders = selectors.holders(namespace=room)
     context: dict[str, Any] = {
         "namespace": room,
         "bars": bars(room),
@@ -82,7 +84,8 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
         ],
         "lendable": SHARED,
         "in_gib": IN_GIB,
-        "holders": selectors.holders(namespace=room),
+        "holders": holders[:_MOST_ROWS],
+        "more_holders": max(0, len(holders) - _MOST_ROWS),
         "history": entries({"action": "quota.set", "namespace": ns})[:20],
         "wishes": selectors.wishes(namespace=room).order_by("-asked")[:10],
     }

@@ -19,6 +19,7 @@ from django.conf import settings
 from django.db.models import Count, F, OuterRef, Q, QuerySet, TextField, Window
 from django.db.models.functions import Cast, RowNumber
 
+from portal.common.paging import Page, paginate
 from portal.common.time import now as wall_clock
 from quota import policy
 from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
@@ -476,21 +477,57 @@ class Waiter:
     verdict: Verdict | None
 
 
-def queue_of(namespace: Namespace, now: datetime) -> list[Waiter]:
-    """What waits in a namespace, in the order in which it is looked at."""
-    looked_at = state(now, around=namespace)
-    found = policy.outlook(looked_at, now.timestamp())
-    rows = Claim.objects.filter(namespace=namespace).select_related("owner")
-    waiters = [Waiter(row, _told(row, looked_at, found)) for row in rows]
-    return sorted(waiters, key=lambda waiter: (waiter.verdict.before if waiter.verdict else -1, waiter.claim.since))
+# Claims that a list of those that wait shows.
+MOST_WAITERS = 200
 
 
-def whole_queue(now: datetime) -> list[Waiter]:
-    """What waits in all namespaces, the oldest first."""
-    looked_at = state(now)
-    found = policy.outlook(looked_at, now.timestamp())
-    rows = Claim.objects.select_related("namespace", "owner").order_by("since", "pk")
-    return [Waiter(row, _told(row, looked_at, found)) for row in rows]
+@dataclass(frozen=True)
+class Queue:
+    """The first of those that wait; ``more`` counts the others."""
+
+    shown: list[Waiter]
+    more: int
+
+
+def queue_of(namespace: Namespace, now: datetime, most: int = MOST_WAITERS) -> Queue:
+    """The first ``most`` that wait in a namespace, in the order in which they are looked at."""
+    decision = decide(now, around=namespace)
+    waiting = Claim.objects.filter(namespace=namespace)
+    looked_at = sorted(
+        (claim for claim in decision.looked_at.waiting if claim.room == namespace.name),
+        key=lambda claim: (_before(decision, cast(Key, claim.key)), claim.since),
+    )
+    keys = [cast(Key, claim.key) for claim in looked_at]
+    places = {key: place for place, key in enumerate(keys[:most])}
+    rows = list(waiting.filter(job__in=[job for job, _ in places]).select_related("owner"))
+    rows = sorted((row for row in rows if _key(row) in places), key=lambda row: places[_key(row)])
+    if len(keys) < most:
+        # Whoever is not looked at waits behind all who are.
+        others = waiting.exclude(job__in=[job for job, _ in keys]).select_related("owner")
+        rows += others.order_by("turn", "since", "pk")[: most - len(keys)]
+    return _queue(rows, waiting, decision)
+
+
+def whole_queue(now: datetime, most: int = MOST_WAITERS) -> Queue:
+    """The first ``most`` that wait in all namespaces, the oldest first."""
+    waiting = Claim.objects.all()
+    rows = waiting.select_related("namespace", "owner").order_by("since", "pk")[:most]
+    return _queue(list(rows), waiting, decide(now))
+
+
+def _queue(rows: Sequence[Claim], waiting: QuerySet[Claim], decision: Decision) -> Queue:
+    granted = set(decision.found.granted)
+    shown = [Waiter(row, None if _key(row) in granted else decision.verdict(_key(row))) for row in rows]
+    return Queue(shown, max(0, waiting.count() - len(shown)))
+
+
+def _key(row: Claim) -> Key:
+    return row.job, row.attempt
+
+
+def _before(decision: Decision, key: Key) -> int:
+    waiting = decision.found.waiting.get(key)
+    return -1 if waiting is None else waiting.before
 
 
 @dataclass(frozen=True)
@@ -537,11 +574,6 @@ def _covered(
         yield amounts.get(resource, 0), key, range(bisect_left(moments, begun), last)
 
 
-def _told(row: Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict | None:
-    waiting = found.waiting.get((row.job, row.attempt))
-    return verdict_on(waiting.claim, looked_at, found) if waiting else None
-
-
 def overheld(namespace: Namespace) -> str:
     """The sentences for limits below what is held or kept; empty where there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
@@ -556,26 +588,31 @@ def overheld(namespace: Namespace) -> str:
     return " ".join(told)
 
 
-def rooms_at_a_glance() -> list[dict[str, Any]]:
-    """Every open namespace with what it holds of cores and GPUs, its limits, and how many attempts hold and wait; those
-    that hold most first."""
+def rooms_at_a_glance(query: Mapping[str, str]) -> Page:
+    """A page of the open namespaces by name, each with what it holds of cores and GPUs, its limits, and how many
+    attempts hold and wait. Raises ValidationFailed for a cursor or limit that is not one."""
+    page = paginate(Namespace.objects.filter(closed=None), query, order=("name",), render=lambda row: row)
+    shown: list[Namespace] = page["results"]
+    keys = [namespace.pk for namespace in shown]
     held: dict[int, list[Amounts]] = {}
-    for pk, amounts in Reservation.objects.filter(released=None).values_list("namespace_id", "amounts"):
+    running = Reservation.objects.filter(released=None, namespace__in=keys)
+    for pk, amounts in running.values_list("namespace_id", "amounts"):
         held.setdefault(pk, []).append(amounts)
     own: dict[int, dict[str, float | None]] = {}
-    for pk, resource, amount in Limit.objects.values_list("namespace_id", "resource", "amount"):
+    for pk, resource, amount in Limit.objects.filter(namespace__in=keys).values_list(
+        "namespace_id", "resource", "amount"
+    ):
         own.setdefault(pk, {})[resource] = amount
-    waiting = dict(Claim.objects.values_list("namespace_id").annotate(count=Count("pk")))
-    rows = []
-    for namespace in Namespace.objects.filter(closed=None).order_by("name"):
-        holding = held.get(namespace.pk, [])
-        rows.append(
-            {
-                "name": namespace.name,
-                "held": total(holding),
-                "limits": _with_defaults(own.get(namespace.pk, {})),
-                "running": len(holding),
-                "waiting": waiting.get(namespace.pk, 0),
-            }
-        )
-    return sorted(rows, key=lambda row: -row["held"]["cpu"])
+    claims = Claim.objects.filter(namespace__in=keys)
+    waiting = dict(claims.values_list("namespace_id").annotate(count=Count("pk")))
+    rows = [
+        {
+            "name": namespace.name,
+            "held": total(held.get(namespace.pk, [])),
+            "limits": _with_defaults(own.get(namespace.pk, {})),
+            "running": len(held.get(namespace.pk, [])),
+            "waiting": waiting.get(namespace.pk, 0),
+        }
+        for namespace in shown
+    ]
+    return Page(results=rows, next=page["next"])

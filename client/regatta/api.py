@@ -21,11 +21,12 @@ from regatta.errors import Missing, NotFinished, PortalError, Unreachable
 from regatta.http import Http
 from regatta.job import Job
 from regatta.models import Artifact, Line, Page, Point, PointPage, Version
-from regatta.series import Series
+from regatta.series import Chart, Series
 from regatta.transfer import SILENT, Fetcher, Progress, Sender
 
 POLL_SECONDS = 0.5
 PAGE = 1000
+ROWS = 500  # of a list
 
 AnyPage = TypeVar("AnyPage", Page, PointPage)
 
@@ -296,8 +297,12 @@ class Client:
 
     def metrics(self, job_id: str, keys: str | None = None, *, buckets: int = 1000) -> dict[str, Series]:
         """The metrics by name, reduced to at most ``buckets`` each."""
+        return self.chart(job_id, keys, buckets=buckets).series
+
+    def chart(self, job_id: str, keys: str | None = None, *, buckets: int = 1000) -> Chart:
+        """The same, with the names of the metrics that the answer leaves out: name them in ``keys``."""
         body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/metrics", keys=keys, buckets=buckets)
-        return {name: Series.from_json(series) for name, series in body["series"].items()}
+        return Chart.from_json(body)
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
         """The job's whole timeline, oldest first. Fetched page by page, from the newest to the oldest."""
@@ -323,8 +328,16 @@ class Client:
 
     # --- artifacts ---------------------------------------------------------------------------------------------------
     def artifacts(self, job_id: str) -> list[Artifact]:
-        body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/artifacts")
-        return [Artifact.from_json(artifact) for artifact in body["artifacts"]]
+        """All of them, read by pages."""
+        found: list[Artifact] = []
+        cursor: str | None = None
+        while True:
+            body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/artifacts", limit=ROWS, cursor=cursor)
+            found += map(Artifact.from_json, body["artifacts"])
+            # A portal from before there were pages gives all at once.
+            cursor = body.get("next")
+            if not cursor:
+                return found
 
     def download(self, job_id: str, name: str, target: Path) -> Artifact:
         """Fetch an artifact to ``target``: whole and with the right hash, or not at all."""

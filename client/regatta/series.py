@@ -47,6 +47,19 @@ class Series:
         return package("pandas").DataFrame(columns).set_index("x")
 
 
+@dataclass(frozen=True)
+class Chart:
+    """Metrics by name. ``left_out``: names of further ones, which the answer has no room for."""
+
+    series: dict[str, Series]
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Chart:
+        series = {name: Series.from_json(one) for name, one in body["series"].items()}
+        return cls(series, tuple(body.get("left_out", ())))
+
+
 COLUMNS = tuple(field.name for field in fields(Series))
 
 

@@ -14,6 +14,11 @@ interface ArtifactRow {
   sha256: string;
 }
 
+interface ArtifactPage {
+  artifacts: ArtifactRow[];
+  next: string | null;
+}
+
 const job = embedded<Job>("job-data") as Job;
 const api = `/api/v1/jobs/${job.id}`;
 
@@ -96,9 +101,30 @@ function eventRow(event: JobEvent, happening: Happening | null): HTMLElement {
 }
 
 async function showArtifacts(): Promise<void> {
-  const answer = await getJson<{ artifacts: ArtifactRow[] }>(`${api}/artifacts`).catch(() => null);
-  const rows = answer?.artifacts ?? [];
+  const page = await artifactPage();
+  const rows = page?.artifacts ?? [];
   panel("artifacts").replaceChildren(rows.length ? artifactTable(rows) : h("p", { class: "quiet" }, noArtifacts()));
+  offerMoreArtifacts(page?.next);
+}
+
+function artifactPage(cursor = ""): Promise<ArtifactPage | null> {
+  return getJson<ArtifactPage>(`${api}/artifacts?limit=100&cursor=${encodeURIComponent(cursor)}`).catch(() => null);
+}
+
+/** A button below the table while there is another page. */
+function offerMoreArtifacts(cursor: string | null | undefined): void {
+  if (!cursor) return;
+  const button = h("button", { type: "button", class: "button small" }, gettext("More files"));
+  button.addEventListener("click", () => {
+    button.setAttribute("disabled", "");
+    void artifactPage(cursor).then((page) => {
+      if (!page) return button.removeAttribute("disabled");
+      button.remove();
+      panel("artifacts").querySelector("tbody")?.append(...page.artifacts.map(artifactRow));
+      offerMoreArtifacts(page.next);
+    });
+  });
+  panel("artifacts").append(button);
 }
 
 function noArtifacts(): string {

@@ -106,6 +106,9 @@ def test_metrics_are_typed() -> None:
     assert api.metrics("j1")["cost"].last == [2.0]
 
 
+PAGES = (("a", "more"), ("b", None))
+
+
 def artifact(content: bytes, name: str = "model.npz") -> Answer:
     digest = hashlib.sha256(content).hexdigest()
     return ok({"artifacts": [{"name": name, "size": len(content), "sha256": digest}]})
@@ -124,6 +127,12 @@ def test_a_damaged_download_leaves_nothing(tmp_path: Path, answer: Answer) -> No
     with pytest.raises(Unreachable):
         api.download("j1", "model.npz", tmp_path / "m.npz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_artifacts_are_read_by_pages_to_the_last() -> None:
+    pages = [{"artifacts": [{"name": name, "size": 1, "sha256": "x"}], "next": more} for name, more in PAGES]
+    api, _, _ = client({ARTIFACTS: [ok(page) for page in pages]})
+    assert [artifact.name for artifact in api.artifacts("j1")] == ["a", "b"]
 
 
 def test_an_unknown_artifact_is_told(tmp_path: Path) -> None:

@@ -266,6 +266,13 @@ def test_lines_as_json_are_an_object_each(capsys: pytest.CaptureFixture[str]) ->
 
 
 # --- metrics and events ----------------------------------------------------------------------------------------------
+def test_metrics_that_are_left_out_are_counted_with_the_way_to_see_them(capsys: pytest.CaptureFixture[str]) -> None:
+    left_out = [f"m{number}" for number in range(1204)]
+    regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8, "left_out": left_out})]})
+    told = "1,204 further metrics are not shown. Name them to see them: regatta metrics j1 m0 m1 m2"
+    assert told in capsys.readouterr().err
+
+
 def test_metrics_are_summed_up_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8})]})
     assert "cost" in capsys.readouterr().out

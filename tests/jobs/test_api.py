@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 import yaml
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from jobs import reconciler, reports, services
-from jobs.models import Attempt, Job
+from jobs.models import Artifact, Attempt, Job
+from portal.common.time import now
 from quota.models import Limit
 from tests.jobs.conftest import SPEC
 from tests.jobs.fakes import ObedientBackend
@@ -220,6 +223,31 @@ def test_an_artifact_comes_as_a_download(personas: Personas, submit: Submit, bac
     answer = client.get(f"/api/v1/jobs/{job.pk}/artifacts/out/model.html")
     assert answer["Content-Disposition"] == 'attachment; filename="model.html"'
     assert (answer["Content-Type"], answer["X-Content-Type-Options"]) == ("application/octet-stream", "nosniff")
+
+
+def test_artifacts_come_by_pages_at_the_same_cost(personas: Personas, submit: Submit) -> None:
+    job, client = submit(), personas.client("viewer")
+
+    def leave(*numbers: int) -> None:
+        Artifact.objects.bulk_create(
+            Artifact(
+                job=job, attempt=1, replica="trainer-0", name=f"{n:03}", size=1, sha256="x", key="k", created=now()
+            )
+            for n in numbers
+        )
+
+    def read(cursor: str = "") -> tuple[dict[str, Any], int]:
+        with CaptureQueriesContext(connection) as queries:
+            body = client.get(f"/api/v1/jobs/{job.pk}/artifacts", {"limit": 2, "cursor": cursor}).json()
+        return body, len(queries)
+
+    leave(1, 2, 3)
+    first, few = read()
+    second, _ = read(first["next"])
+    names = [[artifact["name"] for artifact in page["artifacts"]] for page in (first, second)]
+    assert (names, second["next"]) == ([["001", "002"], ["003"]], None)
+    leave(*range(4, 40))
+    assert read()[1] <= few
 
 
 def test_an_artifact_that_is_not_there_is_not_found(personas: Personas, submit: Submit) -> None:

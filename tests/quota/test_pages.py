@@ -15,8 +15,10 @@ from portal.common.time import now
 from quota import ledger, selectors
 from quota.ledger import Ask
 from quota.models import Capacity, Limit, QuotaRequest, Reservation, Stretch
+from quota.policy import Rules
 from quota.selectors import limits_of
 from rbac.models import AuditEntry
+from tests.factories import make_namespace
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -50,7 +52,7 @@ def test_the_page_tells_what_is_used_what_waits_and_why(personas: Personas) -> N
     assert "3 / 4" in page
     assert "Needs 2 cpu; 1 of 4 are free in `team`" in page
     assert [row.label for row in answer.context["holders"]] == ["runs"]
-    assert [waiter.claim.label for waiter in answer.context["queue"]] == ["waits"]
+    assert [waiter.claim.label for waiter in answer.context["queue"].shown] == ["waits"]
 
 
 def test_the_page_tells_hours_by_user(personas: Personas) -> None:
@@ -72,6 +74,54 @@ def test_the_page_costs_the_same_however_many_wait(personas: Personas) -> None:
 
     cost(5)  # some run and some wait; and the first request of a session asks for more
     assert cost(1) == cost(30)
+
+
+def test_the_queue_shows_the_first_that_wait_and_counts_the_others(
+    personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quota.views._MOST_ROWS", 2)
+    for label in ("runs", "first", "second", "third"):
+        hold(personas, 3, label)
+    answer = personas.client("viewer").get("/n/team/quota")
+    queue = answer.context["queue"]
+    assert ([waiter.claim.label for waiter in queue.shown], queue.more) == (["first", "second"], 1)
+    assert "And 1 more." in answer.content.decode()
+
+
+def test_claims_that_no_decision_looks_at_follow_those_that_are_looked_at(
+    personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quota.policy.RULES", Rules(depth=1))
+    monkeypatch.setattr("quota.selectors._HEADS", 3)
+    for number in range(8):
+        hold(personas, 3, f"job{number}")
+    queue = selectors.queue_of(personas.namespace, now(), most=6)
+    assert [waiter.claim.label for waiter in queue.shown] == [f"job{number}" for number in range(1, 7)]
+    assert queue.more == 1
+    assert all(waiter.verdict is not None for waiter in queue.shown)
+
+
+def test_admins_page_through_the_namespaces_at_the_same_cost(personas: Personas) -> None:
+    admin = personas.client("admin")
+
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert admin.get("/admin/quotas", {"limit": "3"}).status_code == 200
+        return len(queries)
+
+    for name in ("aa", "ab", "ac", "ad"):
+        make_namespace(name)
+    cost()
+    few = cost()
+    for number in range(20):
+        make_namespace(f"b{number:02}")
+    assert cost() == few
+    first = admin.get("/admin/quotas", {"limit": "3"})
+    assert [room["name"] for room in first.context["rooms"]["results"]] == ["aa", "ab", "ac"]
+    cursor = first.context["rooms"]["next"]
+    assert f"cursor={cursor}" in first.content.decode()
+    second = admin.get("/admin/quotas", {"limit": "3", "cursor": cursor})
+    assert "ad" in [room["name"] for room in second.context["rooms"]["results"]]
 
 
 def test_whoever_may_submit_may_ask_for_more(personas: Personas) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -160,10 +160,18 @@ def metrics(
             for point in portal.follow_points(job_id, keys=wanted):
                 click.echo(_point(point))
         else:
-            _show_series(portal.metrics(job_id, wanted, buckets=buckets), form)
+            found = portal.chart(job_id, wanted, buckets=buckets)
+            _show_series(found.series, form)
+            if found.left_out:
+                say(_left_out(job_id, found.left_out))
             return
         if follows:
             exit_with(portal.job(job_id))
+
+
+def _left_out(job_id: str, names: Sequence[str]) -> str:
+    some = " ".join(names[:3])
+    return f"{len(names):,} further metrics are not shown. Name them to see them: regatta metrics {job_id} {some}"
 
 
 def _print_csv(portal: Client, job_id: str, keys: str | None, *, follows: bool) -> None:

@@ -8,7 +8,7 @@ import { Cursor } from "../core/cursor";
 import { debounce, embedded, h } from "../core/dom";
 import { getJson } from "../core/http";
 import { locale } from "../core/chart-locale";
-import { fill, gettext } from "../core/i18n";
+import { fill, gettext, language } from "../core/i18n";
 import { dateOf, isTerminal, type Job, type JobEvent, type MetricPoint } from "../core/job";
 import { theLive } from "../core/live";
 import { stepAfter } from "../core/marks";
@@ -23,6 +23,8 @@ interface MetricsAnswer {
   next: number;
   /** Of the buckets. */
   width: number;
+  /** Metrics that the answer leaves out, because others fill it. */
+  left_out: string[];
 }
 
 /** Attempt -> key -> series. */
@@ -43,6 +45,8 @@ const BUCKETS = 1000;
 const ATTEMPTS_SHOWN = 3;
 const PLACING_BUCKETS = 5000;
 const TABLE_ROWS = 20;
+/** Of the metrics that are left out. */
+const NAMES_TOLD = 3;
 /** Drawn below the chosen curve where it is reported: what a change of the trainers is good for. */
 const SPEED = "records_per_second";
 /** What part of the height the chosen curve has, and below it the speed. */
@@ -90,6 +94,7 @@ export class MetricChart extends HTMLElement {
   private readonly plot = h("div", { class: "chart-plot", role: "img" });
   private readonly picker = h("div", { class: "segmented", role: "group", "aria-label": gettext("Curve") });
   private readonly summary = h("p", { class: "chart-summary quiet", "aria-live": "off" });
+  private readonly omission = h("p", { class: "chart-omission quiet", role: "note", hidden: true });
   private readonly table = h("div", { class: "chart-table" });
   private readonly dark = matchMedia("(prefers-color-scheme: dark)");
   private readonly onJob = (event: Event): void => void this.jobChanged((event as CustomEvent<Job>).detail);
@@ -98,7 +103,7 @@ export class MetricChart extends HTMLElement {
   connectedCallback(): void {
     this.jobId = this.getAttribute("job") ?? "";
     this.job = embedded<Job>("job-data");
-    this.replaceChildren(this.toolbar(), this.plot, this.summary, this.dataTable());
+    this.replaceChildren(this.toolbar(), this.plot, this.summary, this.omission, this.dataTable());
     document.addEventListener("regatta:job", this.onJob);
     document.addEventListener("regatta:theme", this.onTheme);
     this.dark.addEventListener("change", this.onTheme);
@@ -124,8 +129,9 @@ export class MetricChart extends HTMLElement {
   private async load(): Promise<void> {
     const generation = ++this.generation;
     try {
-      const { history, next } = await this.fetchAll();
+      const { history, next, leftOut } = await this.fetchAll();
       if (generation !== this.generation) return;
+      this.showOmission(leftOut);
       this.base = this.axis === "elapsed" ? firstX(history) : 0;
       this.history = history;
       this.cursor = new Cursor(next);
@@ -138,17 +144,19 @@ export class MetricChart extends HTMLElement {
   }
 
   /** All attempts that are shown, newest last. `next` is where the live points begin: the smallest of the answers' cursors. */
-  private async fetchAll(range?: [number, number]): Promise<{ history: History; next: number }> {
+  private async fetchAll(range?: [number, number]): Promise<{ history: History; next: number; leftOut: string[] }> {
     const newest = this.newest();
     const history: History = new Map();
+    const leftOut = new Set<string>();
     let next = Infinity;
     for (let attempt = Math.max(1, newest - ATTEMPTS_SHOWN + 1); attempt <= newest; attempt += 1) {
       const answer = await this.fetchOne(attempt, range);
       const ofAttempt = Object.entries(answer.series).map(([key, series]) => [key, new LiveSeries(series, answer.width)] as const);
       history.set(attempt, new Map(ofAttempt));
+      for (const key of answer.left_out) leftOut.add(key);
       next = Math.min(next, answer.next);
     }
-    return { history, next: Number.isFinite(next) ? next : 0 };
+    return { history, next: Number.isFinite(next) ? next : 0, leftOut: [...leftOut] };
   }
 
   private async fetchOne(attempt: number, [from, to]: [number, number] | [null, null] = [null, null]): Promise<MetricsAnswer> {
@@ -625,6 +633,14 @@ export class MetricChart extends HTMLElement {
           });
     this.summary.textContent = text;
     this.plot.setAttribute("aria-label", text || gettext("Empty chart"));
+  }
+
+  /** How many metrics the chart leaves out, and where they are. */
+  private showOmission(names: string[]): void {
+    this.omission.hidden = names.length === 0;
+    const text = gettext("{n} further metrics are not shown, such as {names}. The CSV file has all of them.");
+    const some = names.slice(0, NAMES_TOLD).join(", ");
+    this.omission.textContent = names.length ? fill(text, { n: names.length.toLocaleString(language()), names: some }) : "";
   }
 
   private showTable(): void {
