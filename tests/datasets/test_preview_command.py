@@ -80,4 +80,4 @@ def test_the_jobs_that_use_a_data_set_are_listed(personas: Personas, capsys: pyt
 def test_of_a_data_set_that_nobody_uses_it_is_told(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("data uses team/mine") == 0
     told = capsys.readouterr()
-    assert "No job that you may see has used it." in told.out + told.err
+    assert "No jobs found that use it." in told.out + told.err
