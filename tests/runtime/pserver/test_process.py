@@ -62,7 +62,11 @@ class Run:
 
     def train_to(self, version):
         points = self.attempt.replicas["trainer-0"].points
-        until(f"version {version} is there", lambda: any(value >= version for _at, _step, _key, value in points))
+        until(
+            f"version {version} is there",
+            lambda: any(value >= version for _at, _step, _key, value in points),
+            story=lambda: "\n".join(f"--- {name}\n{self.attempt.log(name)}" for name in self.attempt.replicas),
+        )
 
     def kept_by_all(self, servers):
         """The versions of which every server has a checkpoint."""
