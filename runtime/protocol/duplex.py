@@ -48,6 +48,7 @@ class Talk:
         self._parcels: Iterator[list[Buffer]] = parcels(message)
         self._sending = views_of(next(self._parcels))
         self.sent = False
+        self.left = False  # ``converse`` is done with it: another thread may use the connection
         self._begin: Callable[[], Reading] = lambda: connection.reading(allocate, began, arrived)
         self._reading = self._begin()
         self._memory = next(self._reading)
@@ -126,5 +127,6 @@ def converse(talks: Sequence[Talk]) -> None:
             if talk.over:
                 poll.unregister(number)
                 del going[number]
+                talk.left = True
             elif sending and talk.sent:
                 poll.modify(number, select.POLLIN)

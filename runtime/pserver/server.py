@@ -77,6 +77,7 @@ class ShardServer:
         self._on_values = on_values
         self._on_lost = on_lost
         self._told = shard.ready
+        self._told_lost = False
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
@@ -160,12 +161,11 @@ class ShardServer:
         self.changed.notify_all()
 
     def _tell_of_values(self) -> None:
-        if self._told or not (self.shard.ready or self.shard.lost):
-            return
-        self._told = True
-        if self.shard.lost:
+        if self.shard.lost and not self._told_lost:
+            self._told = self._told_lost = True
             self._on_lost(self.shard.lost)
-        else:
+        elif self.shard.ready and not self._told:
+            self._told = True
             self._on_values(self.shard.recovered)
 
     def _log_version(self) -> None:

@@ -267,6 +267,11 @@ class Shard:
             self.progress.merge(had or Progress())
         if self._comeback is None and not self.ready and offer.held > NOTHING:
             self.come_back()
+        if self.ready and self._mode.synchronous and offer.seen > self.version:
+            self._declaring[ticket] = who
+            return self._lose(
+                f"trainer-{who.index} had seen version {offer.seen}, and this server came back at {self.version}"
+            )
         if self._comeback is not None:
             self._comeback.take(who.index, offer, now)
             self._start_by = now + START_SECONDS
@@ -346,12 +351,16 @@ class Shard:
             return self._back(comeback)
         if choice is Choice.LOST:
             kept = f"only those of version {comeback.stored}" if comeback.stored > NOTHING else "none"
-            self.lost = (
-                f"The values of parameter server {self._server} are lost: no trainer that is left has them, and there "
-                f"are {kept} in a checkpoint. The next attempt goes on from what all servers have kept together."
-            )
-            return self._answer_declarations(Outcome.LOST, why=self.lost)
+            return self._lose(f"no trainer that is left has them, and there are {kept} in a checkpoint")
         return []
+
+    def _lose(self, why: str) -> Releases:
+        """The values cannot come back in this attempt."""
+        self.lost = (
+            f"The values of parameter server {self._server} are lost: {why}. The next attempt goes on from what all "
+            "servers have kept together."
+        )
+        return self._answer_declarations(Outcome.LOST, why=self.lost)
 
     def reseed(self, ticket: Ticket, who: Who, version: int, values: Sequence[Array], standing: Standing) -> Releases:
         """Take the values of a trainer, which are those of ``version`` and contain what ``standing`` says."""

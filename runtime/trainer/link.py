@@ -94,6 +94,9 @@ class Link:
         self._standing = Standing()  # what the values that it holds contain
         self._progress = Progress()  # of the data, by this trainer
         self._using = threading.Lock()  # held from a request to its answer
+        self._acting = threading.Lock()  # held by the thread that uses the connection; taken after ``_using``
+        self._unanswered: Message | None = None  # the request whose answer is due
+        self._finished: Message | RegattaError | None = None  # its answer, or the error in place of one
         self._redirected = threading.Event()
         self._strange = False  # the process that is asked has not been told what this trainer holds
 
@@ -171,7 +174,7 @@ class Link:
 
         Where memory is shared there is nothing to send. What is lost on its way travels with the push.
         """
-        with self._using:
+        with self._using, self._acting:
             if self._source.there or self._strange or self._client.moved:
                 return
             self._forget_ahead(number)
@@ -183,7 +186,7 @@ class Link:
 
     def unstage(self, number: int) -> None:
         """What was sent ahead of parameter ``number`` is not what will be pushed."""
-        with self._using:
+        with self._using, self._acting:
             self._forget_ahead(number)
 
     def _forget_ahead(self, number: int | None = None) -> None:
@@ -208,19 +211,26 @@ class Link:
         """
         self._using.acquire()
         try:
-            if not self._source.there:
-                self._open_source()
-            if op in _LEAVES_VALUES:
-                self._keep()
-            self._asked = gradients
-            told, blocks = self._numbers_of(op, gradients)
-            message = self._client.prepare(op, {**body, **told}, [*blocks, *rows], version)
-            self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
-            if self.talk is None:
-                self._client.send(message)
+            with self._acting:
+                return self._ask(op, body, gradients, version, rows)
         except BaseException:
             self._using.release()
             raise
+
+    def _ask(
+        self, op: Op, body: Mapping[str, Any], gradients: Sequence[Array], version: int, rows: Sequence[Block]
+    ) -> Message:
+        if not self._source.there:
+            self._open_source()
+        if op in _LEAVES_VALUES:
+            self._keep()
+        self._asked = gradients
+        told, blocks = self._numbers_of(op, gradients)
+        message = self._client.prepare(op, {**body, **told}, [*blocks, *rows], version)
+        self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
+        if self.talk is None:
+            self._client.send(message)
+        self._unanswered, self._finished = message, None
         return message
 
     def _numbers_of(self, op: Op, gradients: Sequence[Array]) -> tuple[Mapping[str, Any], Sequence[Block]]:
@@ -257,11 +267,27 @@ class Link:
     def answer(self, message: Message) -> Message:
         """The reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
         try:
-            reply = self._insist(message)
-            self._note(message, reply)
-            return reply
+            with self._acting:
+                self._finish()
+                finished, self._finished = self._finished, None
+            if isinstance(finished, RegattaError):
+                raise finished
+            assert finished is not None, "an answer is read once"  # noqa: S101
+            return finished
         finally:
             self._using.release()
+
+    def _finish(self) -> None:
+        """Wait for the answer that is due, unless it is here already."""
+        if (message := self._unanswered) is None:
+            return
+        try:
+            reply = self._insist(message)
+            self._note(message, reply)
+            self._finished = reply
+        except RegattaError as error:
+            self._finished = error
+        self._unanswered = None
 
     def _insist(self, message: Message) -> Message:
         """Wait for the reply, of whichever process is the server."""
@@ -342,8 +368,16 @@ class Link:
             threading.Thread(target=self._rejoin_meanwhile, name="rejoin", daemon=True).start()
 
     def _rejoin_meanwhile(self) -> None:
-        """What goes wrong here goes wrong again for the next request, which tells it."""
-        with self._using, contextlib.suppress(RegattaError):
+        """Offer what this trainer holds, also while it waits for the answer of another server.
+
+        That answer may depend on this offer: the other server waits for a trainer that waits for this server, which
+        waits for the offers of all trainers. The request that this server has not answered is finished first. An error
+        of the offer occurs again with the next request, which raises it.
+        """
+        while (talk := self.talk) is not None and not talk.left:
+            time.sleep(LOOK_SECONDS)  # ``converse`` still uses the connection
+        with self._acting, contextlib.suppress(RegattaError):
+            self._finish()
             self._rejoin()
 
     def _rejoin(self) -> None:

@@ -190,6 +190,21 @@ def test_who_has_said_nothing_is_waited_for_before_the_next_version_too():
     assert attempt.shard.version == 1
 
 
+def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_instead_of_training_on_other_values():
+    attempt = Attempt(A, B)
+    for who in (A, B):
+        attempt.push(who, 1.0)
+    attempt.pull(B)  # the server dies before A has its answer
+    attempt.crash()
+    attempt.offer(A, unanswered=True)
+    attempt.take(attempt.shard.tick(OFFER_SECONDS))
+    attempt.give()
+    assert (attempt.shard.ready, attempt.shard.version) == (True, 0)
+    late = attempt.offer(B)
+    assert attempt.answers[late].outcome is Outcome.LOST
+    assert "trainer-1 had seen version 1, and this server came back at 0" in attempt.shard.lost
+
+
 def test_a_step_that_a_trainer_says_was_answered_is_a_duplicate():
     attempt = Attempt(A)
     attempt.push(A, 1.0)
