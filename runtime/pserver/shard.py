@@ -270,7 +270,8 @@ class Shard:
         if self.ready and self._mode.synchronous and offer.seen > self.version:
             self._declaring[ticket] = who
             return self._lose(
-                f"trainer-{who.index} had seen version {offer.seen}, and this server came back at {self.version}"
+                f"Parameter server {self._server} came back at version {self.version}, but trainer-{who.index} has seen "
+                f"version {offer.seen}. The next attempt goes on from what all servers have kept together."
             )
         if self._comeback is not None:
             self._comeback.take(who.index, offer, now)
@@ -351,15 +352,15 @@ class Shard:
             return self._back(comeback)
         if choice is Choice.LOST:
             kept = f"only those of version {comeback.stored}" if comeback.stored > NOTHING else "none"
-            return self._lose(f"no trainer that is left has them, and there are {kept} in a checkpoint")
+            return self._lose(
+                f"The values of parameter server {self._server} are lost: no trainer that is left has them, and there "
+                f"are {kept} in a checkpoint. The next attempt goes on from what all servers have kept together."
+            )
         return []
 
     def _lose(self, why: str) -> Releases:
         """The values cannot come back in this attempt."""
-        self.lost = (
-            f"The values of parameter server {self._server} are lost: {why}. The next attempt goes on from what all "
-            "servers have kept together."
-        )
+        self.lost = why
         return self._answer_declarations(Outcome.LOST, why=self.lost)
 
     def reseed(self, ticket: Ticket, who: Who, version: int, values: Sequence[Array], standing: Standing) -> Releases:

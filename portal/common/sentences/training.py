@@ -57,6 +57,7 @@ SENTENCES: tuple[str, ...] = (
         "a checkpoint."
     ),
     _("only those of version {version}"),
+    _("Parameter server {server} came back at version {version}, but {trainer} has seen version {seen}."),
     _("No process has taken its place for {seconds} s."),
     _("The data goes on in pass {number}; done already: {tasks}."),
     _("{name} could not be given back its values."),

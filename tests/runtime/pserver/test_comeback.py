@@ -202,7 +202,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     assert (attempt.shard.ready, attempt.shard.version) == (True, 0)
     late = attempt.offer(B)
     assert attempt.answers[late].outcome is Outcome.LOST
-    assert "trainer-1 had seen version 1, and this server came back at 0" in attempt.shard.lost
+    assert "came back at version 0, but trainer-1 has seen version 1." in attempt.shard.lost
 
 
 def test_a_step_that_a_trainer_says_was_answered_is_a_duplicate():
