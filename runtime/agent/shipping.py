@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -78,6 +79,8 @@ class Sender:
         self._give_up_at: float | None = None
         self._replaced = False
         self._complained: set[str] = set()
+        self._unreadable: dict[str, float] = {}  # kinds whose spool cannot be read, and when each is tried again
+        self._missed: set[str] = set()  # kinds of which that has been said
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
@@ -117,17 +120,11 @@ class Sender:
             self._finishing = True
         self._wake()
         self._thread.join()
-        readable = True
-        try:
-            delivered = self._flush() and self._send_files(files) and self._flush()
-        except OSError as error:
-            # What was kept cannot be read: how the process ended is known all the same.
-            sys.stderr.write(f"What this replica has kept cannot be read: {error}.\n")
-            delivered, readable = not self._over(), False
+        delivered = self._flush() and self._send_files(files) and self._flush()
         if delivered and last_report is not None:
             delivered = self._send_report(last_report)
         self._ingest.close()
-        return delivered and readable
+        return delivered and not self._unreadable
 
     # --- The sender's thread -----------------------------------------------------------------------------------------
     def _run(self) -> None:
@@ -135,11 +132,7 @@ class Sender:
             self._sleep(self._until_due())
             if self._finishing:
                 return
-            try:
-                self._send_due()
-            except OSError as error:
-                sys.stderr.write(f"What this replica has kept cannot be read: {error}; trying again.\n")
-                self._back_off()
+            self._send_due()
 
     def _over(self) -> bool:
         late = self._give_up_at is not None and time.monotonic() >= self._give_up_at
@@ -150,8 +143,13 @@ class Sender:
         now = time.monotonic()
         if self._reports:
             return 0.0
-        waits = [wait for spool in self._spools.values() if (wait := spool.due(now)) is not None]
+        waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
         return min([*waits, max(0.0, self._heartbeat + contract.HEARTBEAT_SECONDS - now)])
+
+    def _due(self, kind: str, now: float) -> float | None:
+        """Seconds until a batch of the kind should go, None when nothing waits."""
+        wait = self._spools[kind].due(now)
+        return None if wait is None else max(wait, self._unreadable.get(kind, now) - now)
 
     def _send_due(self) -> None:
         while self._reports:
@@ -160,10 +158,32 @@ class Sender:
             self._reports.popleft()
         now = time.monotonic()
         for kind, spool in self._spools.items():
-            if spool.due(now) == 0.0 and not self._send_batch(kind, spool):
+            if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
                 return
         if now >= self._heartbeat + contract.HEARTBEAT_SECONDS:
             self._call("heartbeat", {"replica": self._replica})
+
+    def _send_kept(self, kind: str, spool: Spool) -> bool:
+        """Send a batch. A spool that cannot be read keeps neither the other kinds nor the signs of life back."""
+        try:
+            sent = self._send_batch(kind, spool)
+        except OSError as error:
+            self._unreadable[kind] = time.monotonic() + LAST_RETRY_SECONDS
+            self._miss(kind, error)
+            return True
+        self._unreadable.pop(kind, None)
+        return sent
+
+    def _miss(self, kind: str, error: OSError) -> None:
+        """Report once, in the log and on the timeline, that entries of the kind may be missing."""
+        if kind in self._missed:
+            return
+        self._missed.add(kind)
+        why = f"The {kind} that this replica has kept cannot be read ({error.strerror}). Some may be missing."
+        sys.stderr.write(f"{why}\n")
+        self.line(why)
+        with contextlib.suppress(OSError):  # the log has it, or the agent's own output
+            self.append(EVENTS, [output.event_entry(time.time(), "warning", why)])
 
     def _send_batch(self, kind: str, spool: Spool) -> bool:
         batch = spool.batch()
@@ -246,8 +266,9 @@ class Sender:
             if not self._send_report(self._reports.popleft()):
                 return False
         for kind, spool in self._spools.items():
-            while spool.due(0.0) is not None:
-                self._send_batch(kind, spool)
+            self._unreadable.pop(kind, None)  # tried once more
+            while spool.due(0.0) is not None and kind not in self._unreadable:
+                self._send_kept(kind, spool)
                 if self._over():
                     return False
         return not self._over()

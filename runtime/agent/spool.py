@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -156,11 +157,17 @@ class Spool:
         self._size += len(block)
 
     def _read(self, offset: int, end: int, limit: int) -> bytes:
-        """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one."""
+        """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one. Raises OSError,
+        also where the file has become shorter."""
         while True:
-            block = os.pread(self._file, min(limit, end - offset), offset)
+            wanted = min(limit, end - offset)
+            block = os.pread(self._file, wanted, offset)
             whole = block[: block.rfind(b"\n") + 1]
-            if whole or len(block) >= end - offset:
+            if whole or wanted == 0:
+                return whole
+            if len(block) < wanted:
+                raise OSError(errno.EIO, "it is shorter than it was", str(self._path))
+            if wanted == end - offset:
                 return whole
             limit *= 2
 

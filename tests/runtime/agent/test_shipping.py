@@ -10,10 +10,11 @@ from typing import Any, BinaryIO, cast
 
 import pytest
 
+from runtime import contract
 from runtime.agent import shipping
 from runtime.agent.ingest import Answer, Failed, Gap, Ingest, Missing, Refused, Replaced, Taken
 from runtime.agent.shipping import Sender
-from runtime.agent.spool import EVENTS, LOGS, METRICS
+from runtime.agent.spool import EVENTS, LOGS, METRICS, Batch
 
 Reply = Callable[[str, Any], Answer]
 FIELDS = {LOGS: "lines", METRICS: "points", EVENTS: "events"}
@@ -247,15 +248,57 @@ def test_a_line_of_the_platform_that_cannot_be_kept_goes_to_the_agent_s_output(
     assert "a remark (not in the log: No space left on device)" in capsys.readouterr().err
 
 
-def test_a_spool_that_cannot_be_read_does_not_keep_the_last_report_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def unreadable() -> Batch:
+    """What takes the place of ``batch`` on a disk that fails."""
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("kind", [LOGS, METRICS, EVENTS])
+def test_a_spool_that_cannot_be_read_does_not_keep_the_rest_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     shop = Shop(tmp_path, takes)
-    shop.sender.append(LOGS, ['[1.0, "stdout", "one"]'])
-
-    def broken() -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(shop.sender._spools[LOGS], "batch", broken)
+    kept = {LOGS: '[1.0, "stdout", "one"]', METRICS: '[1.0, 1, "cost", 1.0]', EVENTS: '[1.0, "start", "begun"]'}
+    for each, entry in kept.items():
+        shop.sender.append(each, [entry])
+    (shop.output / "model").write_bytes(b"weights")
+    monkeypatch.setattr(shop.sender._spools[kind], "batch", unreadable)
     assert not shop.finish()
     assert shop.ingest.reports() == ["exited"]
+    assert shop.ingest.files == [b"weights"]
+    assert {each for each in kept if json.loads(kept[each]) in shop.ingest.has(each)} == kept.keys() - {kind}
+
+
+@pytest.mark.parametrize(("kind", "shown_in"), [(LOGS, EVENTS), (METRICS, LOGS), (METRICS, EVENTS), (EVENTS, LOGS)])
+def test_a_spool_that_cannot_be_read_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, shown_in: str
+) -> None:
+    shop = Shop(tmp_path, takes)
+    shop.sender.append(kind, ['[1.0, "one", "two"]'])
+    monkeypatch.setattr(shop.sender._spools[kind], "batch", unreadable)
+    shop.finish()
+    assert [entry[2] for entry in shop.ingest.has(shown_in)] == [
+        f"The {kind} that this replica has kept cannot be read (Input/output error). Some may be missing."
+    ]
+
+
+def test_a_spool_that_cannot_be_read_leaves_the_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path, takes)
+    monkeypatch.setattr(contract, "HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr(contract, "BATCH_SECONDS", 0.0)
+    shop.sender.append(METRICS, ['[1.0, 1, "cost", 1.0]'])
+    monkeypatch.setattr(shop.sender._spools[METRICS], "batch", unreadable)
+    shop.sender._send_due()
+    assert [call for call, _ in shop.ingest.sent][-1] == "heartbeat"
+
+
+def test_a_spool_that_can_be_read_again_is_sent_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path, takes)
+    monkeypatch.setattr(contract, "BATCH_SECONDS", 0.0)
+    shop.sender.append(METRICS, ['[1.0, 1, "cost", 1.0]'])
+    spool = shop.sender._spools[METRICS]
+    with monkeypatch.context() as broken:
+        broken.setattr(spool, "batch", unreadable)
+        shop.sender._send_due()
+    assert shop.finish()
+    assert shop.ingest.has(METRICS) == [[1.0, 1, "cost", 1.0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 from pathlib import Path
@@ -121,3 +122,11 @@ def test_what_is_in_no_file_any_more_counts(tmp_path: Path) -> None:
     spool.go_to(11)
     assert drain(spool) == [(12, b"2")]
     assert drain(Spool(tmp_path / "logs.spool", lambda: None, before=10)) == [(12, b"2")]
+
+
+def test_a_spool_that_became_shorter_cannot_be_read(folder: Path) -> None:
+    spool = spool_at(folder / "shorter")
+    spool.append(['"one"', '"two"'])
+    os.truncate(folder / "shorter", 3)
+    with pytest.raises(OSError, match="shorter than it was"):
+        spool.batch()
