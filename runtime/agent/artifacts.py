@@ -43,8 +43,9 @@ def select(directory: Path) -> Selection:
     chosen: list[Found] = []
     unfit: list[Found] = []
     left_over: list[Found] = []
+    unread: list[OSError] = []
     total = 0
-    for found in sorted(_regular_files(directory), key=lambda found: found.name):
+    for found in sorted(_regular_files(directory, unread), key=lambda found: found.name):
         if not _fits(found.name):
             unfit.append(found)
         elif len(chosen) == LARGEST_COUNT or total + found.size > LARGEST_TOTAL:
@@ -52,7 +53,7 @@ def select(directory: Path) -> Selection:
         else:
             chosen.append(found)
             total += found.size
-    return Selection(tuple(chosen), (*_unfit_names(unfit), *_too_much(left_over)))
+    return Selection(tuple(chosen), (*_unfit_names(unfit), *_too_much(left_over), *_unlisted(unread)))
 
 
 def call(replica: str, found: Found, digest: str) -> str:
@@ -75,15 +76,17 @@ def opened(found: Found) -> Iterator[BinaryIO]:
         yield file
 
 
-def _regular_files(directory: Path) -> Iterator[Found]:
-    for parent, directories, names in os.walk(directory, followlinks=False):
+def _regular_files(directory: Path, unread: list[OSError]) -> Iterator[Found]:
+    """``unread`` gets the errors of what cannot be listed, such as what is deeper than the kernel follows."""
+    for parent, directories, names in os.walk(directory, onerror=unread.append, followlinks=False):
         directories.sort()
         for name in names:
             path = Path(parent, name)
             try:
                 status = path.lstat()
-            except OSError:
-                continue  # deeper than the kernel follows
+            except OSError as error:
+                unread.append(error)
+                continue
             if stat.S_ISREG(status.st_mode):
                 yield Found(path.relative_to(directory).as_posix(), path, status.st_size)
 
@@ -103,6 +106,13 @@ def _unfit_names(unfit: Sequence[Found]) -> Iterator[str]:
     if unfit:
         rule = f"a path has at most {LONGEST_NAME} characters, all of which can be shown, and no backslash"
         yield f"{_count(unfit)} not kept because of the name: {rule}"
+
+
+def _unlisted(errors: Sequence[OSError]) -> Iterator[str]:
+    if errors:
+        name = os.path.basename(str(errors[0].filename))[-LONGEST_NAME:]  # noqa: PTH119  a path may be longer than any
+        shown = name.encode("utf-8", "replace").decode()
+        yield f"files are not kept because {shown!r} cannot be read: {errors[0].strerror}"
 
 
 def _count(files: Sequence[Found]) -> str:

@@ -31,6 +31,7 @@ from runtime.agent.ingest import (
     whole,
 )
 from runtime.agent.spool import EVENTS, LOGS, METRICS, Batch, Spool
+from runtime.errors import TEMPORARY
 
 # The name of the list in the body of each kind.
 _LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
@@ -239,17 +240,27 @@ class Sender:
     def _send_file(self, found: Found) -> bool:
         """True when it was taken, or refused for good, which is said in the log."""
         blocked = Persistence(BLOCKED_SECONDS, self._clock)
-        try:
-            with artifacts.opened(found) as file:
-                call = artifacts.call(self._replica, found, artifacts.sha256(file))
-                return self._until_taken(lambda: self._post_file(call, file, found, blocked))
-        except OSError as error:
-            self.line(f"{found.name} could not be read and is not kept: {error.strerror}")
-            return True
+        short = Persistence(BLOCKED_SECONDS, self._clock)
+        while not self._over():
+            try:
+                return self._send_whole(found, blocked)
+            except OSError as error:
+                if error.errno not in TEMPORARY or short.persists():
+                    self.line(f"{found.name} could not be read and is not kept: {error.strerror}")
+                    return True
+                self._back_off()
+        return False
 
-    def _post_file(self, call: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
+    def _send_whole(self, found: Found, blocked: Persistence) -> bool:
+        with artifacts.opened(found) as file:
+            digest = artifacts.sha256(file)
+            return self._until_taken(lambda: self._post_file(digest, file, found, blocked))
+
+    def _post_file(self, digest: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
         file.seek(0)
-        answer = self._settled(self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size))
+        call = artifacts.call(self._replica, found, digest)
+        answer = self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size)
+        answer = self._settled(_stored(answer, digest))
         if not (isinstance(answer, Failed) and answer.status in _BLOCKS):
             blocked.reset()
         elif blocked.persists():
@@ -341,6 +352,13 @@ def _acknowledged(answer: Answer) -> Answer:
     """The answer to a batch. What does not say how far it was taken is no answer of the portal's."""
     if isinstance(answer, Taken) and whole(answer.body.get("last")) is None:
         return Failed(0, "the answer does not say what was taken")
+    return answer
+
+
+def _stored(answer: Answer, digest: str) -> Answer:
+    """The answer to a file. What does not name its digest is no answer of the portal's, whatever its status."""
+    if isinstance(answer, Taken) and answer.body.get("sha256") != digest:
+        return Failed(0, "the answer does not name the file that was sent")
     return answer
 
 

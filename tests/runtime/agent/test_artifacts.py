@@ -41,7 +41,27 @@ def test_a_tree_that_is_deeper_than_the_kernel_follows_hides_no_other_file(tmp_p
         os.close(here)
         here = below
     os.close(here)
-    assert names(tmp_path) == ["model.npz"]
+    selection = artifacts.select(tmp_path)
+    assert [found.name for found in selection.files] == ["model.npz"]
+    assert selection.left_out[1] == f"files are not kept because '{'f' * 150}' cannot be read: File name too long"
+
+
+def test_a_folder_that_cannot_be_listed_is_said_and_hides_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.npz").write_bytes(b"m")
+    (tmp_path / "plots").mkdir()
+    listed = os.scandir
+
+    def failing(path: str) -> object:
+        if str(path).endswith("plots"):
+            raise OSError(5, "Input/output error", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", failing)
+    selection = artifacts.select(tmp_path)
+    assert [found.name for found in selection.files] == ["model.npz"]
+    assert selection.left_out == ("files are not kept because 'plots' cannot be read: Input/output error",)
 
 
 def test_a_file_that_is_too_large_is_named_and_hides_no_other_file(tmp_path: Path) -> None:

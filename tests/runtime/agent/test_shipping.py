@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import pytest
 
 from runtime import contract
-from runtime.agent import shipping
+from runtime.agent import artifacts, shipping
 from runtime.agent.ingest import Answer, Failed, Gap, Ingest, Missing, Refused, Replaced, Taken
 from runtime.agent.shipping import Sender
 from runtime.agent.spool import EVENTS, LOGS, METRICS, Batch
@@ -36,7 +40,7 @@ class Scripted:
 
     def post_file(self, call: str, file: BinaryIO, size: int) -> Answer:
         self.files.append(file.read())
-        return self.reply("artifacts", {})
+        return self.reply("artifacts", {"sha256": hashlib.sha256(self.files[-1]).hexdigest()})
 
     def close(self) -> None:
         """Nothing is open."""
@@ -60,6 +64,8 @@ class Scripted:
 
 def takes(call: str, message: Any) -> Answer:
     """What a portal answers that takes everything."""
+    if call == "artifacts":
+        return Taken(message)
     entries = message.get(FIELDS.get(call, ""))
     return Taken({} if entries is None else {"last": message["first"] + len(entries) - 1})
 
@@ -232,6 +238,14 @@ def test_a_file_that_a_proxy_refuses_for_a_minute_is_left_out_and_the_end_is_rep
     ]
 
 
+@pytest.mark.parametrize("body", [{}, {"status": "ok"}, {"sha256": "0" * 64}, {"sha256": None}], ids=str)
+def test_a_file_is_sent_again_until_the_answer_names_its_digest(tmp_path: Path, body: Mapping[str, Any]) -> None:
+    shop = Shop(tmp_path, first([Taken(body)], of="artifacts"))
+    (shop.output / "model").write_bytes(b"weights")
+    assert shop.finish()
+    assert shop.ingest.files == [b"weights"] * 2
+
+
 # --- Disk ------------------------------------------------------------------------------------------------------------
 def test_a_line_of_the_platform_that_cannot_be_kept_goes_to_the_agent_s_output(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -246,6 +260,41 @@ def test_a_line_of_the_platform_that_cannot_be_kept_goes_to_the_agent_s_output(
     assert shop.finish()
     assert shop.ingest.reports() == ["exited"]
     assert "a remark (not in the log: No space left on device)" in capsys.readouterr().err
+
+
+class Short:
+    """An ``opened`` that fails with an error so many times."""
+
+    def __init__(self, times: int, number: int) -> None:
+        self.left, self.number, self.really = times, number, artifacts.opened
+
+    def __call__(self, found: artifacts.Found) -> AbstractContextManager[BinaryIO]:
+        if self.left:
+            self.left -= 1
+            raise OSError(self.number, os.strerror(self.number))
+        return self.really(found)
+
+
+def test_a_file_that_cannot_be_opened_for_a_moment_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop = Shop(tmp_path, takes)
+    (shop.output / "model").write_bytes(b"weights")
+    monkeypatch.setattr(artifacts, "opened", Short(5, errno.ENFILE))
+    assert shop.finish()
+    assert shop.ingest.files == [b"weights"]
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENFILE], ids=errno.errorcode.__getitem__)
+def test_a_file_that_can_never_be_opened_is_left_out_and_the_end_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    shop = Shop(tmp_path, takes)
+    (shop.output / "model").write_bytes(b"weights")
+    monkeypatch.setattr(artifacts, "opened", Short(1000, number))
+    assert shop.finish()
+    assert shop.ingest.reports() == ["exited"]
+    assert [entry[2] for entry in shop.ingest.has(LOGS)] == [
+        f"model could not be read and is not kept: {os.strerror(number)}"
+    ]
 
 
 def unreadable() -> Batch:
