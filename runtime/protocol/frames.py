@@ -215,7 +215,7 @@ def from_json(payload: Buffer) -> dict[str, Any]:
         return {}
     try:
         body = _decode(str(payload, "utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"A control body is no JSON: {error}.") from None
     if not isinstance(body, dict):
         raise WireError(f"A control body is a JSON {type(body).__name__}; an object is due.")

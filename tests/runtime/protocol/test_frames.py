@@ -78,7 +78,7 @@ def test_a_short_header_is_refused():
         frames.unpack(bytes(10))
 
 
-@pytest.mark.parametrize("payload", [b"\xff\x00", b"[1]", b'"text"', b"{"])
+@pytest.mark.parametrize("payload", [b"\xff\x00", b"[1]", b'"text"', b"{", b"[" * 1024], ids=lambda body: body[:6])
 def test_a_control_body_must_be_a_json_object(payload):
     with pytest.raises(WireError, match="JSON"):
         frames.from_json(payload)

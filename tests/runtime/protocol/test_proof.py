@@ -19,7 +19,7 @@ from runtime.master.reception import Reception
 from runtime.protocol import proof
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Closed, Connection, Message
-from runtime.protocol.frames import HEADER_BYTES, Header, Op, pack, to_json
+from runtime.protocol.frames import BAD_FRAME, HEADER_BYTES, Flag, Header, Op, pack, to_json
 from runtime.protocol.proof import Challenge, Claim, Refusals, Unproven
 from runtime.protocol.server import JsonSession, Server
 
@@ -214,6 +214,17 @@ def test_a_stranger_s_request_reaches_nobody(guarded: Guarded, op: Op) -> None:
     stranger.send(hello({}, op), 5)
     assert refusal(stranger) == proof.UNPROVEN
     assert (guarded.asked, guarded.refusals.count) == ([], 1)
+
+
+def test_a_stranger_s_nested_body_ends_its_connection_alone(guarded: Guarded) -> None:
+    stranger = connected(guarded.address)
+    nested = b"[" * proof.HELLO_BYTES
+    head = Header(Op.HELLO)
+    stranger.send_some([memoryview(pack(head._replace(flags=head.flags | Flag.LAST), nested) + nested)])
+    assert refusal(stranger) == BAD_FRAME
+    client = Client(guarded.address, secret=OURS)
+    assert client.call(Op.STATUS) == {"weights": 1}
+    client.close()
 
 
 def test_a_request_behind_a_nonce_reaches_nobody(guarded: Guarded) -> None:
