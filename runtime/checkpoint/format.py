@@ -78,7 +78,7 @@ class Header:
         try:
             header = cls(**json.loads(bytes(body)))
             header.frames  # noqa: B018  it is read before the checksum is known
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise Damaged(f"its header cannot be read ({error})") from None
         return header
 

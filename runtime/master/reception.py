@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from runtime import contract
 from runtime.errors import Refused, WireError
 from runtime.protocol import frames, shortage
-from runtime.protocol.connection import Message
+from runtime.protocol.connection import Message, hung_up
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
 from runtime.protocol.proof import (
     HELLO_BYTES,
@@ -253,6 +253,10 @@ class Reception:
         if request.head.op is not Op.HELLO:
             raise Unproven(NO_PROOF)
         if not challenge.responded:
+            if hung_up(caller.link):
+                # It connected while this master stood by, and has given up: it has tried nothing.
+                self.hang_up(caller)
+                return
             self.answer(Call(caller, request), challenge.respond(request.body))
             return
         challenge.check(request.body)

@@ -101,6 +101,11 @@ class Connection:
             return "a host that is gone"
 
     @property
+    def hung_up(self) -> bool:
+        """Whether the peer has closed its end and all that it sent was received."""
+        return hung_up(self._link)
+
+    @property
     def local(self) -> bool:
         """Whether the peer has this host's address."""
         return bool(self._link.getpeername()[0] == self._link.getsockname()[0])
@@ -256,6 +261,16 @@ class Connection:
             raise Leaving("This process was asked to end while it waited for an answer.")
         if time.monotonic() >= deadline:
             raise DeadlinePassed("The peer did not answer in time.")
+
+
+def hung_up(link: socket.socket) -> bool:
+    """Whether the peer of a socket has closed its end and all that it sent was received."""
+    try:
+        return not link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def parcels(message: Message) -> Iterator[list[frames.Buffer]]:

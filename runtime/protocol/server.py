@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import threading
 import time
@@ -26,6 +27,8 @@ from runtime.protocol.proof import (
     Unproven,
 )
 from runtime.protocol.shortage import Shortage
+
+log = logging.getLogger("wire")
 
 SEND_SECONDS = 30.0
 # Whoever waits for an answer hears this often that the server lives.
@@ -149,9 +152,9 @@ class Server:
         while not self._closing:
             try:
                 self._admit(self._listener.accept()[0])
-            except (OSError, RuntimeError, MemoryError) as error:
+            except Exception as error:  # noqa: BLE001
                 # Descriptors, threads or memory are used up for a moment, or the peer has left. A server whose
-                # acceptor ends keeps its lease and is never replaced: it goes on.
+                # acceptor ends keeps its lease and is never replaced: it goes on, whatever the error is.
                 if not self._closing and not isinstance(error, ConnectionError):
                     self._shortage.add(error)
                     self._closed.wait(shortage.PAUSE_SECONDS)
@@ -160,6 +163,10 @@ class Server:
         """Serve a connection on a thread of its own. Raises OSError, RuntimeError; the connection is closed then."""
         try:
             connection = Connection(link, leaving=lambda: self._closing)
+        except Exception:
+            link.close()
+            raise
+        try:
             thread = threading.Thread(target=self._serve, args=(connection,), name="server-connection", daemon=True)
             with self._lock:
                 self._connections[connection] = thread
@@ -199,6 +206,8 @@ class Server:
         connection.head_limit = HELLO_BYTES
         try:
             first = _hello(connection)
+            if connection.hung_up:
+                return False
             connection.send(reply(first, challenge.respond(first.body)), PROOF_SECONDS)
             challenge.check(_hello(connection).body)
         except Leaving:
@@ -259,8 +268,12 @@ class Server:
             with self._lock:
                 asked = [(connection, head) for connection, (head, since) in self._asked.items() if since <= long_ago]
             for connection, head in asked:
-                with contextlib.suppress(WireError):  # its own thread finds that out too
+                try:
                     connection.send_aside(Message(reply_head(head)._replace(op=frames.Op.WAIT)))
+                except WireError:
+                    pass  # its own thread finds that out too
+                except Exception as error:  # noqa: BLE001  without this thread every long answer would count as lost
+                    log.warning("A peer that waits could not be sent a sign of life: %r", error)
 
     def _check(self, head: Header) -> None:
         if self._job and head.job != self._job:

@@ -22,6 +22,7 @@ from runtime.protocol.connection import Closed, Connection, Message
 from runtime.protocol.frames import BAD_FRAME, HEADER_BYTES, Flag, Header, Op, pack, to_json
 from runtime.protocol.proof import Challenge, Claim, Refusals, Unproven
 from runtime.protocol.server import JsonSession, Server
+from tests.waiting import until
 
 OURS, THEIRS = b"0123456789abcdef" * 4, b"fedcba9876543210" * 4
 HERE = "127.0.0.1:1"
@@ -410,6 +411,75 @@ def test_an_acceptor_goes_on_after_a_thread_could_not_be_started(monkeypatch: py
     monkeypatch.setattr(threading.Thread, "start", start)
     assert Client(running.address).call(Op.STATUS) == {}
     assert len(running._connections) == 1
+    running.close()
+
+
+def test_an_acceptor_goes_on_after_a_connection_could_not_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.protocol.shortage.PAUSE_SECONDS", 0.01)
+    running = Server(lambda: JsonSession(lambda head, body: {}))
+    failures = [MemoryError(), OSError(errno.ENOBUFS, "full")]
+
+    def connection(link: socket.socket, leaving: Callable[[], bool]) -> Connection:
+        if failures:
+            raise failures.pop()
+        return Connection(link, leaving)
+
+    monkeypatch.setattr("runtime.protocol.server.Connection", connection)
+    running.start()
+    assert Client(running.address).call(Op.STATUS) == {}
+    running.close()
+
+
+class CannotBeSentTo:
+    """A connection to which nothing goes aside, for lack of memory. Counts the tries."""
+
+    def __init__(self) -> None:
+        self.tries = threading.Semaphore(0)
+
+    def send_aside(self, message: Message) -> None:
+        self.tries.release()
+        raise MemoryError
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
+
+def test_signs_of_life_go_on_after_one_could_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, unlucky = Server(lambda: JsonSession(lambda head, body: {}), waiting=0.02), CannotBeSentTo()
+    monkeypatch.setattr(running, "_asked", {unlucky: (Header(Op.STATUS), 0.0)})
+    running.start()
+    assert all(unlucky.tries.acquire(timeout=5) for _ in range(3))
+    running.close()
+
+
+# --- Peers that gave up while nobody accepted them -------------------------------------------------------------------
+def give_up_at(address: str) -> None:
+    """Begin to prove, as a trainer does, and leave before anybody answers."""
+    link = connected(address)
+    link.send(hello(Claim(OURS, address).hello()), 5)
+    link.close()
+
+
+def test_a_trainer_that_gave_up_while_a_master_stood_by_is_no_stranger() -> None:
+    reception = Reception(secret=OURS)
+    give_up_at(reception.address)
+    while not reception._callers:
+        reception.poll(5.0)
+    while reception._callers:
+        reception.poll(5.0)
+    assert reception.refusals.count == 0
+    reception.close()
+
+
+def test_a_trainer_that_gave_up_before_a_server_began_is_no_stranger() -> None:
+    running = Server(lambda: JsonSession(lambda head, body: {}), secret=OURS)
+    give_up_at(running.address)
+    running.start()
+    client = Client(running.address, secret=OURS)
+    client.call(Op.STATUS)
+    client.close()
+    until("both connections end", lambda: not running._connections)
+    assert running.refusals.count == 0
     running.close()
 
 
