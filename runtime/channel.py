@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import math
 import os
 import socket
@@ -21,6 +22,8 @@ from typing import Any
 from runtime import contract
 from runtime.contract import Member
 from runtime.errors import MixedReleases
+
+log = logging.getLogger("channel")
 
 # One measured value: (unix time, step, key, value).
 Point = tuple[float, int, str, float]
@@ -121,7 +124,8 @@ class Channel:
             return self._members
 
     def on_members(self, callback: Callable[[Members], object]) -> None:
-        """Call back with the members at every change, and now if they are known. Runs on the receiving thread."""
+        """Call back with the members at every change, and now if they are known. Runs on the receiving thread, where
+        an error of the callback fences this process."""
         with self._state:
             self._on_members.append(callback)
             known = self._members
@@ -150,11 +154,14 @@ class Channel:
         return not (self._messages or self._points or self._sending)
 
     def _send_all(self) -> None:
-        while (batch := self._next_batch()) is not None:
-            try:
+        try:
+            while (batch := self._next_batch()) is not None:
                 self._link.sendall(batch)
-            except OSError as error:
-                self._end(f"the link to the agent broke ({error.strerror or error})")
+        except OSError as error:
+            self._end(f"the link to the agent broke ({error.strerror or error})")
+        except Exception as error:  # else a training loop would wait for ever for room
+            log.exception("What this process reports cannot be sent.")
+            self._end(f"the link to the agent broke ({error!r})")
 
     def _next_batch(self) -> bytes | None:
         """Wait for something to send; None when there will be nothing more."""
@@ -179,8 +186,8 @@ class Channel:
             with self._link.makefile("rb") as lines:
                 for line in lines:
                     self._take(json.loads(line))
-        except (OSError, ValueError) as error:
-            why = f"the link to the agent broke ({error})"
+        except Exception as error:  # noqa: BLE001  a process that takes nothing in any more would go on as if it did
+            why = f"the link to the agent broke ({error!r})"
         self._end(why)
         if not self._closing:
             self._fence(why)
@@ -199,7 +206,12 @@ class Channel:
             callbacks = list(self._on_members)
             self._state.notify_all()
         for callback in callbacks:
-            callback(members)
+            try:
+                callback(members)
+            except Exception as error:
+                # With processes that are gone in mind this one could wait for ever: it is started again.
+                log.exception("A change of the members could not be taken in.")
+                self._fence(f"a change of the members could not be taken in ({error!r})")
 
     def _fence(self, why: str) -> None:
         with self._state:
@@ -208,7 +220,10 @@ class Channel:
             self._fenced = why
             callbacks = list(self._on_fenced)
         for callback in callbacks:
-            callback(why)
+            try:
+                callback(why)
+            except Exception:
+                log.exception("That this process is fenced could not be taken in.")
 
     # --- Ending ------------------------------------------------------------------------------------------------------
     def _end(self, why: str) -> None:

@@ -108,6 +108,54 @@ def test_waiting_too_long_says_who_is_there(pair: tuple[Channel, AgentEnd]) -> N
         channel.wait_for_members(lambda members: len(members) == 2, timeout=0.01)
 
 
+def broken(_members: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_callback_that_fails_fences_the_process_and_keeps_no_other_back(pair: tuple[Channel, AgentEnd]) -> None:
+    channel, agent = pair
+    heard, fenced = threading.Event(), list[str]()
+    channel.on_members(broken)
+    channel.on_members(lambda members: heard.set())
+    channel.on_fenced(fenced.append)
+    agent.say_members(1, MASTER)
+    assert heard.wait(5)
+    assert fenced == ['a change of the members could not be taken in (RuntimeError("can\'t start new thread"))']
+    agent.say_members(2)
+    assert channel.wait_for_members(lambda members: not members, 5) == ()
+
+
+def test_a_callback_that_fails_keeps_no_other_from_the_fence(pair: tuple[Channel, AgentEnd]) -> None:
+    channel, agent = pair
+    fenced = threading.Event()
+    channel.on_fenced(broken)
+    channel.on_fenced(lambda why: fenced.set())
+    agent.say(op=contract.FENCED, why="end")
+    assert fenced.wait(5)
+
+
+@pytest.mark.parametrize(
+    "line", [b"[1]\n", b"{}\n", b'{"op": "members"}\n', b"[" * 100_000 + b"\n"], ids=lambda line: line[:9]
+)
+def test_a_message_that_makes_no_sense_fences_the_process(pair: tuple[Channel, AgentEnd], line: bytes) -> None:
+    channel, agent = pair
+    fenced = threading.Event()
+    channel.on_fenced(lambda why: fenced.set())
+    agent.link.sendall(line)
+    assert fenced.wait(5)
+
+
+def test_points_that_cannot_be_sent_hold_up_nobody(
+    pair: tuple[Channel, AgentEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, _ = pair
+    monkeypatch.setattr("runtime.channel.WAITING_POINTS", 2)
+    monkeypatch.setattr("runtime.channel._encode", broken)
+    for _ in range(5):
+        channel.metrics([(0.0, 0, "cost", 1.0)] * 2)
+    assert not channel.flush(5)
+
+
 def test_an_older_revision_is_not_believed(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     agent.say_members(5, MASTER)
