@@ -210,6 +210,9 @@ def main() -> int:
         # Also a registration that took too long, and a machine that is short of something: the next one may do better.
         log.error(error)
         return contract.EXIT_RESTART
+    except (RuntimeError, MemoryError):  # threads or memory are short
+        log.exception("This master ends and has to be started again.")
+        return contract.EXIT_RESTART
     except (RegattaError, LookupError) as error:
         log.error(error)
         return contract.EXIT_ERROR

@@ -22,7 +22,7 @@ from runtime.checkpoint import reader
 from runtime.checkpoint.files import before_attempt, of_attempt
 from runtime.checkpoint.meta import Book
 from runtime.contract import PSERVER, Environment
-from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
+from runtime.coordination.base import Compare, CoordinationError, CoordinationStore
 from runtime.errors import RegattaError
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
@@ -36,6 +36,8 @@ from runtime.pserver.shard import Shard
 from runtime.pserver.slots import even_table
 
 REGISTRATION_SECONDS = 30.0
+# How often that there are values is noted again where the store did not take it.
+NOTE_SECONDS = 1.0
 
 log = logging.getLogger("pserver")
 
@@ -88,6 +90,7 @@ class _Process:
         self._checkpoints = _Checkpoints(environment, store, self._tell) if environment.checkpoint_dir else None
         self._shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
         self._ended = threading.Event()
+        self._unnoted = False
         self._why = ""
         self._code = contract.EXIT_OK
 
@@ -112,12 +115,18 @@ class _Process:
         owner = self._registration()
         server.fence(owner.create_revision or 0)
         kept = self._checkpoints.keep(server, owner, self._fenced) if self._checkpoints else None
-        self._ended.wait()
+        self._wait()
         log.info("ending at version %d%s", self._shard.version, f": {self._why}" if self._why else "")
         server.close()
         if kept and self._code == contract.EXIT_OK:
             kept.close()
         return self._code
+
+    def _wait(self) -> None:
+        """Return when this process is to end. Meanwhile note what the store has not taken yet."""
+        while not self._ended.wait(NOTE_SECONDS):
+            if self._unnoted:
+                self._note_values()
 
     def end(self, why: str = "", code: int = contract.EXIT_OK) -> None:
         """The first reason counts."""
@@ -135,15 +144,22 @@ class _Process:
             self._has_values(None)
 
     def _has_values(self, recovered: Recovered | None) -> None:
-        """From now on a process that takes this one's place must not begin anew."""
+        """From now on a process that takes this one's place must not begin from first values."""
         if recovered is not None:
             seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
             self._tell("recovery", recovered.told(self._environment.index, seconds, self._shard.optimiser, tables))
             return
+        self._note_values()
+
+    def _note_values(self) -> None:
         try:
             self._store.put(self._mark, b"")
-        except StoreUnavailable as error:
-            log.warning("That there are values could not be noted: %s", error)
+        except CoordinationError as error:
+            if not self._unnoted:
+                log.warning("That there are values could not be noted, and is tried again: %s", error)
+            self._unnoted = True
+        else:
+            self._unnoted = False
 
     def _lost(self, why: str) -> None:
         self._tell("recovery", why)
@@ -181,8 +197,12 @@ def main() -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: process.end())
         return process.run()
-    except (RegattaError, TimeoutError, ConnectionError) as error:
+    except (RegattaError, OSError) as error:
+        # Also a registration that took too long, and a machine that is short of something: the next one may do better.
         log.error(error)
+        return contract.EXIT_RESTART
+    except (RuntimeError, MemoryError):  # threads or memory are short
+        log.exception("This parameter server ends and has to be started again.")
         return contract.EXIT_RESTART
     finally:
         channel.close()
