@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -87,7 +88,12 @@ class _LocalDraft:
 
     def __init__(self, path: Path) -> None:
         self._file, self._direct = _open_direct(path)
-        self._filling, self._leaving = mmap.mmap(-1, _BUFFER_BYTES), mmap.mmap(-1, _BUFFER_BYTES)
+        try:
+            self._filling, self._leaving = mmap.mmap(-1, _BUFFER_BYTES), mmap.mmap(-1, _BUFFER_BYTES)
+        except Exception:  # memory is short
+            os.close(self._file)
+            path.unlink(missing_ok=True)
+            raise
         self._filled = 0
         self._size = 0  # of what has left
         self._thread = ThreadPoolExecutor(1, "checkpoint-file")
@@ -135,7 +141,8 @@ class _LocalDraft:
             while sent < count:
                 sent += self._write_some(buffer[sent:count])
         if not self._direct:
-            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)  # written out from now on, and forgotten then
+            with contextlib.suppress(OSError):  # it is advice, which some file systems do not take
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)  # written out now, and then forgotten
 
     def _write_some(self, part: memoryview) -> int:
         try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, TypeVar
 
 from runtime.checkpoint import format
@@ -13,6 +14,7 @@ from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
 from runtime.checkpoint.meta import Entry, Generation, Meta
 from runtime.checkpoint.progress import Progress, common
+from runtime.errors import TEMPORARY
 from runtime.pserver.slots import BLOCK_BYTES
 
 Key = tuple[int, int]  # array and block
@@ -23,6 +25,9 @@ Tell = Callable[[str], object]
 T = TypeVar("T")
 # Takes an entry of a server, or says what is wrong with it and what comes then.
 Take = Callable[[int, Entry, str], T | None]
+
+# So long a shortage of descriptors or memory may keep a file from being read, and how often it is tried meanwhile.
+PATIENCE_SECONDS, PAUSE_SECONDS = 10.0, 0.2
 
 _TRIED_NEXT = "Version {} is tried next."
 _NO_OTHER = "There is no other beside it."
@@ -72,14 +77,41 @@ def head(files: Files, name: str) -> Header:
         return Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
 
 
-def found(files: Files) -> Generation:
+def found(files: Files, tell: Tell = lambda why: None) -> Generation:
     """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
-    needed to tell which count. Empty where those of one server are missing."""
+    needed to tell which count. Empty where those of one server are missing.
+
+    ``tell`` is called with a sentence for each file that the disk does not give. Raises OSError while descriptors or
+    memory are used up: for that moment a file must not count as missing.
+    """
     heads = {}
-    for name in files.names():
-        with contextlib.suppress(Damaged, OSError):
-            heads[name] = head(files, name)
+    for name in _patiently(lambda: list(files.names())):
+        try:
+            heads[name] = _patiently(partial(head, files, name))
+        except Damaged:
+            pass  # a crash has cut it, or it is another's
+        except OSError as error:
+            _raise_shortage(error)
+            tell(f"The checkpoint {name} cannot be read: {reason(error)}.")
     return generation(heads)
+
+
+def _patiently(read: Callable[[], T]) -> T:
+    """What ``read`` gives, tried again while descriptors or memory are used up. Raises what it raises in the end."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return read()
+        except OSError as error:
+            if error.errno not in TEMPORARY or time.monotonic() >= give_up:
+                raise
+            time.sleep(PAUSE_SECONDS)
+
+
+def _raise_shortage(error: Damaged | OSError) -> None:
+    """Raise the error where it is of the moment: nobody may go on as if the file were not there."""
+    if isinstance(error, OSError) and error.errno in TEMPORARY:
+        raise error
 
 
 def generation(heads: Mapping[str, Header]) -> Generation:
@@ -185,8 +217,9 @@ def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
 def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
     def attempt(server: int, entry: Entry, then: str) -> Checkpoint | None:
         try:
-            return load(files, entry.file, entry.md5, wanted)
+            return _patiently(lambda: load(files, entry.file, entry.md5, wanted))
         except (Damaged, OSError) as error:
+            _raise_shortage(error)
             whose = f"version {entry.version} of parameter server {server}"
             tell(f"The checkpoint {entry.file} ({whose}) cannot be used: {reason(error)}. {then}")
             return None

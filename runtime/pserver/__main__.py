@@ -56,7 +56,7 @@ class _Checkpoints:
 
     def restore(self, shard: Shard) -> None:
         """Bring the first process of an attempt to where an earlier attempt was."""
-        sources = ((files, reader.found(files)) for files in self._earlier)
+        sources = ((files, reader.found(files, self._unusable)) for files in self._earlier)
         keeper.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:

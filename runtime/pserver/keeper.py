@@ -280,9 +280,12 @@ class Keeper:
 
     def _forget_earlier(self) -> None:
         """All servers have a checkpoint of this attempt: those of earlier ones are not needed any more."""
-        for files in self._earlier:
-            for name in list(files.names()):
-                files.delete(name)
+        try:
+            for files in self._earlier:
+                for name in list(files.names()):
+                    files.delete(name)
+        except OSError as error:  # this checkpoint counts all the same
+            log.warning("Checkpoints of earlier attempts could not be deleted: %s", error)
         self._earlier = ()
 
     def _header(self, snapshot: Snapshot) -> Header:

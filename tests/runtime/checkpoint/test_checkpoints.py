@@ -1,5 +1,6 @@
 import errno
 import hashlib
+import os
 
 import numpy as np
 import pytest
@@ -251,6 +252,106 @@ def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
         save(full, book, who, 2)
     assert (full.names(), disk.names()) == ([], before)
     assert restored(disk, book)[0] == [1]
+
+
+STEPS = ("create", "write", "sync", "close", "sync_directory")
+
+
+class FullAt(LocalFiles):
+    """A directory on a disk that is full at one step."""
+
+    def __init__(self, directory, step):
+        super().__init__(directory)
+        self.step = step
+
+    def fail(self, step):
+        if step == self.step:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def create(self, name):
+        self.fail("create")
+        return FullDraft(super().create(name), self)
+
+    def sync_directory(self):
+        super().sync_directory()
+        self.fail("sync_directory")
+
+
+class FullDraft:
+    """A file there. Each step is done, and then fails."""
+
+    def __init__(self, draft, files):
+        self.draft, self.files = draft, files
+
+    def write(self, data):
+        self.draft.write(data)
+        self.files.fail("write")
+
+    def sync(self):
+        self.draft.sync()
+        self.files.fail("sync")
+
+    def close(self):
+        self.draft.close()
+        self.files.fail("close")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_disk_that_is_full_at_any_step_leaves_what_counted_and_no_litter(tmp_path, book, store, step):
+    who, files = Writer(store), LocalFiles(tmp_path / "1")
+    save(files, book, who, 1)
+    with pytest.raises(OSError, match="No space"):
+        save(FullAt(tmp_path / "1", step), book, who, 2)
+    assert restored(files, book) == ([1], [])
+    assert len(files.names()) == 1
+    save(files, book, who, 3)
+    assert restored(files, book) == ([3], [])
+
+
+# --- Shortages -------------------------------------------------------------------------------------------------------
+class ShortFiles(LocalFiles):
+    """A directory of which so many files cannot be opened, for an error."""
+
+    def __init__(self, directory, number, times):
+        super().__init__(directory)
+        self.number, self.left = number, times
+
+    def open(self, name):
+        if self.left:
+            self.left -= 1
+            raise OSError(self.number, os.strerror(self.number))
+        return super().open(name)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(reader, "PAUSE_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
+def test_a_file_that_cannot_be_opened_for_a_moment_is_no_missing_one(tmp_path, book, store, number):
+    who = Writer(store)
+    save(LocalFiles(tmp_path / "1"), book, who, 1)
+    assert [meta.current.version for meta in reader.found(ShortFiles(tmp_path / "1", number, 5))] == [1]
+    assert restored(ShortFiles(tmp_path / "1", number, 5), book) == ([1], [])
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_shortage_that_lasts_is_an_error_and_no_missing_file(tmp_path, book, store, monkeypatch):
+    monkeypatch.setattr(reader, "PATIENCE_SECONDS", 0.0)
+    save(LocalFiles(tmp_path / "1"), book, Writer(store), 1)
+    with pytest.raises(OSError, match="Too many open files"):
+        reader.found(ShortFiles(tmp_path / "1", errno.EMFILE, 5))
+    with pytest.raises(OSError, match="Too many open files"):
+        restored(ShortFiles(tmp_path / "1", errno.EMFILE, 5), book)
+
+
+def test_a_file_that_the_disk_does_not_give_is_told(tmp_path, book, store):
+    entry = save(LocalFiles(tmp_path / "1"), book, Writer(store), 1)
+    told = []
+    assert not reader.found(ShortFiles(tmp_path / "1", errno.EIO, 1), told.append)
+    assert told == [f"The checkpoint {entry.file} cannot be read: Input/output error."]
 
 
 def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpoint(store, book):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 
 import pytest
@@ -100,3 +101,28 @@ def test_a_file_its_name_and_the_name_of_its_directory_are_on_the_disk(tmp_path,
     draft.close()
     files.sync_directory()
     assert disk.steps == ["sync file", "sync 1/", "sync job/"]
+
+
+def test_memory_that_is_short_leaves_no_descriptor_and_no_file(tmp_path, monkeypatch):
+    closed, close = [], os.close
+    monkeypatch.setattr(os, "close", lambda file: (closed.append(file), close(file)))
+
+    def short(*_):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    monkeypatch.setattr(mmap, "mmap", short)
+    with pytest.raises(OSError, match="Cannot allocate"):
+        LocalFiles(tmp_path).create("file")
+    assert len(closed) == 1
+    assert LocalFiles(tmp_path).names() == []
+
+
+def test_a_file_system_that_takes_no_advice_has_the_file_too(tmp_path, monkeypatch):
+    def refusing(*_):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(
+        "runtime.checkpoint.files._open_direct", lambda path: (os.open(path, os.O_WRONLY | os.O_CREAT), False)
+    )
+    monkeypatch.setattr(os, "posix_fadvise", refusing)
+    assert written(tmp_path, [BUFFER + 1, 10])

@@ -242,6 +242,21 @@ def test_a_disk_that_fails_is_told_and_training_goes_on(place):
     assert place.told[1:] == ["The checkpoint of version 3 failed: No space left on device. Training goes on."]
 
 
+def test_an_earlier_attempt_that_cannot_be_deleted_fails_no_checkpoint(place):
+    class Kept(LocalFiles):
+        def delete(self, name):
+            raise OSError(errno.EACCES, "Permission denied")
+
+    earlier = Kept(place.path / "earlier")
+    earlier.create("old.dck").close()
+    servers = Servers(place, 1)
+    servers.keepers[0]._earlier = [earlier]
+    servers.push(0)
+    servers.look(10.0)
+    assert place.book().generation()[0].current.version == 1
+    assert place.told == []
+
+
 def test_a_server_that_has_been_replaced_is_told_to_end(place):
     servers = Servers(place, 1)
     servers.push(0)
