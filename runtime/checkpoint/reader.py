@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from runtime.checkpoint.files import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
 from runtime.checkpoint.meta import Entry, Generation, Meta
 from runtime.checkpoint.progress import Progress, common
-from runtime.errors import TEMPORARY
+from runtime.patience import is_shortage, patiently
 from runtime.pserver.slots import BLOCK_BYTES
 
 Key = tuple[int, int]  # array and block
@@ -25,9 +24,6 @@ Tell = Callable[[str], object]
 T = TypeVar("T")
 # Takes an entry of a server, or says what is wrong with it and what comes then.
 Take = Callable[[int, Entry, str], T | None]
-
-# So long a shortage of descriptors or memory may keep a file from being read, and how often it is tried meanwhile.
-PATIENCE_SECONDS, PAUSE_SECONDS = 10.0, 0.2
 
 _TRIED_NEXT = "Version {} is tried next."
 _NO_OTHER = "There is no other beside it."
@@ -85,9 +81,9 @@ def found(files: Files, tell: Tell = lambda why: None) -> Generation:
     memory are used up: for that moment a file must not count as missing.
     """
     heads = {}
-    for name in _patiently(lambda: list(files.names())):
+    for name in patiently(lambda: list(files.names())):
         try:
-            heads[name] = _patiently(partial(head, files, name))
+            heads[name] = patiently(partial(head, files, name))
         except Damaged:
             pass  # a crash has cut it, or it is another's
         except OSError as error:
@@ -96,21 +92,9 @@ def found(files: Files, tell: Tell = lambda why: None) -> Generation:
     return generation(heads)
 
 
-def _patiently(read: Callable[[], T]) -> T:
-    """What ``read`` gives, tried again while descriptors or memory are used up. Raises what it raises in the end."""
-    give_up = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return read()
-        except OSError as error:
-            if error.errno not in TEMPORARY or time.monotonic() >= give_up:
-                raise
-            time.sleep(PAUSE_SECONDS)
-
-
 def _raise_shortage(error: Damaged | OSError) -> None:
     """Raise the error where it is of the moment: nobody may go on as if the file were not there."""
-    if isinstance(error, OSError) and error.errno in TEMPORARY:
+    if is_shortage(error):
         raise error
 
 
@@ -217,7 +201,7 @@ def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
 def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
     def attempt(server: int, entry: Entry, then: str) -> Checkpoint | None:
         try:
-            return _patiently(lambda: load(files, entry.file, entry.md5, wanted))
+            return patiently(lambda: load(files, entry.file, entry.md5, wanted))
         except (Damaged, OSError) as error:
             _raise_shortage(error)
             whose = f"version {entry.version} of parameter server {server}"

@@ -14,6 +14,7 @@ import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -26,7 +27,8 @@ from runtime.data.errors import FormatError, RecordError
 from runtime.data.formats import table
 from runtime.data.formats.span import CHUNK_BYTES
 from runtime.data.records import Features
-from runtime.errors import UsageError
+from runtime.errors import Lost, UsageError
+from runtime.patience import is_shortage, patiently
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
 DESCRIPTION = "dataset.json"
@@ -53,7 +55,8 @@ class HasChunks(Protocol):
 def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
     """Look a data set up, also by the number of its version (``team/mine@3``).
 
-    Raises UnknownDataset with the nearest names, BadDataset if its description is damaged.
+    Raises UnknownDataset with the nearest names, BadDataset if its description is damaged, OSError while descriptors
+    or memory are used up.
     """
     return _find(name, data_path) or _refuse(name, data_path)
 
@@ -115,17 +118,27 @@ def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
 def read_chunk(chunk: Chunk) -> Iterator[Any]:
     """The records of one chunk: of a shipped data set (features, label), else what the chunk's format gives.
 
-    Raises Unreadable, and RecordError where the chunk is what it was but a record of it makes no sense.
+    Raises Unreadable, RecordError where the chunk is what it was but a record of it makes no sense, and Lost while
+    descriptors or memory of this process or machine are used up: the chunk is there then.
     """
     path = Path(chunk.path)
     try:
-        yield from table.named(chunk.format).read(path, chunk.span)
+        yield from patiently(lambda: _begun(table.named(chunk.format).read(path, chunk.span)))
     except OSError as error:
+        if is_shortage(error):
+            raise Lost(f"{path.name} cannot be read for now ({error.strerror}).") from error
         raise Unreadable(f"{path.name} cannot be read ({error.strerror}).") from error
     except RecordError:
         raise
     except FormatError as error:
         raise Unreadable(f"{path.name} is not what it was: {error}") from error
+
+
+def _begun(records: Iterator[Any]) -> Iterator[Any]:
+    """The same records, of which the first has been read: all is checked before it is given."""
+    for first in records:
+        return chain([first], records)
+    return iter(())
 
 
 def read_task(task: HasChunks) -> Iterator[Any]:
@@ -159,10 +172,15 @@ def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
 
 
 def _list(path: Path, name: str) -> tuple[Chunk, ...]:
-    try:
+    def index() -> tuple[Chunk, ...]:
         format_ = table.named(name) if name else table.detect(path)
         return tuple(Chunk.of(path, span, format_.name) for span in format_.index(path, CHUNK_BYTES))
+
+    try:
+        return patiently(index)
     except OSError as error:
+        if is_shortage(error):
+            raise
         raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the data set again.") from error
 
 
@@ -175,8 +193,10 @@ def _suggest(name: str, known: Sequence[str]) -> str:
 
 def _describe(name: str, description: Path) -> DatasetInfo:
     try:
-        return _parse(name, description.parent, json.loads(description.read_bytes()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, UsageError) as error:
+        return _parse(name, description.parent, json.loads(patiently(description.read_bytes)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
+        if is_shortage(error):
+            raise
         raise BadDataset(f"{description} does not describe a data set ({error!r}). Upload it again.") from error
 
 

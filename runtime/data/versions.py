@@ -17,6 +17,7 @@ from runtime.data.choosing import in_order
 from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
 from runtime.data.formats.span import Span
 from runtime.data.splits import assign, split_of
+from runtime.patience import is_shortage, patiently
 
 VERSION, MANIFEST, FILES = "version.json", "manifest.json", "files"
 _WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
@@ -28,11 +29,13 @@ def find(folder: Path) -> DatasetInfo | None:
     if not path.is_file():
         return None
     try:
-        body = json.loads(path.read_bytes())
+        body = json.loads(patiently(path.read_bytes))
         splits = {str(split): int(records) for split, records in body["splits"].items()}
         name, number = str(body["dataset"]), int(body["version"])
         format_ = str(body["format"])
     except _WRONG as error:
+        if is_shortage(error):
+            raise
         raise _damaged(path, error) from error
     return DatasetInfo(
         name=versioned(name, number),
@@ -64,9 +67,11 @@ def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
 def _chunks(folder: Path, split: str) -> tuple[Chunk, ...]:
     path = folder / MANIFEST
     try:
-        wanted = _divided(json.loads(path.read_bytes())).get(split, [])
+        wanted = _divided(json.loads(patiently(path.read_bytes))).get(split, [])
         return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in wanted)
     except _WRONG as error:
+        if is_shortage(error):
+            raise
         raise _damaged(path, error) from error
 
 

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from runtime.data.catalogue import Unreadable, read_placed
-from runtime.errors import RegattaError
+from runtime.errors import Lost, RegattaError
 from runtime.master.messages import Unread
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.params import Params
@@ -46,6 +46,8 @@ def _records(task: Task) -> Iterator[Placed]:
         yield from read_placed(task)
     except Unreadable as error:
         raise _NoFile(str(error)) from error
+    except Lost:
+        raise
     except RegattaError as error:
         raise _BadBytes(str(error)) from error
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime import patience
 from runtime.checkpoint import reader, writer
 from runtime.checkpoint.files import LocalFiles
 from runtime.checkpoint.format import Damaged, Header
@@ -325,7 +326,7 @@ class ShortFiles(LocalFiles):
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(reader, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -339,7 +340,7 @@ def test_a_file_that_cannot_be_opened_for_a_moment_is_no_missing_one(tmp_path, b
 
 @pytest.mark.usefixtures("impatient")
 def test_a_shortage_that_lasts_is_an_error_and_no_missing_file(tmp_path, book, store, monkeypatch):
-    monkeypatch.setattr(reader, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 0.0)
     save(LocalFiles(tmp_path / "1"), book, Writer(store), 1)
     with pytest.raises(OSError, match="Too many open files"):
         reader.found(ShortFiles(tmp_path / "1", errno.EMFILE, 5))
