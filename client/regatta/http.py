@@ -19,6 +19,8 @@ LONGEST_WAIT = 30.0  # whatever Retry-After says
 
 _BULK_SECONDS = 300.0  # for a request that carries megabytes over a slow line
 _RETRIED = frozenset({429, 500, 502, 503, 504})
+# Statuses that a proxy between here and the portal returns too, with a page.
+_OF_ACCESS = frozenset({401, 403, 407})
 # The portal's own code decides first, then the status.
 _BY_CODE: Mapping[str, type[PortalError]] = {"quota_exceeded": QuotaExceeded}
 _BY_STATUS: Mapping[int, type[PortalError]] = {401: NotSignedIn, 404: Missing}
@@ -76,8 +78,8 @@ class Http:
         response = self._answered("DELETE", path)
         if response.is_error:
             raise error_of(response)
-        if response.status_code == httpx.codes.OK and not _is_json(response):  # the portal says 204, or JSON
-            raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.")
+        if response.status_code != httpx.codes.NO_CONTENT:  # the portal says this, or JSON
+            self._body(response, path)
 
     def put_bytes(self, path: str, content: Iterable[bytes], length: int, headers: Mapping[str, str]) -> Any:
         """Send ``length`` raw bytes, piece by piece. Safe to repeat, and repeated: the path names what they are, and
@@ -97,6 +99,8 @@ class Http:
                 if response.is_error:
                     response.read()
                     raise error_of(response)
+                if not response.is_success:
+                    raise Unreachable(f"{self.server} is not a Regatta portal: {path} is redirected.")
                 yield response
         except httpx.HTTPError as error:
             raise _unreachable(self.server, error) from error
@@ -106,10 +110,18 @@ class Http:
         version.check(response.headers)
         if response.is_error:
             raise error_of(response)
+        return self._body(response, path)
+
+    def _body(self, response: httpx.Response, path: str) -> Any:
+        """The body of a success. Raises Unreachable for one that is not the portal's: a redirection to a page to sign
+        in, another page, or, when something is read of it that is not there, another server's JSON."""
         try:
-            return response.json()
-        except ValueError:
-            raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.") from None
+            if response.is_success:
+                body = response.json()
+                return _Body(body) if isinstance(body, dict) else body
+        except (ValueError, RecursionError):
+            pass
+        raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.")
 
     def _answered(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         """The first answer that is worth no further try, or the last one."""
@@ -128,11 +140,18 @@ class Http:
         raise AssertionError("unreachable: the last try returns or raises")
 
 
+class _Body(dict[str, Any]):
+    """The JSON object of an answer."""
+
+    def __missing__(self, key: str) -> Any:
+        raise Unreachable(f"The answer is not of a Regatta portal: it has no {key!r}. Check the address of the portal.")
+
+
 def error_of(response: httpx.Response) -> PortalError:
     """The typed error of an answer that reports one."""
     body = _problem(response)
     code, status = str(body.get("code", "")), response.status_code
-    if _is_of_a_proxy(response):
+    if _is_of_a_proxy(response) or (status in _OF_ACCESS and not _is_json(response)):
         return Unreachable(
             f"Status {status} did not come from the portal, but from a server in between.", status=status
         )

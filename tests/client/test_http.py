@@ -122,3 +122,32 @@ def test_a_page_in_answer_to_a_deletion_does_not_mean_that_it_was_done() -> None
     portal = PaperPortal({"DELETE /x": [httpx.Response(200, html="<html>sign in</html>")]})
     with pytest.raises(Unreachable, match="is not a Regatta portal"):
         Http(SERVER, transport=portal, sleep=Clock().sleep).delete("/x")
+
+
+SIGN_IN = httpx.Response(302, headers={"Location": "https://sso.example.org/"}, html="<html>sign in</html>")
+ELSEWHERE = httpx.Response(302, headers={"Location": "https://sso.example.org/"}, json={})
+
+
+@pytest.mark.parametrize("answer", [SIGN_IN, ELSEWHERE], ids=["page", "JSON"])
+def test_a_redirection_to_a_page_to_sign_in_is_no_success(answer: httpx.Response) -> None:
+    portal = PaperPortal({"DELETE /x": [answer], "GET /x": [answer, answer]})
+    client = Http(SERVER, transport=portal, sleep=Clock().sleep)
+    with pytest.raises(Unreachable, match="is not a Regatta portal"):
+        client.delete("/x")
+    with pytest.raises(Unreachable, match="is not a Regatta portal"):
+        client.get("/x")
+    with pytest.raises(Unreachable, match="is not a Regatta portal"), client.stream("/x"):
+        pass
+
+
+def test_json_of_another_server_is_no_answer_of_the_portal() -> None:
+    client, _, _ = http(ok({"status": "ok"}))
+    with pytest.raises(Unreachable, match="it has no 'results'"):
+        client.get("/x")["results"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_page_that_refuses_access_is_not_the_portal_s_refusal(status: int) -> None:
+    client, _, _ = http(httpx.Response(status, html="<html>proxy</html>"))
+    with pytest.raises(Unreachable, match=f"Status {status} did not come from the portal"):
+        client.get("/x")
