@@ -7,7 +7,6 @@ and a job has no priority. One thing is different: its sweeps need not come to a
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -21,11 +20,15 @@ MOST_SWEEPS = 100
 
 @dataclass
 class Resources:
-    """What the tick knows of the cluster: sums of all pods' requests, and what is idle on each node."""
+    """What the tick knows of the cluster: sums of all pods' requests, and what is idle on each node.
+
+    ``refused``: there was no node for a trainer. Nodes only gain room within a tick, so there may be one later.
+    """
 
     requested: Amounts
     allocatable: Amounts
     idle: dict[str, tuple[int, int]] = field(default_factory=dict)
+    refused: bool = False
 
     def take(self, need: Amounts, count: int, node: str | None) -> None:
         self.requested = self.requested.plus(need.times(count))
@@ -34,9 +37,11 @@ class Resources:
             self.idle[node] = (cpu + need.cpu * count, memory + need.memory * count)  # the published sign
 
     def node_for(self, need: Amounts) -> str | None:
-        return next(
-            (name for name, (cpu, memory) in self.idle.items() if cpu >= need.cpu and memory >= need.memory), None
-        )
+        for name, (cpu, memory) in self.idle.items():
+            if cpu >= need.cpu and memory >= need.memory:
+                return name
+        self.refused = True
+        return None
 
 
 def fulfilment(job: Job) -> float:
@@ -95,8 +100,22 @@ def sweeps(resources: Resources, jobs: Sequence[Job], max_load: float) -> Iterat
 
 
 def scale_all(resources: Resources, jobs: Sequence[Job], max_load: float = MAX_LOAD) -> dict[str, int]:
-    """How many trainers each job gets or gives up in a tick."""
-    return deque(islice(sweeps(resources, jobs, max_load), MOST_SWEEPS), maxlen=1).pop()
+    """How many trainers each job gets or gives up in a tick: the changes after ``MOST_SWEEPS``, or fewer.
+
+    A sweep depends on the changes so far and on which trainers have no node. So once changes repeat, and no trainer
+    lacked a node since, the sweeps go in a circle, and those that are left need not be made.
+    """
+    states: list[dict[str, int]] = []
+    seen: dict[tuple[int, ...], int] = {}
+    for number, changes in enumerate(islice(sweeps(resources, jobs, max_load), MOST_SWEEPS)):
+        if resources.refused:
+            resources.refused = False
+            seen.clear()
+        before = seen.setdefault(tuple(changes.values()), number)
+        if before < number:
+            return states[before + (MOST_SWEEPS - 1 - number) % (number - before)]
+        states.append(changes)
+    return states[-1]
 
 
 def published(cluster: Cluster, now: float, max_load: float = MAX_LOAD) -> Decision:

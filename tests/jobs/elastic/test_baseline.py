@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.elastic import baseline
 from jobs.elastic.baseline import Resources
@@ -71,6 +74,35 @@ def test_its_sweeps_go_in_a_circle_with_gpus() -> None:
 
 def test_what_goes_in_a_circle_is_ended_here() -> None:
     assert baseline.scale_all(*one_gpu_job()) == {"a": 0}
+
+
+small = st.integers(0, 6)
+needs = st.builds(Amounts, small, small, st.integers(0, 2))
+sized_jobs = st.builds(
+    lambda least, more, need, size: Job("", least, least + more, need, pending=size), small, small, needs, small
+)
+
+
+@given(jobs=st.lists(sized_jobs, max_size=6), nodes=st.lists(st.tuples(small, small), max_size=3), there=needs)
+def test_sweeps_that_are_not_made_would_have_changed_nothing(
+    jobs: list[Job], nodes: list[tuple[int, int]], there: Amounts
+) -> None:
+    named = [replace(job, key=str(number)) for number, job in enumerate(jobs)]
+
+    def at() -> Resources:
+        idle = {f"n{number}": room for number, room in enumerate(nodes)}
+        return Resources(Amounts(3, 3, 1), there.times(4), idle)
+
+    *_, last = islice(baseline.sweeps(at(), named, 0.97), baseline.MOST_SWEEPS)
+    assert baseline.scale_all(at(), named) == last
+
+
+def test_a_circle_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    scale_up = baseline.scale_up
+    monkeypatch.setattr(baseline, "scale_up", lambda *given: (made.append(1), scale_up(*given))[1])
+    baseline.scale_all(*one_gpu_job())
+    assert len(made) == 2
 
 
 def test_a_tick_grows_into_idle_cores_up_to_the_load() -> None:
