@@ -101,8 +101,13 @@ class Meter:
 
     def advance(self, now: float) -> None:
         """Time passes until ``now``, and nothing changes meanwhile."""
-        while (at := len(self._samples) * self._step) <= min(now, self._window):
-            self._samples.append(self._sample(at))
+        at, until = len(self._samples) * self._step, min(now, self._window)
+        if at <= until:
+            first = self._sample(at)  # All samples until then differ only in their time.
+            same = (first.utilisation, first.pending, first.trainers, first.services)
+            while at <= until:
+                self._samples.append(Sample(at, *same))
+                at = len(self._samples) * self._step
         span = min(now, self._window) - self._now
         if span > 0:
             self._area[0] += span * self._used.cpu
