@@ -9,6 +9,16 @@ header; the columns follow as little-endian arrays, one after another:
 The header holds ``n`` and the tables that the index columns point into: ``keys`` and ``sources`` (attempt number and
 replica). A column with * is left out where its table has at most one entry. ``PLAIN`` bodies stand as they are,
 ``DEFLATED`` ones are compressed with zlib; NaN and the infinities keep their bits.
+
+``SEALED`` payloads are smaller, and slower to write: header and columns are parts, each compressed by itself behind its
+length (u4):
+
+    metrics   header, key*, source*, times, steps, values
+    logs      header, source*, stream, lengths, times, texts without digits, digits
+
+Numbers of more than two bytes are stored as byte planes: all first bytes, then all second ones. Times, steps and values
+are in the order of their source and key, times and steps as differences of their bits (modulo 2 ** 64). In the texts
+each digit is replaced by a zero, and the digits follow: what a program prints again and again differs in its numbers.
 """
 
 from __future__ import annotations
@@ -26,12 +36,15 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Indexes = npt.NDArray[np.uint16]
 
-PLAIN, DEFLATED = 0, 1
+PLAIN, DEFLATED, SEALED = 0, 1, 2
 # Blocks store the place in this list. ``system`` has the portal's own lines, ``agent`` those of the agent of a replica.
 STREAMS = ("stdout", "stderr", "system", "agent")
 MAX_TABLE = 1 << 16
 
 _LENGTH = struct.Struct("<I")
+_ZERO = ord("0")
+# Levels of zlib: where a batch is taken in, and where blocks are sealed.
+_QUICK, _HARD = 1, 6
 
 
 class WriterId(NamedTuple):
@@ -121,17 +134,29 @@ class Lines:
 Packed = TypeVar("Packed", Points, Lines)
 
 
-def pack_points(points: Points, *, deflate: bool = False) -> bytes:
-    """The payload of a block of points."""
+def pack_points(points: Points) -> bytes:
+    """The payload of a block of points as it is taken in."""
     header = {"n": len(points), "keys": points.keys, "sources": points.sources}
     columns = [points.times.astype("<f8"), points.steps.astype("<f8"), points.values.astype("<f8")]
     columns += [points.key.astype("<u2")] if len(points.keys) > 1 else []
     columns += [points.source.astype("<u2")] if len(points.sources) > 1 else []
-    return _pack(header, [column.tobytes() for column in columns], deflate=deflate, level=1)
+    return _pack(header, [column.tobytes() for column in columns], deflate=False)
+
+
+def seal_points(points: Points) -> bytes:
+    """The payload of a sealed block of points."""
+    header = {"n": len(points), "keys": points.keys, "sources": points.sources}
+    order = _by_writer(points.source, points.key)
+    parts = [points.key.astype("<u2").tobytes()] if len(points.keys) > 1 else []
+    parts += [points.source.astype("<u2").tobytes()] if len(points.sources) > 1 else []
+    parts += [_planes(_differences(points.times[order])), _planes(_differences(points.steps[order]))]
+    return _seal(header, [*parts, _planes(points.values[order].astype("<f8"))])
 
 
 def unpack_points(payload: bytes) -> Points:
-    """The points of a block. The columns are views of the payload: read only."""
+    """The points of a block. The columns are read only. Raises ValueError for an unknown format."""
+    if payload[0] == SEALED:
+        return _sealed_points(_Parts(payload))
     body, header, offset = _unpack(payload)
     columns = _Columns(body, offset, header["n"])
     return Points(
@@ -145,24 +170,55 @@ def unpack_points(payload: bytes) -> Points:
     )
 
 
-def pack_lines(lines: Lines, *, level: int = 1) -> bytes:
-    """The payload of a block of lines, compressed: quickly where it is taken in, harder (``level``) where it is
-    sealed.
-    """
+def _sealed_points(parts: _Parts) -> Points:
+    header = parts.header
+    key = parts.column("<u2") if len(header["keys"]) > 1 else _zeros(header["n"])
+    source = parts.column("<u2") if len(header["sources"]) > 1 else _zeros(header["n"])
+    order = _by_writer(source, key)
+    times, steps = _sums(parts.planes("<u8")), _sums(parts.planes("<u8"))
+    columns = (_restored(column, order) for column in (times, steps, parts.planes("<f8")))
+    return Points(*columns, key, source, tuple(header["keys"]), _sources(header))
+
+
+def pack_lines(lines: Lines) -> bytes:
+    """The payload of a block of lines as it is taken in, compressed quickly."""
     header = {"n": len(lines), "sources": lines.sources}
     lengths = np.array([len(text) for text in lines.texts], "<u4")
     parts = [lines.times.astype("<f8").tobytes(), lengths.tobytes(), lines.stream.tobytes()]
     parts += [lines.source.astype("<u2").tobytes()] if len(lines.sources) > 1 else []
-    return _pack(header, [*parts, "".join(lines.texts).encode()], deflate=True, level=level)
+    return _pack(header, [*parts, "".join(lines.texts).encode()], deflate=True)
+
+
+def seal_lines(lines: Lines) -> bytes:
+    """The payload of a sealed block of lines."""
+    header = {"n": len(lines), "sources": lines.sources}
+    lengths = np.array([len(text) for text in lines.texts], "<u4")
+    text = np.frombuffer("".join(lines.texts).encode(), np.uint8)
+    is_digit = (text >= _ZERO) & (text <= _ZERO + 9)
+    parts = [lines.source.astype("<u2").tobytes()] if len(lines.sources) > 1 else []
+    parts += [lines.stream.tobytes(), _planes(lengths), _planes(_differences(lines.times[_by_writer(lines.source)]))]
+    return _seal(header, [*parts, np.where(is_digit, np.uint8(_ZERO), text).tobytes(), text[is_digit].tobytes()])
 
 
 def unpack_lines(payload: bytes) -> Lines:
-    """The lines of a block."""
+    """The lines of a block. Raises ValueError for an unknown format."""
+    if payload[0] == SEALED:
+        return _sealed_lines(_Parts(payload))
     body, header, offset = _unpack(payload)
     columns = _Columns(body, offset, header["n"])
     times, lengths, stream = columns.take("<f8"), columns.take("<u4"), columns.take("u1")
     source = columns.take("<u2") if len(header["sources"]) > 1 else _zeros(header["n"])
     return Lines(times, stream, list(_split(columns.rest().decode(), lengths)), source, _sources(header))
+
+
+def _sealed_lines(parts: _Parts) -> Lines:
+    header = parts.header
+    source = parts.column("<u2") if len(header["sources"]) > 1 else _zeros(header["n"])
+    stream, lengths = parts.column("u1"), parts.planes("<u4")
+    times = _restored(_sums(parts.planes("<u8")), _by_writer(source))
+    text = parts.column("u1").copy()
+    text[text == _ZERO] = parts.column("u1")
+    return Lines(times, stream, list(_split(text.tobytes().decode(), lengths)), source, _sources(header))
 
 
 def merge_points(blocks: Sequence[Points]) -> Points:
@@ -214,12 +270,73 @@ class _Columns:
         return self._body[self._offset :]
 
 
-def _pack(header: dict[str, Any], parts: list[bytes], *, deflate: bool, level: int) -> bytes:
+class _Parts:
+    """Reads the parts of a sealed payload one after another."""
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload, self._offset = memoryview(payload), 1
+        self.header: dict[str, Any] = json.loads(self._next())
+
+    def column(self, kind: str) -> npt.NDArray[Any]:
+        return np.frombuffer(self._next(), kind)
+
+    def planes(self, kind: str) -> npt.NDArray[Any]:
+        """A column that was stored as byte planes."""
+        planes = np.frombuffer(self._next(), np.uint8).reshape(np.dtype(kind).itemsize, self.header["n"])
+        return np.ascontiguousarray(planes.T).view(kind).reshape(self.header["n"])
+
+    def _next(self) -> bytes:
+        (length,) = _LENGTH.unpack_from(self._payload, self._offset)
+        start = self._offset + _LENGTH.size
+        self._offset = start + length
+        return zlib.decompress(self._payload[start : self._offset])
+
+
+def _by_writer(source: Indexes, *further: Indexes) -> npt.NDArray[np.intp]:
+    """The places of all entries in the order of their source, then of ``further``; equal ones stay in their order."""
+    return np.lexsort((*further, source))
+
+
+def _restored(column: npt.NDArray[Any], order: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
+    """What was put in ``order``, where it was before."""
+    found = np.empty(len(order), np.float64)
+    found[order] = column
+    return found
+
+
+def _differences(column: Floats) -> npt.NDArray[np.uint64]:
+    """Of the bits of each number and the one before it, modulo 2 ** 64."""
+    bits = column.astype("<f8").view("<u8")
+    return np.diff(bits, prepend=bits.dtype.type(0))
+
+
+def _sums(differences: npt.NDArray[np.uint64]) -> Floats:
+    """The numbers whose ``_differences`` these are."""
+    return np.cumsum(differences, dtype="<u8").view("<f8")
+
+
+def _planes(column: npt.NDArray[Any]) -> bytes:
+    """All first bytes, then all second bytes, and so on."""
+    return np.ascontiguousarray(column.view(np.uint8).reshape(len(column), column.itemsize).T).tobytes()
+
+
+def _seal(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
+    pieces = [_smallest(part) for part in (json.dumps(header, separators=(",", ":")).encode(), *parts)]
+    return b"".join([bytes([SEALED]), *(_LENGTH.pack(len(piece)) + piece for piece in pieces)])
+
+
+def _smallest(part: bytes) -> bytes:
+    """Compressed with repetitions, or without where that is shorter: random digits repeat nothing of use."""
+    coder = zlib.compressobj(_HARD, strategy=zlib.Z_HUFFMAN_ONLY)
+    return min(zlib.compress(part, _HARD), coder.compress(part) + coder.flush(), key=len)
+
+
+def _pack(header: dict[str, Any], parts: list[bytes], *, deflate: bool) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     # A multiple of eight: the arrays behind it then lie aligned, seen from the start of the body.
     text += b" " * (-(len(text) + _LENGTH.size) % 8)
     body = b"".join([_LENGTH.pack(len(text)), text, *parts])
-    return bytes([DEFLATED]) + zlib.compress(body, level) if deflate else bytes([PLAIN]) + body
+    return bytes([DEFLATED]) + zlib.compress(body, _QUICK) if deflate else bytes([PLAIN]) + body
 
 
 def _unpack(payload: bytes) -> tuple[bytes, dict[str, Any], int]:

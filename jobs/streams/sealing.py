@@ -21,7 +21,7 @@ from jobs import keeping
 from jobs.lifecycle import TERMINAL
 from jobs.streams import store
 from jobs.streams.models import Block, StreamHead, StreamKind
-from jobs.streams.packing import merge_lines, merge_points, pack_lines, pack_points, unpack_lines, unpack_points
+from jobs.streams.packing import merge_lines, merge_points, seal_lines, seal_points, unpack_lines, unpack_points
 
 # A running stream is merged when it has this many blocks that were not.
 MANY_BLOCKS = 64
@@ -77,7 +77,7 @@ def _seal(head_pk: int) -> None:
         if not blocks:
             return
         kind = StreamKind(head.kind)
-        segments = [_segment(group, kind) for group in _groups(blocks, SEGMENT_ENTRIES[kind]) if len(group) > 1]
+        segments = [_segment(group, kind) for group in _groups(blocks, SEGMENT_ENTRIES[kind])]
         if not _swap(head, blocks, segments):
             return
 
@@ -91,12 +91,10 @@ def _swap(head: StreamHead, blocks: list[Block], segments: list[Segment]) -> boo
         now = StreamHead.objects.select_for_update().get(pk=head.pk)
         if now.sealed != head.sealed:
             return False
-        merged = {pk for replaced, _ in segments for pk in replaced}
         for replaced, segment in segments:
             Block.objects.filter(pk__in=replaced).delete()
             segment.save(force_insert=True)
-        kept = [segment for _, segment in segments] + [block for block in blocks if block.pk not in merged]
-        keeping.sealed(head.job_id, sum(len(bytes(block.payload)) for block in kept))
+        keeping.sealed(head.job_id, sum(len(segment.payload) for _, segment in segments))
         left = max(0, now.unsealed - len(blocks))
         StreamHead.objects.filter(pk=head.pk).update(sealed=blocks[-1].hi, unsealed=left)
     return True
@@ -130,11 +128,11 @@ def _segment(group: list[Block], kind: StreamKind) -> Segment:
 
 
 def _merged_lines(payloads: list[bytes]) -> bytes:
-    return pack_lines(merge_lines([unpack_lines(payload) for payload in payloads]), level=6)
+    return seal_lines(merge_lines([unpack_lines(payload) for payload in payloads]))
 
 
 def _merged_points(payloads: list[bytes]) -> bytes:
-    return pack_points(merge_points([unpack_points(payload) for payload in payloads]), deflate=True)
+    return seal_points(merge_points([unpack_points(payload) for payload in payloads]))
 
 
 _MERGE: dict[StreamKind, Callable[[list[bytes]], bytes]] = {

@@ -13,6 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from jobs.states import JobState
 from jobs.streams import sealing, store
 from jobs.streams.models import Block, StreamHead
+from jobs.streams.packing import SEALED
 from portal.common.time import now
 from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
@@ -65,6 +66,15 @@ def test_a_closed_stream_is_sealed_however_few_its_blocks_are(writer: Writer) ->
     assert Block.objects.count() == 2
     assert seqs(writer) == [1, 2]
     assert [point.seq for point in store.read_points(writer.job.pk)] == [1, 2]
+
+
+def test_a_closed_stream_of_one_block_is_packed_as_tightly_as_others(writer: Writer) -> None:
+    writer.points(1, 1)
+    store.close(writer.job.pk)
+    sealing.seal_due(now())
+    (payload,) = Block.objects.filter(kind="metrics").values_list("payload", flat=True)
+    assert bytes(payload)[0] == SEALED
+    assert [point.seq for point in store.read_points(writer.job.pk)] == [1]
 
 
 def test_lines_after_the_seal_follow_it(many: Writer) -> None:
