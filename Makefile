@@ -70,7 +70,7 @@ check: environment-dev
 
 bench:
 	@scripts/environment.sh requirements-bench.txt
-	@scripts/system_packages.sh chromium curl etcd-server iproute2 libatomic1 nginx-light postgresql redis-server
+	@scripts/system_packages.sh chromium curl etcd-server iproute2 libatomic1 nginx-light postgresql redis-server $(if $(KUBECONFIG),buildah)
 	@scripts/bench_peers.sh
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(RESUME),--resume) $(ROWS)
 

@@ -42,6 +42,7 @@ ROUNDS = scale(5, 1)
 MIB = 1 << 20
 SIZE = scale(1024, 16) * MIB
 LONG, SHORT = (1_000, 100_000), (400, 401)
+RAW_GOALS, SNAPPY_GOAL, INDEX_GOAL_SECONDS, INDEX_GOAL_MB = (0.55, 0.75), 0.2, 1.0, 16.0
 INDEXED, PAYLOAD = scale(10 << 30, 1 << 30), MIB
 _PIECE = 1 << 20
 _PEER = Path(__file__).with_name("record_peer.py")
@@ -50,8 +51,8 @@ _PEER = Path(__file__).with_name("record_peer.py")
 def measure() -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="regatta-bench-", dir=servers.disk()) as scratch:
         folder = Path(scratch)
-        yield from _reading(folder, "D1", "1 to 100 KB", LONG, SIZE, (0.55, 0.75))
-        yield from _reading(folder, "D1s", "0.4 KB", SHORT, SIZE // 8, (0.0, 0.0))
+        yield from _reading(folder, "D1", "1 to 100 KB", LONG, SIZE, RAW_GOALS)
+        yield from _reading(folder, "D1s", f"{SIZE // 8 // MIB} MB of 0.4 KB", SHORT, SIZE // 8, (0.0, 0.0))
         yield _snappy(folder)
         yield from _indexing(folder)
 
@@ -133,7 +134,7 @@ def _snappy(folder: Path) -> Row:
     path.unlink()
     # A raw read of what is stored, which is half of what comes out of it.
     raw = speeds["raw"] * stored / size
-    return beside("D1s", "snappy in chunks of 1 MiB, beside a raw read: GB/s", speeds["ours"], raw, 0.2)
+    return beside("D1s", "snappy in chunks of 1 MiB, beside a raw read: GB/s", speeds["ours"], raw, SNAPPY_GOAL)
 
 
 def _read_raw(path: Path) -> None:
@@ -221,9 +222,9 @@ def _indexing(folder: Path) -> Sequence[Row]:
     seconds, from_disk = (median(each[0] for each in told) for told in (warm, cold))
     memory = max(each[1] for each in (*warm, *cold))
     return (
-        at_most("D2", f"{case}: seconds", round(seconds, 3), 1, note=note),
-        at_most("D2", f"{case}: seconds", round(from_disk, 3), 1, note="headers from the disk"),
-        at_most("D2", "and what it adds to the memory: MB", round(memory, 1), 16),
+        at_most("D2", f"{case}: seconds", round(seconds, 3), INDEX_GOAL_SECONDS, note=note),
+        at_most("D2", f"{case}: seconds", round(from_disk, 3), INDEX_GOAL_SECONDS, note="headers from the disk"),
+        at_most("D2", "and what it adds to the memory: MB", round(memory, 1), INDEX_GOAL_MB),
     )
 
 

@@ -1,6 +1,6 @@
 """P: the portal as a person meets it.
 
-P1  ``make run`` on a fresh clone until the ready line, and the later starts.
+P1  ``make run`` on a fresh clone until the ready line, and the later starts; each fresh clone is another.
 P2  ``POST jobs`` of the digits example until its first cost point can be read; its code is another each time.
 """
 
@@ -38,15 +38,12 @@ _ASK_SECONDS = 0.05
 
 def measure() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
-        clone = Path(scratch) / "clone"
-        subprocess.run(["git", "clone", "--quiet", "--local", ".", str(clone)], check=True)
-        with running(clone) as fresh:
-            pass
+        fresh = [_first_start(clone := Path(scratch) / f"clone-{number}") for number in range(ROUNDS)]
         later = [_later_start(clone) for _ in range(ROUNDS)]
         with running(clone) as portal:
             first_points = [seconds_to_first_point(portal) for _ in range(ROUNDS)]
     return [
-        _row("P1", "fresh clone, packages cached: seconds to ready", fresh.seconds_to_ready, FRESH_GOAL),
+        _row("P1", f"fresh clone, packages cached, median of {ROUNDS}: seconds to ready", median(fresh), FRESH_GOAL),
         _row("P1", f"later start, median of {ROUNDS}: seconds to ready", median(later), LATER_GOAL),
         _row("P2", f"POST to first cost point, median of {ROUNDS}: seconds", median(first_points), FIRST_POINT_GOAL),
     ]
@@ -54,6 +51,11 @@ def measure() -> list[Row]:
 
 def _row(name: str, case: str, value: float, goal: float) -> Row:
     return Row(row=name, case=case, value=round(value, 3), goal=f"<= {goal:g}", met=value <= goal)
+
+
+def _first_start(clone: Path) -> float:
+    subprocess.run(["git", "clone", "--quiet", "--local", ".", str(clone)], check=True)
+    return _later_start(clone)
 
 
 def _later_start(clone: Path) -> float:
