@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.catalogue import MEASUREMENTS, ROWS, Measurement
+from bench.catalogue import GOALS, MEASUREMENTS, ROWS, Measurement
 from bench.report import Row, from_json, missed, to_json
 
 NOT_MEASURED = "not measured"
@@ -68,7 +68,7 @@ class Results:
 
 
 def _named(name: str, rows: Sequence[Row]) -> Sequence[Row]:
-    return [row for row in rows if row.row == name] or [missed(name, NOT_MEASURED, "", NOT_MEASURED)]
+    return [row for row in rows if row.row == name] or [missed(name, NOT_MEASURED, GOALS[name], NOT_MEASURED)]
 
 
 def _write(path: Path, body: object) -> None:

@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.catalogue import Measurement
+from bench.catalogue import GOALS, Measurement
 from bench.report import Row, from_json, missed, to_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,8 +61,8 @@ def run(measurement: Measurement, limit: float) -> Outcome:
             _end(process)
         rows = [from_json(json.loads(line)) for line in output.read_text().splitlines()]
     seen = {row.row for row in rows}
-    rows += [missed(name, "not measured", "", error or "the measurement left it out") for name in measurement.rows
-             if name not in seen or error]  # fmt: skip
+    rows += [missed(name, "not measured", GOALS[name], error or "the measurement left it out")
+             for name in measurement.rows if name not in seen or error]  # fmt: skip
     return Outcome(rows, error, time.monotonic() - begun)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench import page
-from bench.catalogue import MEASUREMENTS, ROWS, Measurement
-from bench.report import Row, at_most, missed
+from bench.catalogue import GOALS, MEASUREMENTS, ROWS, Measurement
+from bench.report import FOLDER, Row, at_most, missed
 from bench.results import Part, Results
 
+ROOT = Path(__file__).resolve().parents[2]
 RUN: dict[str, Any] = {
     "date": "2026-01-01 00:00 UTC",
     "commit": "0123456789ab",
@@ -56,7 +58,10 @@ def test_a_row_that_is_not_reached_or_could_not_be_measured_says_why(results: Re
 
 def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Results) -> None:
     text = page.text(results)
-    assert all(lines_of(text, row) == [f"| {row} | not measured | | | | | | **MISSED** |"] for row in ROWS)
+    assert all(
+        lines_of(text, row) == [f"| {row} | not measured |  |  |  |  | {GOALS[row]} | **MISSED** not measured |"]
+        for row in ROWS
+    )
 
 
 def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
@@ -79,7 +84,8 @@ def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Res
 
 def test_a_quick_run_is_not_shown(results: Results) -> None:
     results.keep(measurement_of("R4"), Part({**RUN, "quick": True}, [at_most("R4", "in time", 1.0, 2.0)]))
-    assert lines_of(page.text(results), "R4") == ["| R4 | not measured | | | | | | **MISSED** |"]
+    (line,) = lines_of(page.text(results), "R4")
+    assert line.endswith("| **MISSED** not measured |")
 
 
 def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Results) -> None:
@@ -90,3 +96,15 @@ def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Result
 def test_the_page_is_written_where_the_documents_are(tmp_path: Path, results: Results) -> None:
     where = page.write(tmp_path, tmp_path / "benchmarks.md")
     assert where.read_text() == page.text(results)
+
+
+def test_the_page_of_this_checkout_is_made_of_the_results_in_it() -> None:
+    """``python -m bench.page`` writes it."""
+    assert (ROOT / page.PAGE).read_text() == page.text(Results(ROOT / FOLDER))
+
+
+@pytest.mark.parametrize("measurement", MEASUREMENTS, ids=lambda each: each.module)
+def test_results_from_which_the_page_is_made_can_be_committed(measurement: Measurement) -> None:
+    path = FOLDER / "parts" / f"{measurement.module}.json"
+    done = subprocess.run(["git", "check-ignore", "--quiet", "--no-index", str(path)], cwd=ROOT, check=False)
+    assert done.returncode == 1, f"git ignores {path}"
