@@ -134,7 +134,7 @@ def _play(backend: PlayedBackend) -> None:
 
     from jobs.backends import registry
 
-    registry.BACKENDS = {"played": lambda: backend}  # type: ignore[misc]
+    registry.BACKENDS = {"played": lambda: backend}
     settings.CLUSTER_BACKEND = "played"
 
 

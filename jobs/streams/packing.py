@@ -176,8 +176,8 @@ def _sealed_points(parts: _Parts) -> Points:
     source = parts.column("<u2") if len(header["sources"]) > 1 else _zeros(header["n"])
     order = _by_writer(source, key)
     times, steps = _sums(parts.planes("<u8")), _sums(parts.planes("<u8"))
-    columns = (_restored(column, order) for column in (times, steps, parts.planes("<f8")))
-    return Points(*columns, key, source, tuple(header["keys"]), _sources(header))
+    times, steps, values = (_restored(column, order) for column in (times, steps, parts.planes("<f8")))
+    return Points(times, steps, values, key, source, tuple(header["keys"]), _sources(header))
 
 
 def pack_lines(lines: Lines) -> bytes:
