@@ -88,7 +88,7 @@ def census(root: int, enough: int = 0) -> Census:
     Unmeasurable."""
     tasks, memory = 0, Memory()
     for pid in descendants(root):
-        status = _status(pid)
+        _, status = _living(pid)
         tasks += status.get(b"Threads", 0)
         memory += _resident(status)
         if enough and tasks > enough:
@@ -108,13 +108,11 @@ def held(root: int, counted: int = -1) -> Held:
     memory: dict[int, int] = {}
     removed: dict[tuple[int, int], int] = {}
     for pid in descendants(root):
-        for number in _listed(f"{pid}/fd"):
-            with _ended_is_nothing(f"{pid}/fd"):
-                found = os.stat(f"{pid}/fd/{number}", dir_fd=_PROC)
-                if found.st_dev == memory_device:
-                    memory[found.st_ino] = found.st_blocks * 512
-                elif found.st_nlink == 0 and found.st_dev != counted:
-                    removed[found.st_dev, found.st_ino] = found.st_blocks * 512
+        for found in _opened(pid):
+            if found.st_dev == memory_device:
+                memory[found.st_ino] = found.st_blocks * 512
+            elif found.st_nlink == 0 and found.st_dev != counted:
+                removed[found.st_dev, found.st_ino] = found.st_blocks * 512
     return Held(sum(memory.values()), sum(removed.values()))
 
 
@@ -170,12 +168,29 @@ def _mine() -> list[int]:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
 
+def _opened(pid: int) -> list[os.stat_result]:
+    """The files that a process has open; none of one that has ended. Raises Unmeasurable."""
+    while directory := _living(pid)[0]:
+        found = []
+        try:
+            for number in _listed(f"{directory}/fd"):
+                with _ended_is_nothing(f"{directory}/fd"):
+                    found.append(os.stat(f"{directory}/fd/{number}", dir_fd=_PROC))
+        except Unmeasurable:
+            if _living(pid)[0] == directory:
+                raise
+        else:
+            return found
+    return []
+
+
 def _proportional(pid: int) -> Memory:
+    directory, status = _living(pid)
     try:
-        lines = (line.partition(b":") for line in _read(f"{pid}/smaps_rollup").splitlines()[1:])
+        lines = (line.partition(b":") for line in _read(f"{directory}/smaps_rollup").splitlines()[1:])
     except Unmeasurable:
         # Of a process that keeps others from looking; with all that it shares it holds no less.
-        return _resident(_status(pid))
+        return _resident(status)
     sizes = {name: 1024 * int(rest.split()[0]) for name, _, rest in lines}
     return Memory(sizes.get(b"Pss_Anon", 0), sizes.get(b"Pss_Shmem", 0))
 
@@ -184,9 +199,26 @@ def _resident(status: Mapping[bytes, int]) -> Memory:
     return Memory(1024 * status.get(b"RssAnon", 0), 1024 * status.get(b"RssShmem", 0))
 
 
-def _status(pid: int) -> dict[bytes, int]:
-    """The numbers of /proc/<pid>/status; empty where the process has ended."""
-    lines = (line.partition(b":") for line in _read(f"{pid}/status").splitlines())
+def _living(pid: int) -> tuple[str, dict[bytes, int]]:
+    """The directory below /proc that shows the memory and files of a process, and the numbers of its status. The
+    directory is a thread's if the first thread has ended, and empty for a process that has ended. Raises Unmeasurable.
+
+    The kernel shows root as the owner of what has no memory: an ordinary user may not list the descriptors of a process
+    that has ended but was not waited for.
+    """
+    status = _status(str(pid))
+    if b"RssAnon" in status or b"Threads" not in status:
+        return (str(pid) if status else ""), status
+    for thread in _listed(f"{pid}/task"):
+        directory = f"{pid}/task/{thread}"
+        if b"RssAnon" in (own := _status(directory)):
+            return directory, own
+    return "", status
+
+
+def _status(directory: str) -> dict[bytes, int]:
+    """The numbers of a status below /proc; empty where the process or thread has ended."""
+    lines = (line.partition(b":") for line in _read(f"{directory}/status").splitlines())
     return {name: int(rest.split()[0]) for name, _, rest in lines if name in (b"Threads", b"RssAnon", b"RssShmem")}
 
 
