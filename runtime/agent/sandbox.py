@@ -14,7 +14,11 @@ from pathlib import Path
 from runtime.agent.settings import Settings
 from runtime.isolation import landlock, order, view
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/etc", "/proc", "/sys/devices/system", view.DEVICE_LIST)
+_SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys/devices/system", view.DEVICE_LIST)
+# What a view has files of its own for: the names of users and groups.
+_ACCOUNTS = ("/etc/passwd", "/etc/group")
+# Debian's Python reads its sitecustomize from here, and prints an error where it finds one that it may not read.
+_DEBIAN = "python3*"
 
 
 def seen(settings: Settings, command: Sequence[str]) -> view.View:
@@ -42,7 +46,8 @@ def _given(settings: Settings, command: Sequence[str]) -> list[str]:
 def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     kinds = map(str, Path(view.DEVICE_LIST).glob("*/class"))
     given = (os.path.realpath(path) for path in _given(settings, command))
-    readable = dict.fromkeys([*_SYSTEM, *kinds, *given], landlock.LOOK)
+    configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
+    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.LOOK)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
     return {**readable, **devices, order.SHARED_MEMORY: landlock.SHARE, **own}

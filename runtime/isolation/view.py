@@ -77,14 +77,17 @@ def exposed(directory: str) -> str | None:
     return next((source for source in seen if _is_below(real, (source,))), None)
 
 
+def configuration() -> Iterator[str]:
+    """The paths in /etc that a job reads, and that are there. No directory among them holds keys or passwords."""
+    return (path for name in _CONFIGURATION if os.path.exists(path := f"/etc/{name}"))
+
+
 def _system() -> Iterator[Tree]:
     for path in _PROGRAMS:
         if os.path.isdir(path) and not os.path.islink(path):
             yield Tree(path, path, READ)
-    for name in _CONFIGURATION:
-        path = f"/etc/{name}"
-        if os.path.exists(path):
-            yield Tree(os.path.realpath(path), path, READ)
+    for path in configuration():
+        yield Tree(os.path.realpath(path), path, READ)
     for path in ("/sys/devices/system", DEVICE_LIST):
         if os.path.isdir(path):
             yield Tree(path, path, READ)

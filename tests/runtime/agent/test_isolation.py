@@ -67,9 +67,17 @@ class Cell:
         known = {"SECRET": str(self.secret), "VICTIM": str(self.victim.pid), "CLOSED": closed}
         return {**known, "SOCKET": str(self.data / "socket"), "ABSTRACT": self.served, **more}
 
-    def run(self, name: str, timeout: float = 60.0, *, env: dict[str, str] | None = None, **limits: int) -> Outcome:
+    def run(
+        self,
+        name: str,
+        timeout: float = 60.0,
+        *,
+        env: dict[str, str] | None = None,
+        sandbox: str = contract.NAMESPACES,
+        **limits: int,
+    ) -> Outcome:
         """Run the program within walls, to its end."""
-        replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, **limits)
+        replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, SANDBOX=sandbox, **limits)
         try:
             replica.wait(timeout)
             return Outcome("\n".join(self.portal.texts("stdout")), self.portal.last_report())
@@ -224,6 +232,17 @@ def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, sea
     assert cell.run("files", env=found).said == "HELD"
     control = cell.control("files")
     assert all(word in control for word in (f"open {cell.secret}", "chmod", "utime", "write"))
+
+
+@pytest.mark.skipif(not kernel.landlock_version(), reason="the kernel has no Landlock")
+def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell: Cell) -> None:
+    # A file of the machine that everybody may read, as settings with the usual mode are.
+    env = {"SETTINGS": "/etc/hostname"}
+    outcome = cell.run("configuration", env=env, sandbox="landlock")
+    assert outcome.said.splitlines() == ["HELD", "libraries work"]
+    assert not cell.portal.texts("stderr")
+    control = cell.control("configuration", **env)
+    assert all(path in control for path in (cell.variables()["CLOSED"], "/proc/self/root/etc/hostname", "list "))
 
 
 def test_other_processes_are_out_of_reach(cell: Cell) -> None:
