@@ -106,7 +106,7 @@ def test_a_fork_bomb_meets_its_limit(house: House, portal: Client, http: httpx.C
     job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
     until("it is launched", lambda: house.attempts(job.id), 30)
     (attempt,) = house.attempts(job.id)
-    until("its agents and a launcher run", lambda: {"starter", "launcher"} <= kinds(of_attempt(attempt)), 30)
+    until("its agents and its code run", lambda: {"runtime.agent", "train.py"} <= kinds(of_attempt(attempt)), 30)
     ended = portal.wait(job.id, END_SECONDS)
     assert ended.state == "FAILED", ended
     assert "all 3000" not in text_of(portal, ended)
@@ -115,5 +115,5 @@ def test_a_fork_bomb_meets_its_limit(house: House, portal: Client, http: httpx.C
 
 
 def kinds(found: list[Process]) -> set[str]:
-    """What of the platform is among them; the environment of agents, which are forks, does not tell."""
-    return {kind for kind in ("starter", "launcher") if any(kind in one.command for one in found)}
+    """Which of agents and code are among them, by their commands: agents are forks and keep an older environment."""
+    return {kind for kind in ("runtime.agent", "train.py") if any(kind in one.command for one in found)}
