@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 
 from regatta import Client
+from tests import unprivileged
 from tests.end_to_end import processes
 from tests.end_to_end.processes import Process
 from tests.ports import free_port
@@ -29,10 +30,14 @@ STOP_SECONDS = 10.0
 
 
 class House:
-    """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again."""
+    """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again.
 
-    def __init__(self, directory: Path, *, host: str = "127.0.0.1", **settings: str) -> None:
+    ``ordinary``: the portal runs as an ordinary user, who owns the directory, also where the tests run as root.
+    """
+
+    def __init__(self, directory: Path, *, host: str = "127.0.0.1", ordinary: bool = False, **settings: str) -> None:
         self.directory = directory
+        self._as_user = [sys.executable, "-m", "tests.unprivileged"] if ordinary and os.geteuid() == 0 else []
         self.port = free_port()
         self.address = f"http://{host}:{self.port}"
         self.output = directory / "up.log"
@@ -47,10 +52,12 @@ class House:
     def start(self) -> None:
         """Start it and wait for the line that says that it is ready."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        if self._as_user:
+            os.chown(self.directory, unprivileged.UID, unprivileged.UID)
         offset = self.output.stat().st_size if self.output.exists() else 0
         with self.output.open("ab") as output:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "manage.py", "up"],
+                [*self._as_user, sys.executable, "manage.py", "up"],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,11 +33,23 @@ WALLS = f"walls 1 2 {'0' * 16} 2"
 pytestmark = [pytest.mark.frameworks, pytest.mark.processes, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(scope="module")
-def spacious(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+# The portal's own user, and an ordinary one: their isolation has different layers.
+USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
+
+
+@pytest.fixture(scope="module", params=USERS)
+def spacious(request: pytest.FixtureRequest) -> Iterator[House]:
     """A portal that keeps what it has installed for all tests of this file."""
-    with House(tmp_path_factory.mktemp("paddle") / "data", REGATTA_SIGN_IN_RATE="1000/min").open() as house:
-        yield house
+    ordinary = request.param == "ordinary"
+    # An ordinary user enters no directory that pytest makes for root.
+    parent = "/srv" if os.geteuid() == 0 else None
+    with tempfile.TemporaryDirectory(prefix="regatta-paddle-", dir=parent) as directory:
+        Path(directory).chmod(0o755)
+        house = House(Path(directory) / "data", ordinary=ordinary, REGATTA_SIGN_IN_RATE="1000/min")
+        with house.open():
+            layer = "user namespace" if ordinary else "user id of its own"
+            assert f"Jobs are isolated by: {layer}, " in house.printed()
+            yield house
 
 
 @pytest.fixture
