@@ -330,6 +330,8 @@ ATTEMPTS_DIR = DATA_DIR / "attempts"
 # Isolation of jobs on this machine. auto: namespaces where the machine has them, else only jobs of admins run;
 # namespaces: the portal does not start without; none: everybody's jobs run without (docs/security.md).
 LOCAL_ISOLATION = env.choice("REGATTA_LOCAL_ISOLATION", "auto", ("auto", "namespaces", "none"))
+# shared: jobs use the machine's network; private: each attempt has a loopback device and nothing else.
+LOCAL_NETWORK = env.choice("REGATTA_LOCAL_NETWORK", "shared", ("shared", "private"))
 # Where the portal runs as root, each attempt gets one of these user ids.
 LOCAL_UIDS = env.ids("REGATTA_LOCAL_UIDS", "2000000000-2000065535")
 # What the files of one replica may take up on the disk; 0: no limit.

@@ -84,6 +84,10 @@ SANDBOX = "REGATTA_SANDBOX"
 RUN_AS = "REGATTA_RUN_AS"  # the user and group id of such a process in namespaces; unset: the agent's own
 LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories together; 0: none
 CGROUP = "REGATTA_CGROUP"  # directory of the cgroup (version 2) that the process is put into; unset: none
+# The processes of the attempt have a network namespace of their own: one of NETWORKS, how it is made; unset: none.
+NETWORK = "REGATTA_NETWORK"
+# Numbers of the inherited descriptors by which it is joined (runtime.isolation.network.Network), separated by commas.
+NETWORK_FDS = "REGATTA_NETWORK_FDS"
 # The host's address at which the attempt's other processes find master and parameter servers; unset: 127.0.0.1.
 ADDRESS = "REGATTA_ADDRESS"
 
@@ -104,6 +108,9 @@ WIRES = (F32, BF16)
 NO_SANDBOX, LANDLOCK, NAMESPACES = "none", "landlock", "namespaces"
 SANDBOXES = (NO_SANDBOX, LANDLOCK, NAMESPACES)
 
+# With the privileges of root, or in a user namespace of an ordinary user.
+NETWORKS = ("root", "user")
+
 # Read by the agent and taken out before user code starts.
 AGENT_ONLY = (
     INGEST_URL,
@@ -121,6 +128,8 @@ AGENT_ONLY = (
     RUN_AS,
     LIMIT_DISK,
     CGROUP,
+    NETWORK,
+    NETWORK_FDS,
     TERMINATION_FILE,
     CODE_DIR,
     FETCH_DATA,

@@ -12,9 +12,10 @@ from django.conf import settings
 from jobs.backends import cgroups
 from runtime.isolation import delegation
 from runtime.isolation.delegation import Home
-from runtime.isolation.probe import Isolation, Mode, probe
+from runtime.isolation.probe import Isolation, Mode, network_problem, probe
 
 NAMESPACES, NONE = "namespaces", "none"
+PRIVATE = "private"
 
 
 class Owner(Protocol):
@@ -28,13 +29,15 @@ class Owner(Protocol):
 class Policy:
     """What the local backend does. ``uids``: where each attempt gets one of them, else None. ``disk``: bytes that the
     files of a replica may take up, 0 for any. ``admins_only``: why jobs of others do not run, where they do not.
-    ``cgroups``: where replicas get one each, else None."""
+    ``cgroups``: where replicas get one each, else None. ``network``: one of ``contract.NETWORKS`` if each attempt gets
+    a network of its own, else empty."""
 
     namespaces: bool
     uids: range | None
     disk: int
     admins_only: str = ""
     cgroups: Home | None = None
+    network: str = ""
 
 
 def provided() -> Isolation | None:
@@ -43,18 +46,23 @@ def provided() -> Isolation | None:
         return None
     found, groups = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR)), _cgroups()
     layer = groups.home.layer if groups.home is not None else ""
-    return replace(found, cgroup=layer, missing=(*found.missing, *groups.missing))
+    network = settings.LOCAL_NETWORK == PRIVATE and found.mode is not Mode.NONE
+    return replace(found, cgroup=layer, missing=(*found.missing, *groups.missing), network=network)
 
 
 def policy() -> Policy:
     """What the settings and the machine make of it."""
     disk, home = settings.LOCAL_DISK_BYTES, _cgroups().home
+    # Also where the portal should not have started (``start_problem``): replicas without the network do not start.
+    network = "user" if settings.LOCAL_NETWORK == PRIVATE else ""
     if settings.LOCAL_ISOLATION == NONE:
-        return Policy(False, None, disk, cgroups=home)
+        return Policy(False, None, disk, cgroups=home, network=network)
     found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
     if found.mode is Mode.NONE:
-        return Policy(False, None, disk, _why_not(found), home)
-    return Policy(True, settings.LOCAL_UIDS if found.mode is Mode.UID else None, disk, cgroups=home)
+        return Policy(False, None, disk, _why_not(found), home, network)
+    if found.mode is Mode.UID:
+        return Policy(True, settings.LOCAL_UIDS, disk, cgroups=home, network="root" if network else "")
+    return Policy(True, None, disk, cgroups=home, network=network)
 
 
 def refusal(owner: Owner) -> str:
@@ -66,12 +74,25 @@ def refusal(owner: Owner) -> str:
 
 def start_problem() -> str:
     """Why the portal must not start: isolation is demanded and cannot be had; empty otherwise."""
-    if settings.CLUSTER_BACKEND != "local" or settings.LOCAL_ISOLATION != NAMESPACES:
+    if settings.CLUSTER_BACKEND != "local":
         return ""
-    found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
-    if found.mode is not Mode.NONE:
-        return ""
-    return f"REGATTA_LOCAL_ISOLATION is namespaces, but this machine cannot isolate jobs: {'; '.join(found.missing)}."
+    if settings.LOCAL_ISOLATION == NAMESPACES:
+        found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
+        if found.mode is Mode.NONE:
+            how = "; ".join(found.missing)
+            return f"REGATTA_LOCAL_ISOLATION is namespaces, but this machine cannot isolate jobs: {how}."
+    why = _why_no_network() if settings.LOCAL_NETWORK == PRIVATE else ""
+    return f"REGATTA_LOCAL_NETWORK is private, but jobs cannot have networks of their own: {why}." if why else ""
+
+
+def _why_no_network() -> str:
+    if settings.LOCAL_ISOLATION == NONE:
+        return "set REGATTA_LOCAL_ISOLATION to auto or namespaces"
+    if settings.COORDINATION:
+        return "parameter servers would not reach the etcd of REGATTA_COORDINATION; unset it"
+    uid, data = settings.LOCAL_UIDS[0], str(settings.DATA_DIR)
+    found = _probed(uid, data)
+    return "; ".join(found.missing) if found.mode is Mode.NONE else _network_problem(found.mode, uid, data)
 
 
 def prepare_cgroups() -> str:
@@ -113,6 +134,12 @@ def _why_not(found: Isolation) -> str:
         "Jobs are not isolated on this machine, so only platform admins may run them. "
         f"An admin can change that: {'; '.join(found.missing)}."
     )
+
+
+@lru_cache(maxsize=4)
+def _network_problem(mode: Mode, uid: int, data: str) -> str:
+    """Once, as ``_probed``."""
+    return network_problem(mode, uid, data)
 
 
 @lru_cache(maxsize=4)

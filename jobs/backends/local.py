@@ -10,6 +10,7 @@ its processes may call at once.
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
     <attempts>/<attempt>/wire-secret     by which the processes prove to each other that they belong to the attempt
     <attempts>/<attempt>/uid             the user id of its processes, where each attempt has one (``uids``)
+    <attempts>/<attempt>/network.socket  where agents get the network of the attempt, if it has one
     <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
     <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
@@ -237,7 +238,10 @@ class LocalBackend:
         if contract.RUN_AS in isolation:
             _give_rooms(directory, int(isolation[contract.RUN_AS]))
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, life)
-        return self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
+        order = self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
+        if self._policy is not None and (network := self._policy().network):
+            order["environment"][contract.NETWORK] = network
+        return order
 
     def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
         """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from runtime import contract
 from runtime.agent import processes, sandbox, shortcut
 from runtime.agent.settings import Settings
-from runtime.isolation import cgroup, confinement, kernel, launch, order
+from runtime.isolation import cgroup, confinement, kernel, launch, network, order
 
 # Room for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
@@ -100,6 +100,7 @@ def _within_namespaces(
         inherit=[link],
         shared_memory=settings.memory,
         cgroup=entrance,
+        network=settings.network.namespaces if settings.network else (-1, -1),
     )
     out, err, stdout, stderr = pipes
     try:
@@ -148,6 +149,8 @@ def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Call
     bounds = [_possible(*limit) for limit in limits(settings)]
 
     def prepare() -> None:
+        if settings.network is not None:
+            network.enter(settings.network.namespaces)
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(contract.EXIT_ERROR)

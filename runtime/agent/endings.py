@@ -25,6 +25,7 @@ class Force(StrEnum):
     PROCESSES = "processes"
     DISK = "disk"
     UNMEASURED = "unmeasured"  # what it uses could not be measured
+    NETWORK = "network"  # others can no longer join its network
     STOPPED = "stopped"
     KILLED = "killed"  # was asked to stop and did not
     FENCED = "fenced"
@@ -35,6 +36,7 @@ class Force(StrEnum):
 # The code that a process is given that was ended for one of these: it is to be tried again, or has itself to blame.
 _CODES = {
     Force.FENCED: contract.EXIT_RESTART,
+    Force.NETWORK: contract.EXIT_RESTART,
     Force.PROCESSES: contract.EXIT_ERROR,
     Force.DISK: contract.EXIT_ERROR,
     Force.UNMEASURED: contract.EXIT_ERROR,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime import contract
+from runtime.isolation.network import Network
 
 # The rest of the agent's environment is not the process's business.
 _PASSED_ON = ("PATH", "LANG", "TZ", "POD_IP", "TRAINING_ROLE", "TRAINER_PORTS_NUM", "RANK", "WORLD_SIZE")
@@ -47,6 +48,7 @@ class Settings:
     sandbox: str
     run_as: int
     cgroup: Path | None
+    network: Network | None
     import_path: tuple[str, ...]
     cost_lines: bool
     data_path: tuple[str, ...]
@@ -89,6 +91,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         sandbox=_sandbox(environment.role, environ),
         run_as=int(environ.get(contract.RUN_AS, "0")),
         cgroup=Path(given) if (given := environ.get(contract.CGROUP)) else None,
+        network=_network(environ),
         import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,
@@ -97,6 +100,16 @@ def read(environ: Mapping[str, str]) -> Settings:
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],
     )
+
+
+def _network(environ: Mapping[str, str]) -> Network | None:
+    """The network to join. Raises ValueError where the attempt has one of its own and the descriptors are missing."""
+    if contract.NETWORK not in environ:
+        return None
+    words = environ.get(contract.NETWORK_FDS, "").split(",")
+    if environ[contract.NETWORK] not in contract.NETWORKS or len(words) != len(Network._fields):
+        raise ValueError(f"{contract.NETWORK} and {contract.NETWORK_FDS} do not name a network")
+    return Network(*map(int, words))
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,9 +11,12 @@ import marshal
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from runtime import contract
 from runtime.agent import __main__ as agent
 from runtime.contract import AgentOrder
+from runtime.isolation import network
 
 # Only for the forks, which all need them.
 from runtime.agent import ingest, membership, pipes, shipping  # noqa: F401  isort: skip
@@ -21,11 +24,25 @@ from runtime.agent import ingest, membership, pipes, shipping  # noqa: F401  iso
 
 def main(orders: Sequence[AgentOrder]) -> int:
     """Fork all agents; in each of them, its exit code."""
+    try:
+        _join_network([order for order in orders if contract.NETWORK in order["environment"]])
+    except OSError as error:
+        sys.stderr.write(f"No agent was started: {error}.\n")
+        return contract.EXIT_ERROR
     for order in orders:
         if os.fork() == 0:
             _become(order, orders)
             return agent.main(order["arguments"])
     return 0
+
+
+def _join_network(orders: Sequence[AgentOrder]) -> None:
+    """Join the network of the attempt, once for all agents, which inherit its descriptors. Raises OSError."""
+    if orders:
+        kind = orders[0]["environment"][contract.NETWORK]
+        joined = network.join(Path(orders[0]["directory"]).parent, kind == "user")
+        for order in orders:
+            order["environment"][contract.NETWORK_FDS] = ",".join(map(str, joined))
 
 
 def _become(order: AgentOrder, orders: Sequence[AgentOrder]) -> None:

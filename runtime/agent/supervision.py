@@ -26,6 +26,7 @@ from runtime.agent.spool import EVENTS, LOGS, METRICS
 from runtime.contract import Member, ReplicaState
 from runtime.cost_lines import CostReader
 from runtime.isolation import cgroup, kernel, landlock
+from runtime.isolation.network import is_kept
 from runtime.lines import Cap
 
 WATCH_SECONDS = 0.1
@@ -176,10 +177,16 @@ class Supervisor:
             self._collect(self._kill_all(started), started)
 
     def _enforce(self, limits: Limits, started: child.Child) -> None:
-        broken = None if self._status is not None else limits.broken()
+        broken = None if self._status is not None else self._without_network() or limits.broken()
         if broken:
             self._forced = broken
             self._collect(self._kill_all(started), started)
+
+    def _without_network(self) -> Forced | None:
+        network = self._settings.network
+        if network is None or is_kept(network.keeper):
+            return None
+        return Forced(Force.NETWORK, "was ended because the process that keeps the network of its attempt has ended")
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------
     def _stop(self, forced: Forced, grace: float) -> None:

@@ -6,6 +6,7 @@
     order        what the launcher is given
     view         which files the process sees, and where
     confinement  what a process gives up just before user code runs, with namespaces or without
+    network      the network namespace of one attempt, and the process that keeps it
     delegation   the part of the cgroup tree that the portal may use
     cgroup       the cgroup of one replica: its limits and its end
     seccomp      the filter of system calls; pure

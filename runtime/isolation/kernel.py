@@ -16,7 +16,7 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x10000000, 0x20000000
-CLONE_NEWIPC, CLONE_NEWCGROUP = 0x08000000, 0x02000000
+CLONE_NEWIPC, CLONE_NEWCGROUP, CLONE_NEWNET = 0x08000000, 0x02000000, 0x40000000
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
 MNT_DETACH = 2
@@ -103,6 +103,11 @@ def install_filter(instructions: bytes) -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces named by the flags for new ones."""
     _checked(_libc.unshare(flags))
+
+
+def setns(descriptor: int, kind: int) -> None:
+    """Move this process into the namespace of that kind; for a user namespace it must have a single thread."""
+    _checked(_libc.setns(descriptor, kind))
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:

@@ -45,7 +45,8 @@ class Launched:
 class Command:
     """What is started and what it gets. ``uid``: the identity to take, which needs root; 0: the caller's own, in a user
     namespace. ``shared_memory``: bytes, 0 for half of the machine's memory. ``cgroup``: the descriptor by which it is
-    put into its cgroup, -1 for none."""
+    put into its cgroup, -1 for none. ``network``: descriptors of the user and network namespaces that it joins, -1 for
+    none (``network.Network.namespaces``)."""
 
     words: Sequence[str]
     environment: Mapping[str, str]
@@ -57,6 +58,7 @@ class Command:
     inherit: Sequence[int] = ()
     shared_memory: int = 0
     cgroup: int = -1
+    network: tuple[int, int] = (-1, -1)
 
 
 def launch(command: Command, stdout: int, stderr: int) -> Launched:
@@ -71,7 +73,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
                 stderr=stderr,
                 cwd="/",
                 env={},
-                pass_fds=(*command.inherit, *_given(command.cgroup), theirs.fileno(), order),
+                pass_fds=(*command.inherit, *_given(command.cgroup, *command.network), theirs.fileno(), order),
                 process_group=0,
             )
         except OSError as error:
@@ -100,11 +102,12 @@ def _order(command: Command, report: int) -> Order:
         "report": report,
         "inherit": list(command.inherit),
         "cgroup": command.cgroup,
+        "network": command.network,
     }
 
 
-def _given(descriptor: int) -> tuple[int, ...]:
-    return (descriptor,) if descriptor >= 0 else ()
+def _given(*descriptors: int) -> tuple[int, ...]:
+    return tuple(descriptor for descriptor in descriptors if descriptor >= 0)
 
 
 @contextlib.contextmanager

@@ -62,6 +62,7 @@ def main(order: Order) -> int:
             os.write(order["cgroup"], b"0")
             os.close(order["cgroup"])
         userns = _map_of_owners(order["uid"]) if order["uid"] else 0
+        _join_network(order)
         _unshare(order)
         _die_with(order["parent"])
     except OSError as error:
@@ -76,6 +77,16 @@ def main(order: Order) -> int:
     status = os.read(reading, 4)
     _, own = os.waitpid(init, 0)
     return _end_as(int.from_bytes(status, "little") if status else own)
+
+
+def _join_network(order: Order) -> None:
+    """Before the process has namespaces of its own: those of the command are then below the network's user namespace,
+    and have no power over the network."""
+    kinds = kernel.CLONE_NEWUSER, kernel.CLONE_NEWNET
+    for descriptor, kind in zip(order["network"], kinds):  # noqa: B905  two each
+        if descriptor >= 0:
+            kernel.setns(descriptor, kind)
+            os.close(descriptor)
 
 
 def _unshare(order: Order) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     class Order(TypedDict):
         """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace.
         ``view``: trees, links and files as in ``view.View``. ``cgroup``: the descriptor by which it is
-        entered, or -1."""
+        entered, or -1. ``network``: the descriptors of the user namespace and the network namespace to join, or -1."""
 
         parent: int
         command: list[str]
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         report: int
         inherit: list[int]
         cgroup: int
+        network: tuple[int, int]
 
 
 # What is done with a tree: read only; read only and shown as owned by the job's user; written; a device.

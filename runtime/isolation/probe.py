@@ -3,6 +3,7 @@ sees."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from runtime.isolation import kernel, landlock, order, view
 from runtime.isolation.launch import Command, NotLaunched, launch
+from runtime.isolation.network import join
 
 _SECONDS = 30.0
 # Prints what is wrong, or nothing.
@@ -30,6 +32,14 @@ try:
     open(given + "/private").close()
 except OSError as error:
     wrong += [str(error)]
+if sys.argv[3] == "networked":
+    import socket
+    wrong += [name for _, name in socket.if_nameindex() if name != "lo"]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        try:
+            socket.create_connection(server.getsockname(), 5).close()
+        except OSError as error:
+            wrong += ["the loopback device: " + str(error)]
 print(*wrong, sep=", ", end="")
 """
 # Settings of the kernel that keep ordinary users from making namespaces: value that does, and what to do.
@@ -56,12 +66,13 @@ class Mode(StrEnum):
 @dataclass(frozen=True)
 class Isolation:
     """What a machine provides. ``missing``: for each thing that it does not, what it is and how to get it. ``cgroup``:
-    what of that each replica gets, by name, or nothing."""
+    what of that each replica gets, by name, or nothing. ``network``: whether each attempt gets one of its own."""
 
     mode: Mode
     missing: tuple[str, ...] = ()
     landlock: int = 0
     cgroup: str = ""
+    network: bool = False
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -74,7 +85,8 @@ class Isolation:
 
     @property
     def _where_there_is(self) -> tuple[str, ...]:
-        return (*(["Landlock"] if self.landlock else []), *([self.cgroup] if self.cgroup else []))
+        named = ((self.landlock, "Landlock"), (self.cgroup, self.cgroup), (self.network, "network namespace"))
+        return tuple(name for there, name in named if there)
 
 
 def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
@@ -96,23 +108,37 @@ def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
     return Isolation(Mode.NONE, (*missing, *weaker), version)
 
 
-def _try(uid: int, hidden: str | None) -> str:
+def network_problem(mode: Mode, uid: int, hidden: str) -> str:
+    """Why an attempt would not get a network of its own in this mode, and what to do; empty if it would. ``uid`` and
+    ``hidden`` as in ``probe``."""
+    problem = _try(uid if mode is Mode.UID else 0, hidden, networked=True)
+    return (
+        f"network namespaces do not work ({problem}): set user.max_net_namespaces=10000 with sysctl" if problem else ""
+    )
+
+
+def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
     """Run the command with that identity; what is wrong, or nothing. It reads a private file of this user in the
     directory ``hidden``, whose file system decides whether that works, and sees nothing else of the directory."""
     with (
         tempfile.TemporaryDirectory(prefix="regatta-probe-") as directory,
         tempfile.TemporaryDirectory(prefix="probe-", dir=hidden or directory) as given,
         tempfile.TemporaryFile() as output,
+        contextlib.ExitStack() as stack,
     ):
         private = os.open(f"{given}/private", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.close(private)
         if uid:
             os.chown(directory, uid, uid)
-        words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given]
+        words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, "networked" * networked]
         identity = uid or os.geteuid(), uid or os.getegid()
         shown = view.build(*identity, (sys.prefix, sys.base_prefix, given), (directory,), directory, directory)
-        command = Command(words, {}, order.TEMPORARY, uid, shown, [directory])
         try:
+            namespaces = -1, -1
+            if networked:
+                attempt = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="regatta-probe-")))
+                namespaces = stack.enter_context(contextlib.closing(join(attempt, not uid))).namespaces
+            command = Command(words, {}, order.TEMPORARY, uid, shown, [directory], network=namespaces)
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)
             code = launched.process.wait(_SECONDS)

@@ -25,7 +25,7 @@ from tests.waiting import until
 ROOT = Path(__file__).resolve().parent.parent.parent
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
 READY_SECONDS = 60.0
-_OF_REPLICAS = ("runtime.agent", "runtime.isolation.launcher")
+_OF_REPLICAS = ("runtime.agent", "runtime.isolation.launcher", "runtime.isolation.network")
 STOP_SECONDS = 10.0
 
 

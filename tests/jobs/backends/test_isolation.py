@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from jobs.backends import isolation, uids
-from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan
+from jobs.backends import isolation, local, uids
+from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan, ReplicaPlan
 from jobs.backends.isolation import Policy
 from jobs.backends.local import LocalBackend
+from runtime import contract
+from runtime.contract import AgentOrder
 from runtime.isolation.delegation import Found, Home
 from runtime.isolation.probe import Isolation, Mode
 from tests import cgroup_tree
@@ -58,6 +60,20 @@ def test_the_backend_launches_nothing_of_others_without_isolation(tmp_path: Path
     with pytest.raises(LaunchFailed, match=r"No strangers\."):
         backend.launch(plan)
     backend.launch(replace(plan, trusted=True))
+
+
+@pytest.mark.parametrize("network", ["user", ""])
+def test_every_replica_of_an_attempt_is_on_its_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, network: str
+) -> None:
+    orders: list[AgentOrder] = []
+    monkeypatch.setattr(local, "_start_agents", orders.extend)
+    backend = LocalBackend(tmp_path / "attempts", policy=lambda: Policy(True, None, 0, network=network))
+    roles = ("master", "pserver", "trainer")
+    replicas = tuple(ReplicaPlan(f"{role}-0", role, 0, ("true",), {}, 1, 0) for role in roles)
+    (tmp_path / "bundle").mkdir()
+    backend.launch(LaunchPlan(AttemptRef("job", "attempt", 1), "ns", tmp_path / "bundle", replicas, timedelta(1), 1))
+    assert [order["environment"].get(contract.NETWORK, "") for order in orders] == [network] * len(roles)
 
 
 def attempt(directory: Path, name: str) -> Path:
@@ -110,6 +126,45 @@ def test_without_cgroups_jobs_run_all_the_same(monkeypatch: pytest.MonkeyPatch, 
     assert not isolation.refusal(Person(is_admin=False))
     assert isolation.policy().cgroups is None
     assert "Missing: no cgroup for each job: do that." in isolation.start_line()
+
+
+@pytest.mark.parametrize(
+    ("isolated_by", "coordination", "problem", "why"),
+    [
+        ("auto", "", "", ""),
+        ("none", "", "", "set REGATTA_LOCAL_ISOLATION to auto or namespaces"),
+        ("auto", "etcd://here", "", "unset it"),
+        ("auto", "", "network namespaces do not work: do this", "do this"),
+    ],
+)
+def test_a_private_network_that_cannot_be_had_keeps_the_portal_from_starting(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, isolated_by: str, coordination: str, problem: str, why: str
+) -> None:
+    settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION, settings.LOCAL_NETWORK = "local", isolated_by, "private"
+    settings.COORDINATION = coordination
+    isolated(monkeypatch, Found(None, ()))
+    monkeypatch.setattr(isolation, "_network_problem", lambda mode, uid, data: problem)
+    assert (why in isolation.start_problem()) if why else not isolation.start_problem()
+    # A portal of several processes has no such check: replicas get no other network.
+    assert isolation.policy().network == "user"
+
+
+def test_a_private_network_needs_namespaces(machine: Isolation, settings: Any) -> None:
+    settings.CLUSTER_BACKEND, settings.LOCAL_NETWORK = "local", "private"
+    assert "allow them" in isolation.start_problem()
+
+
+@pytest.mark.parametrize(("setting", "shown"), [("private", True), ("shared", False)])
+def test_admins_see_whether_jobs_have_networks_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, setting: str, shown: bool
+) -> None:
+    settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION, settings.LOCAL_NETWORK = "local", "auto", setting
+    isolated(monkeypatch, Found(None, ()))
+    provided = isolation.provided()
+    assert provided is not None
+    assert ("network namespace" in provided.layers) is shown
+    assert ("network namespace" in isolation.start_line()) is shown
+    assert bool(isolation.policy().network) is shown
 
 
 @cgroup_tree.needed

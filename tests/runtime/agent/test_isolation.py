@@ -48,6 +48,7 @@ class Cell:
     portal: IngestServer
     victim: subprocess.Popen[bytes]
     served: str
+    networked: bool = False  # replicas are on a network of their attempt's own
     group: Path | None = None  # the cgroup of the replica; its agent is in the leaf next to it, as the portal's are
 
     @property
@@ -74,9 +75,11 @@ class Cell:
         *,
         env: dict[str, str] | None = None,
         sandbox: str = contract.NAMESPACES,
+        networked: bool = False,
         **limits: int,
     ) -> Outcome:
         """Run the program within walls, to its end."""
+        self.networked = networked
         replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, SANDBOX=sandbox, **limits)
         try:
             replica.wait(timeout)
@@ -84,9 +87,11 @@ class Cell:
         finally:
             replica.end()
 
-    def start(self, script: str, *, env: dict[str, str] | None = None, **variables: Any) -> Replica:
+    def start(
+        self, script: str, *, env: dict[str, str] | None = None, name: str = "trainer-0", **variables: Any
+    ) -> Replica:
         """Begin to run the script within walls."""
-        replica = Replica(self.data / "attempts" / "attempt" / "trainer-0", self.portal)
+        replica = Replica(self.data / "attempts" / "attempt" / name, self.portal)
         rooms = [replica.directory / name for name in ("work", "output", "tmp")]
         for room in rooms:
             room.mkdir(parents=True)
@@ -104,7 +109,7 @@ class Cell:
             "PYTHONPATH": str(self.data / "python"),
             contract.USER_ENVIRONMENT: json.dumps({**self.variables(), **(env or {})}),
         }
-        with as_user(self.agent_uid), self.in_leaf():
+        with as_user(self.agent_uid), self.in_leaf(), self.on_network(replica.directory.parent):
             return replica.start(script, **{"SANDBOX": "namespaces", **variables})
 
     def control(self, name: str, timeout: float = 60.0, **env: str) -> str:
@@ -124,6 +129,21 @@ class Cell:
                 check=False,
             )
         return done.stdout.decode() + done.stderr.decode()
+
+    @contextlib.contextmanager
+    def on_network(self, attempt: Path) -> Iterator[None]:
+        """Agents are started as the starter does for an attempt with a network of its own, if the cell has one."""
+        if not self.networked:
+            yield
+            return
+        popen, kind = subprocess.Popen, "root" if self.mode == "uid" else "user"
+
+        def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+            return popen([sys.executable, "-m", "tests.networked", str(attempt), kind, *command], **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(subprocess, "Popen", start)
+            yield
 
     @contextlib.contextmanager
     def in_leaf(self) -> Iterator[None]:
@@ -258,6 +278,96 @@ def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
     if kernel.landlock_version() >= landlock.SCOPES_SINCE:
         assert said == "HELD"
     assert cell.control("sockets").count("answers secret") == 2
+
+
+def test_the_machine_is_out_of_reach_from_a_network_of_its_own(cell: Cell) -> None:
+    env = {"PORT": cell.portal.url.rpartition(":")[2], "HOST": own_address()}
+    outcome = cell.run("network", env=env, networked=True)
+    assert outcome.said.splitlines() == ["HELD", "loopback works"]
+    assert outcome.report["code"] == 0
+    control = cell.control("network", **env)
+    assert all(word in control for word in (f"127.0.0.1 {env['PORT']}", "abstract socket"))
+
+
+def own_address() -> str:
+    """An address of the machine that is not of its loopback device, if it has one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        try:
+            link.connect(("192.0.2.1", 9))
+        except OSError:
+            return "127.0.0.3"
+        return str(link.getsockname()[0])
+
+
+def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_restart(cell: Cell) -> None:
+    """A parameter server runs outside of the isolation, and trainers within."""
+    cell.networked = True
+    serve = """
+    import socket, time
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        print("port", server.getsockname()[1], flush=True)
+        while True:
+            server.accept()[0].sendall(b"here")
+    """
+    visit = """
+    import os, socket
+    assert socket.create_connection(("127.0.0.1", int(os.environ["PORT"])), 10).recv(9) == b"here"
+    """
+    server = cell.start(serve, name="pserver-0", ROLE="pserver", REPLICA="pserver-0", SANDBOX="none")
+    try:
+        until("it listens", lambda: any(text.startswith("port ") for text in cell.portal.texts()))
+        (port,) = (text.split()[1] for text in cell.portal.texts() if text.startswith("port "))
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", int(port)), 2)
+        for life in range(2):
+            trainer = cell.start(visit, name=f"trainer-{life}", env={"PORT": port})
+            trainer.wait(30)
+            trainer.end()
+            assert trainer.state is not None
+            assert trainer.state.code == 0
+    finally:
+        server.end()
+
+
+def test_a_replica_whose_network_others_cannot_join_is_ended(cell: Cell) -> None:
+    cell.networked = True
+    replica = cell.start("import time; print('ready', flush=True); time.sleep(300)")
+    try:
+        cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
+        (keeper,) = keepers(replica.directory.parent)
+        os.kill(keeper, 9)
+        replica.wait(30)
+        assert cell.portal.last_report()["code"] == contract.EXIT_RESTART
+        assert "keeps the network" in cell.portal.last_report()["why"]
+    finally:
+        replica.end()
+
+
+def test_the_process_that_keeps_a_network_ends_after_the_last_agent(cell: Cell) -> None:
+    cell.networked = True
+    replica = cell.start("import time; print('ready', flush=True); time.sleep(300)")
+    cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
+    assert len(keepers(replica.directory.parent)) == 1
+    replica.end()
+    until("it ends too", lambda: not keepers(replica.directory.parent), 10)
+
+
+def keepers(attempt: Path) -> list[int]:
+    return [pid for pid in processes_named(str(attempt)) if b"isolation.network" in command_of(pid)]
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_an_agent_without_the_network_of_its_attempt_starts_nothing(replica: Replica) -> None:
+    replica.start("print('ran', flush=True)", NETWORK="user")
+    assert replica.wait() == contract.EXIT_ERROR
+    assert "REGATTA_NETWORK_FDS" in replica.complaint()
+    assert replica.portal.texts() == []
 
 
 def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> None:

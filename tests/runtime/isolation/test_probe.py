@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.isolation import launch
-from runtime.isolation.probe import Mode, probe
+from runtime.isolation import launch, network
+from runtime.isolation.probe import Mode, network_problem, probe
 
 pytestmark = pytest.mark.processes
 ATTEMPTS_UID = 2_000_000_123
@@ -42,3 +42,26 @@ def test_where_private_data_cannot_be_shown_to_another_user_jobs_keep_the_portal
     monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
     (tmp_path / "data").mkdir()
     assert probe(ATTEMPTS_UID, [str(tmp_path / "data")]).mode is Mode.USER
+
+
+MODES = [Mode.UID, Mode.USER] if os.geteuid() == 0 else [Mode.USER]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_attempt_can_have_a_network_of_its_own(private_umask: None, tmp_path: Path, mode: Mode) -> None:
+    assert network_problem(mode, ATTEMPTS_UID, str(tmp_path)) == ""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_network_that_cannot_be_made_is_a_problem_with_a_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+) -> None:
+    shutil.copytree(ROOT / "runtime", tmp_path / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    broken = tmp_path / "runtime" / "isolation" / "network.py"
+    call = "fcntl.ioctl(any_socket, _SET_FLAGS"
+    assert call in broken.read_text()
+    broken.write_text(broken.read_text().replace(call, 'raise OSError("no loopback device")\n        (any_socket'))
+    monkeypatch.setattr(network, "_ROOT", str(tmp_path))
+    problem = network_problem(mode, ATTEMPTS_UID, str(tmp_path))
+    assert "no loopback device" in problem
+    assert "user.max_net_namespaces" in problem

@@ -1,0 +1,198 @@
+"""The network namespace of one attempt: a loopback device, on which its processes reach each other and nothing else.
+
+A process that belongs to none of the replicas keeps the namespace, because replicas start and end on their own. It
+gives out the namespace's descriptors at a socket in the attempt's directory, and ends when the last connection has
+ended: agents hold theirs as long as they live. A socket keeps the namespace in which it was made, so agents stay in
+the machine's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from runtime.isolation import kernel
+
+_ROOT = str(Path(__file__).resolve().parent.parent.parent)
+_PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
+from runtime.isolation.network import keep; keep(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'user')"""
+_SOCKET, _LOCK = "network.socket", "network.lock"
+_READY = b"+"
+# How long the process may take until it is ready, and how long it waits for the first connection.
+_SECONDS = 60.0
+_LONGEST_REPORT = 4096
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
+_FLAGS = struct.Struct("16sH14x")
+
+
+class Network(NamedTuple):
+    """Descriptors: ``keeper``, the connection by which the namespace is kept; ``user``, the user namespace that owns
+    it, -1 for the machine's; ``net``, the namespace."""
+
+    keeper: int
+    user: int
+    net: int
+
+    @property
+    def namespaces(self) -> tuple[int, int]:
+        """What ``enter`` needs."""
+        return self.user, self.net
+
+    def close(self) -> None:
+        """Give it up."""
+        for descriptor in self:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def join(directory: Path, user: bool) -> Network:
+    """The network of the attempt with this directory; it is made unless there is one. ``user``: in a user namespace,
+    for callers without privileges. Raises OSError."""
+    with (directory / _LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _ask(directory, user) or _make(directory, user)
+
+
+def enter(namespaces: tuple[int, int]) -> None:
+    """Move this process, which has a single thread, into the network. Raises OSError."""
+    user, net = namespaces
+    if user >= 0:
+        kernel.setns(user, kernel.CLONE_NEWUSER)
+    kernel.setns(net, kernel.CLONE_NEWNET)
+
+
+def is_kept(keeper: int) -> bool:
+    """Whether the process that keeps the network lives. Others can join only then."""
+    try:
+        return os.read(keeper, 1) != b""
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+# --- The caller ------------------------------------------------------------------------------------------------------
+def _ask(directory: Path, user: bool) -> Network | None:
+    """Connect to the process that keeps the network; None where there is none."""
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        link.settimeout(_SECONDS)
+        link.connect(_address(place))
+        found = socket.recv_fds(link, 1, 2)[1]
+    except OSError:
+        found = []
+    finally:
+        os.close(place)
+    if len(found) != 1 + user:
+        link.close()
+        for descriptor in found:
+            os.close(descriptor)
+        return None
+    for descriptor in found:
+        os.set_inheritable(descriptor, False)
+    link.setblocking(False)
+    return Network(link.detach(), found[0] if user else -1, found[-1])
+
+
+def _make(directory: Path, user: bool) -> Network:
+    (directory / _SOCKET).unlink(missing_ok=True)
+    place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        listener.bind(_address(place))
+        listener.listen()
+        words = [str(listener.fileno()), str(writing), "user" if user else "root", str(directory)]
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={},
+            pass_fds=(listener.fileno(), writing),
+            start_new_session=True,
+        )
+        os.close(writing)
+        writing = -1
+        report = os.read(reading, _LONGEST_REPORT)
+        process.wait()  # the process that keeps the network is its child
+    finally:
+        listener.close()
+        for descriptor in (place, reading, writing):
+            if descriptor >= 0:
+                os.close(descriptor)
+    if report == _READY and (network := _ask(directory, user)) is not None:
+        return network
+    raise OSError(f"the network of the attempt could not be made: {report.decode('utf-8', 'replace') or 'no answer'}")
+
+
+def _address(directory: int) -> str:
+    """A short one: the path of the directory may be longer than the address of a socket."""
+    return f"/proc/self/fd/{directory}/{_SOCKET}"
+
+
+# --- The process that keeps it ---------------------------------------------------------------------------------------
+def keep(listener: int, report: int, user: bool) -> None:
+    """Make the namespace, give it out at the listener, and return when nobody uses it any more. The caller's parent
+    waits for the caller alone, so this goes on in a child."""
+    if os.fork():
+        return
+    try:
+        given = _namespaces(user)
+    except OSError as error:
+        os.write(report, str(error).encode())
+        return
+    os.write(report, _READY)
+    os.close(report)
+    _serve(socket.socket(fileno=listener), given)
+
+
+def _namespaces(user: bool) -> list[int]:
+    """New namespaces of this process with a loopback device; their descriptors."""
+    if user:
+        uid, gid = os.geteuid(), os.getegid()
+        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+            Path("/proc/self", name).write_text(text, encoding="ascii")
+    else:
+        kernel.unshare(kernel.CLONE_NEWNET)
+    with socket.socket() as any_socket:
+        answer = fcntl.ioctl(any_socket, _GET_FLAGS, _FLAGS.pack(b"lo", 0))
+        _, flags = _FLAGS.unpack(answer)
+        fcntl.ioctl(any_socket, _SET_FLAGS, _FLAGS.pack(b"lo", flags | _UP))
+    names = ("user", "net") if user else ("net",)
+    given = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
+    kernel.drop_capabilities()
+    return given
+
+
+def _serve(listener: socket.socket, given: list[int]) -> None:
+    import select
+
+    poll = select.poll()
+    poll.register(listener, select.POLLIN)
+    links: dict[int, socket.socket] = {}
+    while ready := poll.poll(None if links else _SECONDS * 1000):
+        for descriptor, _ in ready:
+            if descriptor in links:
+                poll.unregister(descriptor)
+                links.pop(descriptor).close()  # its agent has ended; agents send nothing
+                continue
+            link, _peer = listener.accept()
+            try:
+                socket.send_fds(link, [_READY], given)
+            except OSError:
+                link.close()
+                continue
+            links[link.fileno()] = link
+            poll.register(link, select.POLLIN)
+        if not links:
+            return

@@ -1,0 +1,80 @@
+"""Jobs on networks of their own: they train, and reach nothing of the machine. As root and as an ordinary user."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end import code
+from tests.end_to_end.house import House
+from tests.end_to_end.processes import kill, of_attempt
+from tests.waiting import until
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+END_SECONDS = 90.0
+USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
+
+CONNECTS = """\
+import socket
+for port in ({port}, 80):
+    try:
+        socket.create_connection(("127.0.0.1", port), 5).close()
+        print("reached", port, flush=True)
+    except OSError as error:
+        print("refused", port, error.strerror, flush=True)
+"""
+
+
+@pytest.fixture(scope="module", params=USERS)
+def networked(request: pytest.FixtureRequest) -> Iterator[House]:
+    # An ordinary user enters no directory that pytest makes for root.
+    with tempfile.TemporaryDirectory(prefix="regatta-network-", dir="/srv" if os.geteuid() == 0 else None) as directory:
+        Path(directory).chmod(0o755)
+        ordinary = request.param == "ordinary"
+        house = House(Path(directory) / "data", ordinary=ordinary, REGATTA_LOCAL_NETWORK="private")
+        with house.open():
+            yield house
+
+
+def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: House) -> None:
+    assert "network namespace" in networked.printed()
+    with networked.client() as portal:
+        spec = portal.example("digits")
+        spec["roles"]["trainer"]["replicas"] = spec["roles"]["pserver"]["replicas"] = 2
+        job = portal.submit({**spec, "files": {"train.py": CONNECTS.format(port=networked.port) + code_of(spec)}})
+        until("it trains", lambda: "cost" in portal.metrics(job.id, "cost"), END_SECONDS)
+        (attempt,) = networked.attempts(job.id)
+        for process in networked.replica(job.id, "pserver-1"):
+            kill(process.pid)
+        ended = portal.wait(job.id, END_SECONDS)
+        said = {line.text for line in portal.logs(job.id, replica="trainer-0")}
+        assert ended.state == "SUCCEEDED", (ended, said)
+        assert ended.attempt == 1
+        assert f"refused {networked.port} Connection refused" in said
+        assert not any(text.startswith("reached") for text in said)
+        until("nothing of it is left", lambda: not of_attempt(attempt) and not keepers(networked), 10)
+
+
+def code_of(spec: dict[str, dict[str, str]]) -> str:
+    return spec["files"]["train.py"]
+
+
+def keepers(house: House) -> list[str]:
+    return [one.command for one in house.processes() if "runtime.isolation.network" in one.command]
+
+
+def test_jobs_are_on_different_networks(networked: House) -> None:
+    """Both listen on the same port of the loopback device."""
+    listens = code.INIT + "import socket, time\nserver = socket.create_server(('127.0.0.1', 20007))\nprint('up')\n"
+    with networked.client() as portal:
+        jobs = [portal.submit(code.job(f"listens-{n}", listens + "time.sleep(600)\n", pservers=1)) for n in range(2)]
+        for job in jobs:
+            until("it listens", lambda job=job: "up" in [one.text for one in portal.logs(job.id)], END_SECONDS)
+            assert portal.job(job.id).state == "RUNNING"
+        for job in jobs:
+            portal.cancel(job.id)
+            assert portal.wait(job.id, END_SECONDS).state == "CANCELLED"
