@@ -10,7 +10,8 @@ RegattaError
 │   ├── QuotaExceeded  409  quota_exceeded      can never fit; with the numbers
 │   └── StaleAttempt   409  stale_attempt       a report from an attempt that has been replaced
 ├── TooLarge           413  too_large
-└── TooManyRequests    429  throttled           with retry_after in seconds
+├── TooManyRequests    429  throttled           with retry_after in seconds
+└── Unavailable        503  unavailable         the database cannot serve it now; with retry_after in seconds
 """
 
 from __future__ import annotations
@@ -79,6 +80,14 @@ class TooLarge(RegattaError):
 class TooManyRequests(RegattaError):
     code = "throttled"
     status = 429
+
+    def __init__(self, detail: str, *, retry_after: float) -> None:
+        super().__init__(detail, retry_after=retry_after)
+
+
+class Unavailable(RegattaError):
+    code = "unavailable"
+    status = 503
 
     def __init__(self, detail: str, *, retry_after: float) -> None:
         super().__init__(detail, retry_after=retry_after)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import re
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -30,6 +31,7 @@ from rest_framework import exceptions as drf
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from portal.common import outages
 from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
 from portal.common.sentences import told, told_all
 from portal.common.version import OLDEST_CLIENT, VERSION
@@ -107,6 +109,8 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
         return problem_of(TooLarge(_TOO_LARGE))
     if isinstance(error, DataError):
         return problem("malformed", 400, _NOT_KEPT)
+    if (away := outages.unavailable(error)) is not None:
+        return problem_of(away)
     if isinstance(error, PermissionDenied):
         return problem("forbidden", 403, "Your account may not do this.")
     if isinstance(error, drf.ValidationError):
@@ -182,15 +186,27 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    """Also of errors that middleware met, as while it read the session: those do not come to ``process_exception``."""
+    if (away := outages.unavailable(sys.exception())) is not None:
+        return _answer_safely(request, problem_of(away))
     detail = gettext(
         "Something went wrong on our side. Try again; if it stays, tell the operator the request's number."
     )
     body = problem("server_error", 500, detail, request_id=getattr(request, "request_id", ""))
+    return _answer_safely(request, body)
+
+
+def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
+    """What broke the page (the database, say) may break the page of the error too: then it is a line of text."""
     try:
         return _answer(request, body)
-    except Exception:  # noqa: BLE001  what broke the page (the database, say) may break the page of the error too
+    except Exception:  # noqa: BLE001  whatever it is, the error that is being answered counts
         _log.exception("The page of an error could not be made.")
-        return HttpResponse(f"{detail} ({body['request_id']})", status=500, content_type="text/plain; charset=utf-8")
+        number = getattr(request, "request_id", "")
+        content_type = "text/plain; charset=utf-8"
+        return HttpResponse(
+            f"{body['detail']} ({number})", status=body["status"], content_type=content_type, headers=headers_of(body)
+        )
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
@@ -207,8 +223,11 @@ def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
     if wants_problem(request):
         return problem_response(body)
     status: int = body["status"]
-    page = status if status in (400, 403, 404, 500) else 400
-    return render(request, f"{page}.html", {"problem": body}, status=status)
+    page = status if status in (400, 403, 404, 500, 503) else 400
+    response = render(request, f"{page}.html", {"problem": body}, status=status)
+    for name, value in headers_of(body).items():
+        response.headers[name] = value
+    return response
 
 
 def answer_to(request: HttpRequest, error: RegattaError) -> HttpResponse:
@@ -259,7 +278,10 @@ class SecurityHeadersMiddleware:
         """Errors that plain Django views raise; those of the REST framework never come here."""
         if isinstance(error, DataError):
             return _answer(request, problem("malformed", 400, _NOT_KEPT))
-        return answer_to(request, error) if isinstance(error, RegattaError) else None
+        if isinstance(error, RegattaError):
+            return answer_to(request, error)
+        away = outages.unavailable(error)
+        return _answer_safely(request, problem_of(away)) if away is not None else None
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         return {

@@ -19,6 +19,11 @@ SENTENCES: tuple[str, ...] = (
     _("Too many requests. Wait {seconds} s, then try again."),
     _("Sign in first."),
     _("The request holds a character or a number that cannot be kept. Take out what is not text, and try again."),
+    _(
+        "The portal's database has no free space left, so nothing was changed. Ask the operator of the portal to free "
+        "some."
+    ),
+    _("The portal's database does not answer at the moment, so nothing was changed. Try again in a few seconds."),
     _("There is no such job that you may see."),
     _("There is no such job."),
     _("There is no such job in {namespace}."),

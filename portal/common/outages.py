@@ -1,0 +1,58 @@
+"""Database errors that pass by themselves or once the operator has acted: full, locked, unreachable, shutting down.
+
+A request that meets one has changed nothing: its transaction was rolled back. The answer is a 503 with ``Retry-After``,
+which clients and agents repeat. Every other database error is a fault of the code and stays a 500.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+
+from django.db import DatabaseError, InterfaceError, OperationalError
+
+from portal.common.errors import Unavailable
+
+RETRY_SECONDS = 5.0
+_log = logging.getLogger(__name__)
+
+_FULL = (
+    "The portal's database has no free space left, so nothing was changed. Ask the operator of the portal to free some."
+)
+_BUSY = "The portal's database does not answer at the moment, so nothing was changed. Try again in a few seconds."
+
+# Primary result codes of SQLite: the low byte of an extended one.
+_SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL})
+_SQLITE_AWAY = frozenset(
+    {
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_IOERR),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM),
+    }
+)
+# SQLSTATE of PostgreSQL. Classes: connection lost, out of resources, ended by the operator, transaction to be repeated.
+# 55P03: a lock was not available; 25006: a standby, during a failover.
+_POSTGRES_FULL = frozenset({"53100"})
+_POSTGRES_CLASSES = frozenset({"08", "53", "57", "40"})
+_POSTGRES_STATES = frozenset({"55P03", "25006"})
+
+
+def unavailable(error: BaseException | None) -> Unavailable | None:
+    """The answer to a request that met this error; None where the error is a fault of the code."""
+    cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
+    detail = _detail(error, cause)
+    if not detail:
+        return None
+    _log.error("The database is unavailable: %s", str(error).strip())
+    return Unavailable(detail, retry_after=RETRY_SECONDS)
+
+
+def _detail(error: BaseException | None, cause: BaseException | None) -> str:
+    if isinstance(cause, sqlite3.Error):
+        code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+        return _FULL if code in _SQLITE_FULL else _BUSY if code in _SQLITE_AWAY else ""
+    state = getattr(cause, "sqlstate", "")
+    if state is None:  # the client's own error: without a connection no server sends a state
+        return _BUSY if isinstance(error, OperationalError | InterfaceError) else ""
+    if state in _POSTGRES_FULL:
+        return _FULL
+    return _BUSY if state[:2] in _POSTGRES_CLASSES or state in _POSTGRES_STATES else ""
