@@ -87,7 +87,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         self._credentials = credentials(self.scope)
         # Holds for this socket's tasks only, which have its context.
         translation.activate(language(self.scope))
-        refused = await self._admit(self._credentials)
+        refused = await self._guarded(self._admit(self._credentials))
         if refused is not None:
             await self._end(refused)
             return
@@ -128,6 +128,10 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await _operation(ask)(self, ask)
         except RegattaError as error:
             await self._complain(error, ask.get("id"))
+        except Exception:  # noqa: BLE001  any fault of ours, as of a database that is away
+            # Raised further it would end this consumer without ``disconnect``: its tasks and its place would stay.
+            _log.exception("An ask could not be answered.")
+            await self._end(FAILED)
 
     async def subscribe(self, ask: Ask) -> None:
         """Start a subscription. The same key again starts anew, from the cursor that it names."""
@@ -196,10 +200,19 @@ class StreamConsumer(AsyncWebsocketConsumer):
             while True:
                 # A sign-out rings just before its session is removed: after a ring a second look follows soon.
                 rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
-                code = await self._recheck()
+                code = await self._guarded(self._recheck())
                 if code is not None:
                     await self._end(code)
                     return
+
+    async def _guarded(self, check: Awaitable[int | None]) -> int | None:
+        """The code of the check. Where the check fails, as without a database, the socket ends: it shows nothing that
+        could not be checked, and the reader connects again."""
+        try:
+            return await check
+        except Exception:  # noqa: BLE001  any fault of ours
+            _log.exception("The caller of a socket could not be checked.")
+            return FAILED
 
     async def _recheck(self) -> int | None:
         """Drop what may not be seen any more; a code where the socket has to go."""

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
-from jobs import consumers
+from jobs import consumers, selectors
 from jobs.models import Job
+from jobs.socket_auth import Credentials
 from jobs.states import JobState
 from jobs.streams import store, tailer
 from jobs.streams.models import Block
@@ -562,5 +563,42 @@ def test_each_socket_is_told_why_in_the_language_of_its_reader(people: Personas,
             for socket, expected in ((chinese, "正在用 2 个训练器训练。"), (english, "Training with 2 trainers.")):
                 await socket.ask(op="sub", stream="status", job=job.pk)
                 assert (await socket.frame())["job_state"]["why"] == expected
+
+    play(story)
+
+
+# --- Without a database ----------------------------------------------------------------------------------------------
+def fail(*_: object) -> None:
+    raise OperationalError("the database is away")
+
+
+def test_a_socket_ends_where_its_caller_cannot_be_checked_again(
+    people: Personas, browser: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with connected(browser) as socket:
+            await socket.ask(op="ping")
+            await socket.frame()
+            monkeypatch.setattr(Credentials, "user", fail)
+            await do(ring, account_topic(people.viewer.pk))
+            assert await socket.closed() == consumers.FAILED
+
+    play(story)
+
+
+def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Credentials, "user", fail)
+    expect_close(browser, consumers.FAILED)
+
+
+def test_an_ask_that_fails_ends_the_socket_and_gives_its_place_back(
+    writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "job_for", fail)
+
+    async def story() -> None:
+        async with connected(browser) as socket:
+            await socket.ask(op="sub", id="s1", stream="logs", job=writer.job.pk)
+            assert await socket.closed() == consumers.FAILED
 
     play(story)
