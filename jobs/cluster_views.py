@@ -136,7 +136,7 @@ def _questions(request: HttpRequest) -> tuple[dict[str, str], list[Question], di
     require_admin(user_of(request))
     asked = {name: request.POST.get(name, "").strip()[:20] for name in ("policy", "cores", *_NUMBERS)}
     at = wall_clock()
-    there = Observer().observe(at, whole_queue=True)
+    there = Observer().observe(at, queued=MOST_JOBS)
     if there is None:
         return asked, [], {}
     numbers = {name: _number(asked[name], *bounds) for name, bounds in _NUMBERS.items()}

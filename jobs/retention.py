@@ -17,7 +17,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import transaction
 
-from jobs import keeping
+from jobs import history, keeping
 from jobs.models import Job, JobEvent, Retention, Scaling, Transition
 from jobs.states import TERMINAL
 from jobs.streams.models import Block, FollowedLog, MetricNames, Source, StreamHead
@@ -103,6 +103,7 @@ def prune(now: datetime, *, seconds: float = PASS_SECONDS) -> bool:
     """Remove what is old enough. False where the time was not enough for all of it."""
     deadline = time.monotonic() + seconds
     finished = [_prune(kind, rule, now, deadline) for kind, rule in RULES.items()]
+    finished.append(history.trim(deadline))
     quota_retention.prune(now)
     return account_retention.prune(now) and all(finished)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import F, Max
 
-from jobs import elasticity, planner
+from jobs import elasticity, history, planner
 from jobs.elastic import fleet, speeds
 from jobs.elastic.cluster import Amounts, Cluster, Core
 from jobs.elastic.cluster import Job as Member
@@ -47,17 +47,19 @@ class Observer:
     terrain: Terrain = field(default_factory=Terrain)
     _speeds: dict[tuple[UUID, int], tuple[datetime, dict[int, float]]] = field(default_factory=dict)
 
-    def observe(self, now: datetime, *, whole_queue: bool = False) -> Seen | None:
-        """None where it is not known what there is to share. With ``whole_queue`` also those that nothing which the
-        controller does could let in."""
+    def observe(self, now: datetime, *, queued: int = 0) -> Seen | None:
+        """None where it is not known what there is to share. ``queued``: of the jobs that nothing which the controller
+        does could let in, so many are read too, those that wait longest."""
         prospect = quota.prospect(now, elasticity.least_of_running())
         rows = list(Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace").order_by("created"))
         holders = list(_holders(rows))
         lie = self.terrain.lie([one.tenant for one in holders], prospect.capacity, now)
         if lie is None:
             return None
-        queued = Job.objects.filter(state=JobState.QUEUED).select_related("namespace")
-        waiting = list(queued if whole_queue else queued.filter(pk__in=[pk for pk, _ in prospect.turns]))
+        turns = {pk for pk, _ in prospect.turns}
+        if queued:
+            turns.update(Claim.objects.order_by("since", "pk").values_list("job", flat=True)[:queued])
+        waiting = list(Job.objects.filter(state=JobState.QUEUED, pk__in=turns).select_related("namespace"))
         movable = frozenset(one.tenant.key for one in holders if one.free)
         members = [*self._running(holders, lie, now), *_newcomers(waiting, lie)]
         limits = {name: fleet.offered(ceiling) for name, ceiling in prospect.ceilings.items()}
@@ -72,10 +74,12 @@ class Observer:
 
     def _running(self, holders: list[Holder], lie: Lie, now: datetime) -> Iterator[Member]:
         rows = [one.job for one in holders]
+        present = {(job.pk, job.attempt) for job in rows}
+        self._speeds = {key: found for key, found in self._speeds.items() if key in present}
         scalings, checkpoints = _scalings(rows), _checkpoints(rows)
         for one in holders:
-            job, story = one.job, scalings.get(one.job.pk, [])
-            changed, change = _last_change(job, one.spec, story)
+            job = one.job
+            changed, change = _last_change(job, one.spec, scalings.get(job.pk))
             age = (now - checkpoints.get(job.pk, job.changed)).total_seconds()
             speed = self._measured(job, now) if one.free else {}
             yield _member(one, lie, _Story(changed.timestamp(), change, age, speed))
@@ -86,8 +90,6 @@ class Observer:
         if at is None or now - at >= _MEASURED_EVERY:
             found = _speeds(job, now)
             self._speeds[key] = now, found
-        if len(self._speeds) > 10_000:
-            self._speeds.clear()
         return found
 
 
@@ -164,14 +166,12 @@ def _is_done(trainer: Replica) -> bool:
     return trainer.state == ReplicaState.EXITED and trainer.code == 0 and not trainer.dismissed
 
 
-def _scalings(rows: list[Job]) -> dict[UUID, list[Scaling]]:
-    """Of the present attempts, in order."""
+def _scalings(rows: list[Job]) -> dict[UUID, Scaling]:
+    """The last one of each job, where it is of the present attempt."""
     attempts = {job.pk: job.attempt for job in rows}
-    found: dict[UUID, list[Scaling]] = {}
-    for one in Scaling.objects.filter(job__in=attempts).order_by("id"):
-        if one.attempt == attempts[one.job_id]:
-            found.setdefault(one.job_id, []).append(one)
-    return found
+    last = Scaling.objects.filter(job__in=attempts).order_by().values("job").annotate(last=Max("id"))
+    found = Scaling.objects.filter(pk__in=last.values("last"))
+    return {one.job_id: one for one in found if one.attempt == attempts[one.job_id]}
 
 
 def _checkpoints(rows: list[Job]) -> dict[UUID, datetime]:
@@ -180,18 +180,21 @@ def _checkpoints(rows: list[Job]) -> dict[UUID, datetime]:
     return dict(found.values_list("job").annotate(last=Max("at")))
 
 
-def _last_change(job: Job, spec: JobSpec, story: list[Scaling]) -> tuple[datetime, int]:
+def _last_change(job: Job, spec: JobSpec, last: Scaling | None) -> tuple[datetime, int]:
     """When its number changed last, and by how many: by all, when it began."""
-    if not story:
-        return job.changed, spec.trainer.replicas
-    return story[-1].at, story[-1].after - story[-1].before
+    return (job.changed, spec.trainer.replicas) if last is None else (last.at, last.after - last.before)
 
 
 def _speeds(job: Job, now: datetime) -> dict[int, float]:
-    moves = JobEvent.objects.filter(job=job, attempt=job.attempt, kind__in=(speeds.CAME, *speeds.WENT))
+    """Of the time since which all events are there: ``history.trim`` removes the earlier ones of a long attempt."""
+    events = JobEvent.objects.filter(job=job, attempt=job.attempt)
+    trimmed = events.filter(kind=history.TRIMMED).aggregate(Max("at"))["at__max"]
+    moves = events.filter(kind__in=(speeds.CAME, *speeds.WENT))
     trainers = moves.filter(replica__startswith=f"{contract.TRAINER}-").order_by("id")
     happened = trainers.values_list("at", "kind", "replica")
     numbers = speeds.at_work(speeds.Happened(at.timestamp(), kind, replica) for at, kind, replica in happened)
+    if trimmed is not None:
+        numbers = speeds.known_since(numbers, trimmed.timestamp())
     chart = rollups.buckets(job.pk, (_SPEED,), x="wall", attempt=job.attempt)
     rates = [pair for each in chart.series.values() for pair in zip(each.x.tolist(), each.last.tolist(), strict=True)]
     return speeds.by_trainers(sorted(rates), numbers, now.timestamp())

@@ -44,6 +44,13 @@ def at_work(happened: Iterable[Happened]) -> list[Number]:
     return numbers
 
 
+def known_since(numbers: Sequence[Number], moment: float) -> list[Number]:
+    """From a moment on: what was at work before it is not known any more, but for the number at the moment itself."""
+    before = [each for each in numbers if each.since <= moment]
+    at_it = [Number(moment, before[-1].trainers)] if before else []
+    return [*at_it, *(each for each in numbers if each.since > moment)]
+
+
 def by_trainers(rates: Sequence[tuple[float, float]], numbers: Sequence[Number], now: float) -> dict[int, float]:
     """The median rate (records a second) for each number that was kept for long enough; the latest time that it was.
 

@@ -4,6 +4,8 @@ from django.utils.translation import gettext_noop as _
 
 SENTENCES: tuple[str, ...] = (
     _("The log and the metrics were removed {days} days after the job had ended."),
+    _("Earlier events were removed: the timeline keeps the newest {count} events of a job."),
+    _("Earlier changes of state were removed: the timeline keeps the newest {count} of a job."),
     _(
         "The job has {count} metric names, the most that are kept: points of further names are left out, the first is "
         "{name}. Use one name for each curve, and the step for the place on it."
