@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -10,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from runtime.coordination import CoordinationError, connect
-from runtime.coordination.base import CoordinationStore, Lease, Relisted, StoreUnavailable
+from runtime.coordination import CoordinationError, connect, embedded
+from runtime.coordination.base import CoordinationStore, Lease, Relisted, StoreUnavailable, Versioned
 from runtime.coordination.embedded import EmbeddedStore
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher
 
@@ -71,6 +72,22 @@ def test_a_restart_of_the_machine_ends_every_lease(open_store, clock):
     store.put("/held", b"1", lease=store.grant(10.0))
     clock.now = 3.0  # the monotonic clock began again
     assert store.get("/held") is None
+
+
+def test_nobody_else_begins_to_write_between_the_read_and_the_write_of_a_change(open_store, tmp_path, monkeypatch):
+    """A change that another one overtakes there would be refused by SQLite, however long it waited."""
+    store, other = open_store(), sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
+    get = embedded._get
+
+    def get_while_another_begins(connection: sqlite3.Connection, key: str) -> Versioned | None:
+        found = get(connection, key)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        return found
+
+    monkeypatch.setattr(embedded, "_get", get_while_another_begins)
+    assert isinstance(store.put("/a", b"1", if_revision=0), Versioned)
+    other.close()
 
 
 def test_a_watch_lists_anew_now_and_then_as_a_safety_net(open_store):

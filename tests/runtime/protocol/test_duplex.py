@@ -125,3 +125,20 @@ def test_a_server_that_cannot_be_reached_is_asked_in_the_ordinary_way():
         port = listener.getsockname()[1]
     client = Client(f"127.0.0.1:{port}")
     assert client.talk(client.prepare(Op.PULL), lambda header: memoryview(b"")) is None
+
+
+def test_a_connection_is_closed_where_the_answer_comes_before_all_was_asked():
+    """The rest of the request would be taken for the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client("{}:{}".format(*listener.getsockname()))
+        asked = client.prepare(Op.PUSH, {}, blocks())
+        one = client.talk(asked, lambda header: memoryview(b""))
+        far = listener.accept()[0]
+    far.settimeout(5)
+    Connection(far).send(Message(reply_head(asked.head), {"early": True}), 5)
+    converse([one])
+    assert not one.sent
+    assert client.reply(asked, talk=one).body == {"early": True}
+    while far.recv(MAX_PAYLOAD):
+        pass  # what was sent; without the end of the connection, the next call raises TimeoutError
+    far.close()
