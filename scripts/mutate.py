@@ -2,7 +2,8 @@
 
 ``scripts/mutations/<package>.toml`` holds the mutations: ``tests`` (pytest's arguments) for the file, and for each
 mutation ``id``, ``path``, ``old`` (a text that occurs once in the file, or once behind the first ``after``), ``new``
-and, where they differ, ``tests``; ``schema`` where a migration runs the place. The test files that name the changed
+and, where they differ, ``tests``; ``schema`` where a migration runs the place. The tests of a file with ``postgres``
+run on a private PostgreSQL. The test files that name the changed
 module most often run first, and the first failure ends the run. A run stores each result in ``build/mutations.jsonl``
 at once; a second run repeats only what has changed since. Two options run no test: ``--check`` reports the mutations
 whose place is not in the code any more, ``--stored`` the results that are still valid.
@@ -21,6 +22,7 @@ import json
 import multiprocessing
 import os
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -34,6 +36,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, Self
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "scripts" / "mutations"
@@ -62,6 +65,7 @@ class Mutation:
     tests: tuple[str, ...]
     after: str = ""
     schema: bool = field(default=False, repr=False)  # whether a migration runs it: the database is made anew
+    postgres: bool = field(default=False, repr=False)  # whether its tests need PostgreSQL
 
     def applied(self, text: str) -> str | None:
         """The text with the bug. None where its place is not there exactly once."""
@@ -84,7 +88,8 @@ def read_table(folder: Path) -> list[Mutation]:
         content = tomllib.loads(file.read_text())
         for row in content["mutation"]:
             tests = tuple(row.pop("tests", content["tests"]))
-            found.append(Mutation(package=file.stem, tests=tests, **{**row, "id": f"{file.stem}-{row['id']}"}))
+            given = {"postgres": content.get("postgres", False), **row, "id": f"{file.stem}-{row['id']}"}
+            found.append(Mutation(package=file.stem, tests=tests, **given))
     twice = [name for name, count in Counter(one.id for one in found).items() if count > 1]
     if twice:
         raise ValueError(f"Two mutations have the id {twice[0]}.")
@@ -101,8 +106,15 @@ def faults(mutations: Sequence[Mutation], root: Path) -> Iterator[str]:
         elif mutated == text:
             yield f"{one.id}: it changes nothing in {one.path}."
         for name in one.tests:
-            if not (root / name.partition("::")[0]).exists():
+            if not _exists(root, name):
                 yield f"{one.id}: there is no {name}."
+
+
+def _exists(root: Path, name: str) -> bool:
+    """Whether there is such a file, folder or test in a file."""
+    place, _, test = name.partition("::")
+    file = root / place
+    return file.exists() and (not test or re.search(rf"def {re.escape(test)}\(", file.read_text()) is not None)
 
 
 def nearest_first(mutation: Mutation, root: Path) -> tuple[str, ...]:
@@ -163,7 +175,8 @@ class Tree:
     def __init__(self, source: Path, folder: Path, seconds: float) -> None:
         self.root, self._data, self._seconds = folder / "tree", folder / "data", seconds
         self._data.mkdir(parents=True)
-        self._old_schema = False  # whether the kept database was made by other code
+        self._old_schema = False  # whether the kept embedded database was made by other code
+        self._postgres: Any = None
         # Compiled files are matched by time: each change of a file has a time of its own.
         self._times = itertools.count(1_000_000_000)
         names = _git(source, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
@@ -181,20 +194,23 @@ class Tree:
         self._write(file, mutated)
         try:
             self._old_schema |= mutation.schema
-            return self.run(nearest_first(mutation, self.root))
+            return self.run(nearest_first(mutation, self.root), postgres=mutation.postgres)
         finally:
             self._write(file, text)
             self._old_schema |= mutation.schema
 
-    def run(self, tests: Sequence[str]) -> Result:
+    def run(self, tests: Sequence[str], *, postgres: bool = False) -> Result:
         """Survived where all tests pass."""
+        database = self._postgres_url() if postgres else ""
         options = ["-x", "-q", "-p", "no:cacheprovider", "--reuse-db", "--tb=no", "-rfE"]
-        options += ["--create-db"] if self._old_schema else []
-        self._old_schema = False
+        if self._old_schema and not postgres:
+            options.append("--create-db")
+            self._old_schema = False
         # A test that hangs ends its process: a property that hangs would be tried with ever smaller examples.
         options += [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
         output = self._data / "output"
-        process = _FORKS.Process(target=_run_pytest, args=(self.root, self._data, output, [*options, *tests]))
+        arguments = (self.root, self._data, database, output, [*options, *tests])
+        process = _FORKS.Process(target=_run_pytest, args=arguments)
         process.start()
         process.join(self._seconds)
         in_time = process.exitcode is not None
@@ -210,17 +226,43 @@ class Tree:
         failed = [line for line in lines if line.startswith(("FAILED ", "ERROR "))]
         return Result(KILLED, failed[0] if failed else f"pytest ended with {process.exitcode}: {(lines or [''])[-1]}")
 
+    def close(self) -> None:
+        if self._postgres is not None:
+            self._postgres.stop()
+            self._postgres = None
+
+    def _postgres_url(self) -> str:
+        """Of a server that lives as long as the tree, so that its test database is made once."""
+        if self._postgres is None:
+            self._postgres = _postgres_server("PostgresServer")
+            self._postgres.start()
+        return str(self._postgres.url)
+
     def _write(self, file: Path, text: str) -> None:
         file.write_text(text)
         moment = next(self._times)
         os.utime(file, (moment, moment))
 
 
-def _run_pytest(root: Path, data: Path, output: Path, arguments: Sequence[str]) -> None:
-    """In a process of its own, in a session of its own."""
+def postgres_programs() -> Path | None:
+    """Where the programs of PostgreSQL are. None: there is no PostgreSQL."""
+    found: Path | None = _postgres_server("programs")
+    return found
+
+
+def _postgres_server(name: str) -> Any:
+    """Calls what is called so in tests/postgres_server.py. Not an import: the processes that run the tests of a copy
+    would inherit the package ``tests`` of this tree."""
+    return runpy.run_path(str(ROOT / "tests" / "postgres_server.py"))[name]()
+
+
+def _run_pytest(root: Path, data: Path, database: str, output: Path, arguments: Sequence[str]) -> None:
+    """In a process of its own, in a session of its own. ``database``: its URL. Empty: the embedded one."""
     os.setsid()
     os.chdir(root)
     os.environ.update(REGATTA_DATA_DIR=str(data), HYPOTHESIS_PROFILE="ci")
+    if database:
+        os.environ["REGATTA_DATABASE_URL"] = database
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     sys.path[:] = [str(root), *(place for place in sys.path if Path(place) != SCRIPTS)]
@@ -274,7 +316,8 @@ class Record:
 def _deciding(mutation: Mutation, result: Result) -> Sequence[str]:
     """The tests that must pass without the mutation."""
     file = file_of(result.killer)
-    return [file] if file else mutation.tests
+    own = [name for name in mutation.tests if name.startswith(f"{file}::")]
+    return own or ([file] if file else mutation.tests)
 
 
 class Judges:
@@ -285,6 +328,14 @@ class Judges:
         self._free = [Tree(root, folder / str(number), seconds) for number in range(jobs)]
         self._lock = threading.Lock()
         self._green: dict[tuple[str, ...], bool] = {}
+        self._trees = list(self._free)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for tree in self._trees:
+            tree.close()
 
     def all(self, mutations: Sequence[Mutation]) -> Iterator[tuple[Mutation, Result]]:
         with ThreadPoolExecutor(self._jobs) as pool:
@@ -296,19 +347,22 @@ class Judges:
             known = self._record.find(mutation, tree.root)
             if known is not None:
                 return known
+            if mutation.postgres and postgres_programs() is None:
+                return Result(UNJUDGED, "there is no PostgreSQL (Debian: apt-get install postgresql)")
             result = tree.judge(mutation)
-            if result.verdict == KILLED and not self._is_green(tree, tuple(_deciding(mutation, result))):
+            deciding = tuple(_deciding(mutation, result))
+            if result.verdict == KILLED and not self._is_green(tree, deciding, postgres=mutation.postgres):
                 return Result(RED, result.killer)
             self._record.add(mutation, tree.root, result)
             return result
         finally:
             self._free.append(tree)
 
-    def _is_green(self, tree: Tree, tests: tuple[str, ...]) -> bool:
+    def _is_green(self, tree: Tree, tests: tuple[str, ...], *, postgres: bool) -> bool:
         with self._lock:
             known = self._green.get(tests)
         if known is None:
-            known = tree.run(tests).verdict == SURVIVED
+            known = tree.run(tests, postgres=postgres).verdict == SURVIVED
             with self._lock:
                 self._green[tests] = known
         return known
@@ -353,8 +407,11 @@ def main() -> int:
         print(*(f"{result.verdict:<18} {one.id}" for one, result in results if result.verdict != KILLED), sep="\n")
         print(*summary(results), sep="\n")
         return 0
-    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        judges = Judges(ROOT, Path(folder), record, jobs=given.jobs, seconds=given.seconds)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends servers and removes copies too
+    with (
+        tempfile.TemporaryDirectory(prefix="mutations-") as folder,
+        Judges(ROOT, Path(folder), record, jobs=given.jobs, seconds=given.seconds) as judges,
+    ):
         for mutation, result in judges.all(chosen):
             print(f"{result.verdict:<18} {mutation.id:<40} {result.killer}", flush=True)
             results.append((mutation, result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -55,8 +56,9 @@ def tree(tmp_path: Path) -> Path:
 
 
 def verdicts(mutate, tree: Path) -> dict[str, str]:  # type: ignore[no-untyped-def]
-    judges = mutate.Judges(tree, tree / "copies", mutate.Record(tree / "results"), jobs=1, seconds=60.0)
-    return {one.id: result.verdict for one, result in judges.all(mutate.read_table(tree / "table"))}
+    record = mutate.Record(tree / "results")
+    with mutate.Judges(tree, tree / "copies", record, jobs=1, seconds=60.0) as judges:
+        return {one.id: result.verdict for one, result in judges.all(mutate.read_table(tree / "table"))}
 
 
 @pytest.mark.processes
@@ -76,6 +78,33 @@ def test_tests_that_fail_without_a_mutation_kill_none(mutate, tree: Path) -> Non
     (tree / "test_product.py").write_text("def test_nothing():\n    assert False\n")
     (tree / "table" / "product.toml").write_text(TABLE[: TABLE.rindex("[[mutation]]")])
     assert set(verdicts(mutate, tree).values()) == {"fails without it"}
+
+
+@pytest.mark.postgres
+@pytest.mark.processes
+def test_the_tests_of_a_table_with_postgres_run_on_postgresql(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    (tree / "test_product.py").write_text(
+        "import os\nfrom product import largest\n\ndef test_largest():\n"
+        "    assert os.environ['REGATTA_DATABASE_URL'].startswith('postgresql://')\n    assert largest(1, 2) == 2\n"
+    )
+    (tree / "table" / "product.toml").write_text("postgres = true\n" + TABLE[: TABLE.rindex("[[mutation]]")])
+    expected = {"product-smallest": "killed", "product-of-equal-ones-the-first": "survived"}
+    assert verdicts(mutate, tree) == expected
+
+
+@pytest.mark.postgres
+def test_the_postgresql_of_a_tree_ends_with_it(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    copy = mutate.Tree(tree, tree / "copy", 60.0)
+    url = copy._postgres_url()
+    copy.close()
+    assert not Path(unquote(urlsplit(url).netloc.partition("@")[2])).exists()
+
+
+def test_without_postgresql_its_mutations_are_not_judged(mutate, tree: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    (tree / "table" / "product.toml").write_text("postgres = true\n" + TABLE)
+    monkeypatch.setattr(mutate, "postgres_programs", lambda: None)
+    assert set(verdicts(mutate, tree).values()) == {"not judged"}
+    assert not (tree / "results").exists()
 
 
 def test_a_mutation_is_one_place(mutate) -> None:  # type: ignore[no-untyped-def]
@@ -99,6 +128,12 @@ def test_a_mutation_whose_place_or_test_is_gone_is_a_fault(mutate, tree: Path) -
     found = list(mutate.faults(mutate.read_table(tree / "table"), tree))
     assert "product-gone: its place is not in product.py exactly once." in found
     assert "product-smallest: there is no test_gone.py." in found
+
+
+def test_a_mutation_whose_test_is_not_in_its_file_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+    tests = ("test_product.py::test_largest", "test_product.py::test_larg")
+    one = mutate.Mutation("product", "product-one", "product.py", "a > b", "a < b", tests)
+    assert list(mutate.faults([one], tree)) == ["product-one: there is no test_product.py::test_larg."]
 
 
 def test_a_mutation_that_changes_nothing_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
