@@ -157,6 +157,10 @@ class Client:
         self._http.post(f"/api/v1/jobs/{_part(job_id)}/cancel")
         return self.job(job_id)
 
+    def delete(self, job_id: str) -> None:
+        """Delete a job that has ended, with everything it kept. Raises Refused where it has not ended."""
+        self._http.delete(f"/api/v1/jobs/{_part(job_id)}")
+
     def retry(self, job_id: str) -> Job:
         """Let a job that has ended run again, as its next attempt."""
         return self._job(self._http.post(f"/api/v1/jobs/{_part(job_id)}/retry"))

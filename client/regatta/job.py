@@ -84,6 +84,10 @@ class Job:
     def cancel(self) -> Job:
         return self._portal.cancel(self.id)
 
+    def delete(self) -> None:
+        """Delete the job with everything it kept. It must have ended."""
+        self._portal.delete(self.id)
+
     def retry(self) -> Job:
         """The same job again, as its next attempt."""
         return self._portal.retry(self.id)

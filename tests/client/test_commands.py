@@ -42,6 +42,24 @@ def point(seq: int, value: float, key: str = "cost") -> dict[str, Any]:
     return {"seq": seq, "time": 0.0, "attempt": 1, "replica": "trainer-0", "step": seq, "key": key, "value": value}
 
 
+# --- delete ----------------------------------------------------------------------------------------------------------
+DELETE = "DELETE /api/v1/jobs/j1"
+
+
+@pytest.mark.parametrize(("answer", "code", "deleted"), [("y\n", 0, 1), ("n\n", 130, 0), ("", 130, 0)])
+def test_delete_removes_a_job_that_has_ended_after_a_question(
+    monkeypatch: pytest.MonkeyPatch, answer: str, code: int, deleted: int
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+    ended, portal = regatta("delete j1", {JOB: [ok(job())], DELETE: [ok(None, 204)]})
+    assert (ended, [request.method for request in portal.asked].count("DELETE")) == (code, deleted)
+
+
+def test_delete_asks_nothing_where_it_is_confirmed_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert regatta("delete j1 --yes", {JOB: [ok(job())], DELETE: [ok(None, 204)]})[0] == 0
+
+
 # --- submit ----------------------------------------------------------------------------------------------------------
 def submitted(arguments: str) -> dict[str, Any]:
     code, portal = regatta(f"submit -d {arguments}", {SUBMIT: [ok(job("QUEUED"), 201)]})
@@ -127,6 +145,13 @@ def test_a_requirements_file_is_sent_without_its_comments(tmp_path: Path) -> Non
         "six==1.16.0",
         "attrs",
     ]
+
+
+def test_flags_give_each_parameter_server_its_resources(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("from runtime import dist")
+    assert submitted("--pserver-cpu 0.5 --pserver-memory 4Gi -- python train.py")["roles"] == {
+        "pserver": {"cpu": 0.5, "memory": "4Gi"},
+    }
 
 
 @pytest.mark.parametrize("arguments", ["-- python code/train.py", "--code code -- train.py"])

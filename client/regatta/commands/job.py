@@ -1,4 +1,4 @@
-"""Commands for jobs: submit, list, show, scale, cancel, retry."""
+"""Commands for jobs: submit, list, show, scale, cancel, delete, retry."""
 
 from __future__ import annotations
 
@@ -53,6 +53,13 @@ _OVERRIDES = (
     click.option("--memory", default=None, help="Memory of each trainer, such as 2Gi."),
     click.option("--gpu", type=click.IntRange(min=0), default=None, help="GPUs of each trainer."),
     click.option(
+        "--pserver-cpu",
+        type=click.FloatRange(min=0, min_open=True),
+        default=None,
+        help="CPU cores of each parameter server.",
+    ),
+    click.option("--pserver-memory", default=None, help="Memory of each parameter server, such as 2Gi."),
+    click.option(
         "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Priority in the queue."
     ),
     click.option("--timeout", default=None, help="Maximum run time, such as 2h."),
@@ -64,6 +71,8 @@ _PLACES: Mapping[str, Sequence[str]] = {
     "cpu": ("roles", "trainer", "cpu"),
     "memory": ("roles", "trainer", "memory"),
     "gpu": ("roles", "trainer", "gpu"),
+    "pserver_cpu": ("roles", "pserver", "cpu"),
+    "pserver_memory": ("roles", "pserver", "memory"),
 }
 
 
@@ -253,6 +262,20 @@ def cancel(session: Session, job_id: str) -> None:
 
 @click.command()
 @click.argument("job_id")
+@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
+@take
+def delete(session: Session, job_id: str, yes: bool) -> None:
+    """Delete a job that has ended, with its code, log, metrics, files and checkpoints."""
+    with session.portal() as portal:
+        job = portal.job(job_id)
+        if not yes:
+            click.confirm(f"Delete the job {job.name} with everything it kept?", abort=True, err=True)
+        portal.delete(job_id)
+    say(f"The job {job.name} has been deleted.")
+
+
+@click.command()
+@click.argument("job_id")
 @take
 def retry(session: Session, job_id: str) -> None:
     """Run a job that has ended again, as its next attempt."""
@@ -333,4 +356,4 @@ def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything:
             click.echo(place)
 
 
-COMMANDS = (submit, jobs, get, wait, cancel, retry, scale, clone, browse, artifacts)
+COMMANDS = (submit, jobs, get, wait, cancel, delete, retry, scale, clone, browse, artifacts)
