@@ -123,6 +123,20 @@ def test_every_setting_is_in_a_table_for_operators() -> None:
     assert sorted(told) == sorted(read)
 
 
+# What an operator would otherwise take for granted.
+UNPROMISED = [
+    ("docs/security.md", "169.254.169.254"),
+    ("docs/security.md", "services on the loopback device"),
+    ("docs/security.md", "Abstract sockets"),
+    ("deploy/README.md", "mode 0600"),
+]
+
+
+@pytest.mark.parametrize(("page", "words"), UNPROMISED)
+def test_what_is_not_promised_is_said(page: str, words: str) -> None:
+    assert words in (ROOT / page).read_text()
+
+
 def named_places() -> list[str]:
     """What ARCHITECTURE.md names in code type that looks like a file, a folder, or a test in a file."""
     rooms = {path.name for path in ROOT.iterdir()}
