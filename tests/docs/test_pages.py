@@ -137,22 +137,50 @@ def test_what_is_not_promised_is_said(page: str, words: str) -> None:
     assert words in (ROOT / page).read_text()
 
 
+PAGES = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/architecture/*.md"))]
+
+
 def named_places() -> list[str]:
-    """What ARCHITECTURE.md names in code type that looks like a file, a folder, or a test in a file."""
-    rooms = {path.name for path in ROOT.iterdir()}
-    named = re.findall(r"`([^`\s]+)`", (ROOT / "ARCHITECTURE.md").read_text())
-    return [name for name in dict.fromkeys(named) if name.split("/")[0] in rooms and "/" in name and "<" not in name]
+    """Names in code type on the architecture pages that look like a file, a folder, or a name in a module."""
+    top = {path.name for path in ROOT.iterdir()}
+    named = [name for page in PAGES for name in re.findall(r"`([^`\s]+)`", page.read_text())]
+    return [name for name in dict.fromkeys(named) if name.split("/")[0] in top and "/" in name and "<" not in name]
+
+
+def is_defined(name: str, path: Path) -> bool:
+    """Whether a function, class or constant of this name is defined in the file, or in a file below the folder."""
+    pattern = re.compile(rf"^\s*(async def|def|class) {name}\b|^{name}\b", re.MULTILINE)
+    sources = path.rglob("*.py") if path.is_dir() else [path]
+    return any(pattern.search(source.read_text()) for source in sources)
 
 
 @pytest.mark.parametrize("place", named_places())
 def test_what_the_architecture_names_is_there(place: str) -> None:
-    path, _, test = place.partition("::")
+    path, _, name = place.partition("::")
     if not (ROOT / path).exists():  # jobs/services.submit_job: a name in a module
         module, _, name = path.rpartition(".")
-        path, test = f"{module}.py", name
+        path = f"{module}.py"
     assert (ROOT / path).exists()
-    if test:
-        pattern = rf"^\s*(def|class) {test}\b|^{test}\b"
-        source = ROOT / path
-        sources = source.rglob("*.py") if source.is_dir() else [source]
-        assert any(re.search(pattern, one.read_text(), re.MULTILINE) for one in sources)
+    assert not name or is_defined(name, ROOT / path)
+
+
+def named_functions() -> list[tuple[str, str]]:
+    """The files and functions of the rows of the architecture pages' tables "step, file, function"."""
+    rows = [
+        row for page in PAGES for row in re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| (`[^|]+`) \|", page.read_text(), re.M)
+    ]
+    return [(files, name) for files, names in rows for name in re.findall(r"`(\w+)`", names)]
+
+
+@pytest.mark.parametrize(("files", "name"), named_functions())
+def test_a_step_of_the_flow_is_in_the_file_that_the_architecture_names(files: str, name: str) -> None:
+    assert any(is_defined(name, ROOT / file) for file in re.findall(r"`([^`]+)`", files))
+
+
+def test_the_architecture_links_to_every_page_of_a_package() -> None:
+    linked = set(re.findall(r"\(docs/architecture/([\w-]+\.md)\)", (ROOT / "ARCHITECTURE.md").read_text()))
+    assert linked == {page.name for page in PAGES[1:]}
+
+
+def test_the_architecture_is_short() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_bytes()) <= 10 * 1024
