@@ -17,7 +17,7 @@ help:
 	@echo "make test-glusterfs test datasets on a temporary GlusterFS volume (as root, with /dev/fuse)"
 	@echo "make test-frameworks run jobs of PaddlePaddle, installed from PyPI (about 1.5 GB); with KUBECONFIG and REGISTRY"
 	@echo "               also on the cluster (3 GB of images)"
-	@echo "make check     check style, types, imports, migrations and frontend files"
+	@echo "make check     check style, types, imports, migrations, the page of invariants and frontend files"
 	@echo "make bench     measure everything and write docs/benchmarks.md (ROWS=S for a letter, ROWS=S2,P4 for rows; RESUME=1"
 	@echo "               continues an earlier run of this commit; QUICK=1 only checks that the rows work)"
 	@echo "make frontend  rebuild portal/static/portal/dist (needs Node)"
@@ -64,6 +64,7 @@ check: environment-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check_programs.py
+	$(BIN)/python scripts/invariants.py --check
 	@scripts/in_scratch.sh $(BIN)/python manage.py makemigrations --check --dry-run
 	@scripts/in_scratch.sh $(BIN)/python manage.py check
 	scripts/check_frontend.sh
