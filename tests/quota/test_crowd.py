@@ -47,6 +47,7 @@ def at_once(deed: Callable[[int], object]) -> list[object]:
         return list(pool.map(one, range(THREADS), timeout=280))
 
 
+@pytest.mark.invariant("Running attempts never hold more than the quota.")
 def test_many_at_once_never_over_commit(settings) -> None:
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     namespace = make_namespace("crowd")
@@ -77,6 +78,7 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
     assert Stretch.objects.filter(ended=None).count() == held
 
 
+@pytest.mark.invariant("A namespace never stores more than its storage quota.")
 def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> None:
     """Some give back and count what is there already meanwhile; the sums stay those of the rows."""
     settings.DEFAULT_QUOTA = {"storage": SLOTS}
@@ -107,6 +109,7 @@ def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
     assert sum(map(bool, at_once(lambda _: ledger.release(job=asked.job, attempt=1)))) == 1
 
 
+@pytest.mark.invariant("Concurrent admissions from the same review never over-commit the quota.")
 def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
     """Both have read that all could start before either has its locks; others ask by themselves meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}

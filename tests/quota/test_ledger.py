@@ -94,6 +94,7 @@ def test_asking_again_keeps_the_place_and_takes_the_new_amounts(namespace: Names
 
 
 # --- Hours -----------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("Hours of use count the amounts that an attempt held at each moment.")
 def test_hours_count_what_was_held_when(namespace: Namespace) -> None:
     asked = ask({"cpu": 1, "gpu": 1})
     ledger.reserve(namespace, asked, now=AT)

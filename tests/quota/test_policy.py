@@ -231,6 +231,7 @@ def test_the_first_is_told_until_when_it_waits_at_the_longest() -> None:
 
 
 # --- Nobody starves --------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("Every waiting job is admitted in the end, even if jobs of higher priority keep arriving.")
 @pytest.mark.parametrize(("capacity", "limit"), [(None, 10), (10, 10), (10, 100)])
 def test_a_stream_of_small_urgent_jobs_does_not_starve_a_big_one(capacity: float | None, limit: float) -> None:
     """Every five minutes two jobs of two hours arrive, in its own room and in another, all with more priority."""
@@ -309,6 +310,7 @@ def test_what_comes_back_is_kept_for_whom_it_was_called_back() -> None:
     assert found.waiting["other"].obstacle in (Obstacle.LIMIT, Obstacle.CAPACITY, Obstacle.TURN)
 
 
+@pytest.mark.invariant("Recalls of borrowed capacity end: jobs do not displace each other in a circle.")
 @given(
     st.lists(st.tuples(names, st.integers(1, 8)), min_size=1, max_size=10),
     st.fixed_dictionaries({name: st.tuples(st.integers(0, 8), st.integers(0, 10)) for name in "abc"}),

@@ -39,6 +39,7 @@ def test_a_row_tells_who_what_when_from_where_and_why() -> None:
     assert (entry.outcome, entry.reason, entry.request_id) == (Outcome.DONE, "They asked for it.", "abc")
 
 
+@pytest.mark.invariant("The audit log is append-only, also for SQL statements outside the portal.")
 @pytest.mark.parametrize(
     "statement",
     [

@@ -54,6 +54,7 @@ def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None
 
 
 # --- Closing ---------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A namespace with a job that has not ended stays open.")
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING, JobState.STOPPING])
 def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas, state: JobState) -> None:
     make_job(personas.namespace, personas.owner, state=state)
@@ -155,6 +156,7 @@ def test_whoever_is_taken_out_has_their_sockets_look_again(personas: Personas, m
 
 
 # --- A path that was folded on its way -------------------------------------------------------------------------------
+@pytest.mark.invariant("A request closes a namespace only if its body repeats the name of the namespace.")
 @pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": ".."}, {"name": "Team"}])
 def test_a_request_that_does_not_repeat_the_name_closes_nothing(personas: Personas, body: dict[str, object]) -> None:
     client = personas.client("owner")

@@ -67,6 +67,7 @@ def test_the_tokens_of_the_provider_are_not_kept(provider: Provider) -> None:
     assert "token-of-the-provider" not in str(UserSocialAuth.objects.values().get())
 
 
+@pytest.mark.invariant("An e-mail address alone does not link a sign-in provider to an existing account.")
 def test_an_address_alone_opens_nobody_s_account(provider: Provider) -> None:
     owner = make_user("ada")
     User.objects.filter(pk=owner.pk).update(email="Grace@example.org")

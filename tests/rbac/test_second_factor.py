@@ -133,6 +133,7 @@ def test_recovery_codes_are_kept_as_digests(ada: User, phone: Phone) -> None:
 
 
 # --- Signing in ------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("The password alone does not sign in to an account with a second factor.")
 def test_the_password_alone_opens_nothing(ada: User, phone: Phone) -> None:
     recovery_codes(ada, phone)
     client = after_password()

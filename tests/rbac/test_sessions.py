@@ -94,6 +94,7 @@ def test_when_a_session_was_last_seen_is_noted_now_and_then(monkeypatch: pytest.
 
 
 # --- What the database holds -----------------------------------------------------------------------------------------
+@pytest.mark.invariant("A copy of the database does not let its holder sign in.")
 def test_what_the_database_holds_signs_nobody_in() -> None:
     client = browser()
     row = Session.objects.get()

@@ -110,6 +110,7 @@ def test_an_admin_s_bound_token_is_no_admin(personas: Personas) -> None:
     assert bound(personas, Scope.PLATFORM_ADMIN, name="admin").post("/api/v1/users", body, JSON).status_code == 201
 
 
+@pytest.mark.invariant("A token grants no more than its scopes, even to an administrator.")
 def test_an_admin_s_bound_token_sees_no_more_than_its_scopes(personas: Personas) -> None:
     make_job(personas.namespace, personas.owner)
     quota = bound(personas, Scope.QUOTA_READ, name="admin")
