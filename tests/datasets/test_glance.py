@@ -223,6 +223,7 @@ def test_a_chunk_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     assert "a preview reads up to 100" in shown(tmp_path, "npy", [[7] * 100]).why
 
 
+@pytest.mark.invariant("A preview of a file that expands takes no memory of the worker.")
 def test_a_file_that_swells_is_read_apart_and_ended(tmp_path: Path) -> None:
     """Some kilobytes that stand for many megabytes of zeros."""
     path, size = tmp_path / "bomb.npz", 80 << 20

@@ -43,6 +43,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.invariant("A killed upload continues, and ends with the bytes that were sent.")
 def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever sends asks what is there after each kill and goes on with the rest."""
     dice = random.Random(5)
@@ -95,6 +96,9 @@ def test_a_large_file_that_is_read_for_long_is_asked_for_again(
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
+@pytest.mark.invariant(
+    "The checksum of a file is that of the bytes on disk, even if a part is replaced after it was read."
+)
 def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:

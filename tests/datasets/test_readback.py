@@ -64,6 +64,9 @@ def test_what_was_read_along_is_not_read_again_at_the_end(file: Gathering, read:
     assert read == [0, 1, 2, 3]
 
 
+@pytest.mark.invariant(
+    "The checksum of a file is that of the bytes on disk, even if a part is replaced after it was read."
+)
 def test_a_part_that_was_replaced_after_it_was_read_is_read_again(
     file: Gathering, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_part_that_was_damaged_on_its_way_is_not_noted_and_another_takes_its_p
     assert content(tmp_path) == OURS
 
 
+@pytest.mark.invariant("A slow sender of a part delays no other sender.")
 def test_a_slow_sender_leaves_its_place_to_a_quick_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     noted = Noted()
 
@@ -102,6 +103,7 @@ def test_what_a_slow_sender_brings_is_whole_wherever_it_went(tmp_path: Path, mon
     assert content(tmp_path) == OURS
 
 
+@pytest.mark.invariant("Concurrent uploads of one part never mix.")
 def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ def test_every_pair_has_a_state_or_a_sentence(state: VersionState, event: Event)
         assert str(error).startswith("Version 3 ")
 
 
+@pytest.mark.invariant("A sealed version changes only by deletion.")
 @given(st.lists(st.sampled_from(Event)))
 def test_what_is_sealed_is_only_ever_deleted(events: list[Event]) -> None:
     state, was_sealed = VersionState.OPEN, False

@@ -59,6 +59,7 @@ def choose(page: Page, *paths: Path) -> None:
     page.locator("data-upload input[type=file]").first.set_input_files(list(paths))
 
 
+@pytest.mark.invariant("A browser sends no stored part again after a pause or a reload.")
 def test_an_upload_that_was_paused_goes_on_after_the_page_was_loaded_anew(
     developer: Page, live_server: LiveServer, tmp_path: Path
 ) -> None:

@@ -293,6 +293,7 @@ def test_nobody_learns_by_a_length_what_another_namespace_keeps(uploader: Upload
     assert not told.hash_first
 
 
+@pytest.mark.invariant("A checksum reveals nothing about the datasets of another namespace.")
 def test_nobody_learns_by_a_checksum_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a", CONTENT)
     services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
