@@ -140,6 +140,7 @@ def before_writing(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], obje
         yield
 
 
+@pytest.mark.invariant("A job that changes between review and admission gets no reservation.")
 def test_a_job_cancelled_while_its_batch_is_written_holds_nothing(
     backend: ObedientBackend, submit: Submit, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +210,7 @@ def test_a_batch_that_fails_is_admitted_one_by_one(
     assert not Reservation.objects.exists()
 
 
+@pytest.mark.invariant("A batch of admissions from an outdated review over-commits nothing.")
 def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
     backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
 
 
 # --- Long queues -----------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A decision that reads only the heads of long queues equals the decision on the whole queues.")
 def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: None) -> None:
     """Namespaces with more claims than are read at first, some hopeless, of all priorities, some overdue."""
     dice, at = Random(5), now()

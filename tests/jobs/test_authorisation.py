@@ -298,6 +298,7 @@ def status(client: Client, method: str, path: str) -> int:
     return int(getattr(client, method.lower())(path, **body).status_code)
 
 
+@pytest.mark.invariant("Each route of a job gives each role the answer of the authorisation table.")
 @pytest.mark.parametrize(("call", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: str, expected: str) -> None:
     method, _, route = call.partition(" ")

@@ -145,6 +145,7 @@ async def ready(socket: Socket) -> None:
     await socket.frame()
 
 
+@pytest.mark.invariant("A revoked token closes its open websockets.")
 def test_a_token_that_is_revoked_closes_its_socket(people: Personas) -> None:
     token, secret = tokens.create_token(actor=people.viewer, name="program")
 

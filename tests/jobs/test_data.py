@@ -83,6 +83,7 @@ def test_a_repeated_submission_is_the_same_also_after_another_version(
         submit("team/mine@2", key="k")
 
 
+@pytest.mark.invariant("A job reads the dataset version of its submission and no other version.")
 def test_the_processes_are_shown_its_version_and_no_other(
     version: Version, submit: Submit, backend: ObedientBackend
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_fault_that_lasts_ends_the_job_in_words(
     assert job.why == "The data set could not be laid out: The storage has too much to do."
 
 
+@pytest.mark.invariant("A deleted dataset version stays until the jobs that use it have ended.")
 def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
     personas: Personas, version: Version, submit: Submit, backend: ObedientBackend
 ) -> None:

@@ -132,6 +132,7 @@ def test_a_job_cancelled_while_it_waits_leaves_the_queue(
     assert not Claim.objects.exists()
 
 
+@pytest.mark.invariant("Of two concurrent writers of a job, neither overwrites the change of the other.")
 def test_an_agents_exit_report_that_arrives_after_the_look_is_not_overwritten(
     outdated: OutdatedBackend, submit: Submit
 ) -> None:
@@ -158,6 +159,7 @@ def test_an_agents_registration_that_arrives_after_the_look_keeps_no_reason_for_
     assert (row.state, row.why) == ("registered", "")
 
 
+@pytest.mark.invariant("A job's state changes only by compare-and-set on its revision.")
 def test_of_two_reconcilers_that_loaded_one_state_the_second_looks_again(
     backend: ObedientBackend, submit: Submit
 ) -> None:
@@ -184,6 +186,7 @@ def test_a_retry_of_a_person_opens_the_streams_for_the_next_attempt(
     assert not store.head(job.pk, "logs").closed
 
 
+@pytest.mark.invariant("Of two concurrent writers of a job, neither overwrites the change of the other.")
 def test_what_a_person_scales_while_a_loss_is_handled_is_not_lost(
     outdated: OutdatedBackend, submit: Submit, personas: Personas
 ) -> None:

@@ -88,6 +88,7 @@ def test_the_token_of_another_attempt_makes_it_404(attempt: Attempt, call: str) 
     assert post(attempt, call, {}, token="another").status_code == 404
 
 
+@pytest.mark.invariant("The ingest API refuses every call of a replaced attempt.")
 @pytest.mark.parametrize("call", CALLS)
 def test_an_attempt_that_was_replaced_is_told_so(attempt: Attempt, call: str) -> None:
     attempt.job.attempt = 2

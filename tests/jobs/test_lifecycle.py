@@ -67,6 +67,9 @@ def job(state: JobState = JobState.QUEUED, **fields: object) -> JobView:
     return replace(view, **fields)
 
 
+@pytest.mark.invariant(
+    "The lifecycle table contains each pair of state and event, or the reason why the pair is impossible."
+)
 @pytest.mark.parametrize("state", JobState)
 @pytest.mark.parametrize("kind", EVENTS)
 def test_every_pair_is_in_the_table_or_impossible_for_a_reason(state: JobState, kind: type[Event]) -> None:
@@ -92,6 +95,7 @@ def test_a_build_that_ends_after_the_cancellation_is_late_and_changes_nothing() 
     assert step(stopping, lifecycle.Built(1), NOW).job == stopping
 
 
+@pytest.mark.invariant("The reason for which a job ends is never replaced.")
 def test_the_reason_of_the_end_is_never_replaced() -> None:
     stopping = job(JobState.STOPPING, reason=Reason.USER_ERROR)
     assert step(stopping, lifecycle.CancelRequested(1), NOW).job.reason is Reason.USER_ERROR

@@ -34,6 +34,7 @@ def at(seconds: float) -> datetime:
     return MOMENT + timedelta(seconds=seconds)
 
 
+@pytest.mark.invariant("A failing periodic task does not prevent any other task from running.")
 def test_a_task_that_raises_keeps_no_other_from_its_turn() -> None:
     broken, healthy = Failing(), Failing(fails=False)
     tasks = Periodic([Task("broken", broken), Task("healthy", healthy)], every=1)

@@ -41,6 +41,7 @@ def test_only_what_was_not_used_for_long_goes() -> None:
     assert [folder.exists() for folder in old + fresh] == [False] * 3 + [True] * 3
 
 
+@pytest.mark.invariant("No bundle or environment is deleted while a job waits for it or runs with it.")
 def test_what_a_job_waits_for_or_runs_with_stays(
     backend: ObedientBackend, submit: Callable[..., Job], personas: Personas
 ) -> None:

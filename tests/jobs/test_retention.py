@@ -66,6 +66,7 @@ WITHOUT_STREAMS = WITHOUT_NUMBERS | {"blocks": 0, "names": 0}
 NOTHING = dict.fromkeys(ALL, 0)
 
 
+@pytest.mark.invariant("Streams and records of ended jobs are deleted at the ages in the settings, and not earlier.")
 @pytest.mark.parametrize(
     ("age", "rows"), [(6, ALL), (8, WITHOUT_NUMBERS), (91, WITHOUT_STREAMS), (366, NOTHING)], ids=str
 )

@@ -60,6 +60,7 @@ def asked(stream: str, job: Any) -> dict[str, Any]:
     return {"stream": stream, **({"namespace": "team"} if stream == "jobs" else {"job": job})}
 
 
+@pytest.mark.invariant("Each stream of the websocket gives each role the answer of the authorisation table.")
 @pytest.mark.parametrize(("stream", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(people: Personas, written: Writer, stream: str, expected: str) -> None:
     told: list[str] = []

@@ -126,6 +126,7 @@ def sweep(watch: Watch) -> Sweep:
     return lambda: sweeping.sweep(now(), watch)
 
 
+@pytest.mark.invariant("A sweep over steady jobs takes five queries, however many jobs there are.")
 @pytest.mark.django_db
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_a_sweep_over_steady_jobs_costs_five_queries_however_many_they_are(
@@ -170,6 +171,7 @@ def _is_recalled(job: Job, backend: ObedientBackend, people: Personas) -> None:
     Reservation.objects.filter(job=job.pk).update(recalled=now(), recalled_why="It was lent.")
 
 
+@pytest.mark.invariant("A sweep acts on each change of a steady job at its next run.")
 @pytest.mark.django_db
 @pytest.mark.parametrize("happens", [_fails, _ends_unreported, _is_cancelled, _is_recalled])
 def test_what_happens_to_a_steady_job_is_acted_on_by_the_next_sweep(

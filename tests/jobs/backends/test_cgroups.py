@@ -120,6 +120,9 @@ def runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.invariant(
+    "With cgroups, every process that a replica started ends with the replica, even if its agent was killed."
+)
 def test_a_daemon_ends_although_its_agent_was_killed(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
@@ -144,6 +147,9 @@ def test_a_daemon_ends_when_its_agent_does_not_answer_to_the_stop(
     assert left(home) == []
 
 
+@pytest.mark.invariant(
+    "With cgroups, every process that a replica started ends with the replica, even if its agent was killed."
+)
 def test_a_daemon_ends_with_the_stop_of_its_job(backend: LocalBackend, plan: Callable, home: Home) -> None:
     attempt = plan(LEAVES_A_DAEMON)
     pids = with_daemon(backend, attempt, home)

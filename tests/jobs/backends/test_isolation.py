@@ -37,12 +37,14 @@ def machine(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Isolation:
     return found
 
 
+@pytest.mark.invariant("Without isolation, only jobs of platform administrators run, unless the settings allow others.")
 def test_without_isolation_only_admins_run_jobs(machine: Isolation) -> None:
     assert "only platform admins" in isolation.refusal(Person(is_admin=False))
     assert "allow them" in isolation.refusal(Person(is_admin=False))
     assert not isolation.refusal(Person(is_admin=True))
 
 
+@pytest.mark.invariant("Without isolation, only jobs of platform administrators run, unless the settings allow others.")
 def test_the_settings_can_let_everybody_in(machine: Isolation, settings: Any) -> None:
     settings.LOCAL_ISOLATION = "none"
     assert not isolation.refusal(Person(is_admin=False))
@@ -54,6 +56,7 @@ def test_a_demand_that_cannot_be_met_keeps_the_portal_from_starting(machine: Iso
     assert "allow them" in isolation.start_problem()
 
 
+@pytest.mark.invariant("Without isolation, only jobs of platform administrators run, unless the settings allow others.")
 def test_the_backend_launches_nothing_of_others_without_isolation(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path, policy=lambda: Policy(False, None, 0, "No strangers."))
     plan = LaunchPlan(AttemptRef("job", "attempt", 1), "ns", tmp_path, (), timedelta(1), 1)

@@ -316,6 +316,7 @@ print("the agent lives", os.getppid() == 1)
 """
 
 
+@pytest.mark.invariant("User code in a pod has no service account token and no rights.")
 def test_a_job_s_code_has_no_token_and_no_rights(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], portal: IngestServer
 ) -> None:
@@ -332,6 +333,7 @@ def test_a_job_s_code_has_no_token_and_no_rights(
     assert "the agent lives True" in told
 
 
+@pytest.mark.invariant("The API server refuses every connection from the pod of a job.")
 def test_the_api_server_refuses_who_comes_from_a_pod(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], portal: IngestServer
 ) -> None:
@@ -353,6 +355,7 @@ for host in ("kubernetes.default.svc", "10.96.0.1"):
     assert all(line.startswith(("status 401", "status 403", "unreachable")) for line in portal.texts("stdout"))
 
 
+@pytest.mark.invariant("A PaddleJob contains no secret.")
 def test_the_specification_holds_no_secret(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], cluster: Cluster
 ) -> None:

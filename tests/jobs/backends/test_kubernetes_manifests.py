@@ -101,6 +101,7 @@ def test_every_replica_of_the_plan_has_its_place(trainers: int, pservers: int) -
 
 
 # --- Secrets ---------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A PaddleJob contains no secret.")
 def test_no_secret_is_in_the_paddle_job() -> None:
     made = with_environment(plan(), USER_ENVIRONMENT='{"API_KEY": "sesame"}')
     written = json.dumps(manifests.paddle_job(made, CLUSTER))
@@ -136,6 +137,9 @@ def test_a_plan_whose_processes_speak_another_protocol_has_no_secret_of_the_wire
 
 
 # --- A pod -----------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant(
+    "A pod runs without root, capabilities, a service account token and a writable root file system."
+)
 @pytest.mark.parametrize("role", ["master", "ps", "worker"])
 def test_a_pod_may_do_no_more_than_it_needs(role: str) -> None:
     made = pod(role)

@@ -120,6 +120,7 @@ def kill_agent(attempts: Path) -> None:
     os.kill(state.pid, signal.SIGKILL)
 
 
+@pytest.mark.invariant("The log spool of a killed agent is delivered, and each line once.")
 def test_what_a_killed_agent_had_kept_is_delivered_once(
     backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
 ) -> None:
@@ -376,6 +377,7 @@ def test_on_a_full_disk_an_attempt_whose_agent_is_gone_is_seen(
     backend.stop(attempt.ref, NO_GRACE)
 
 
+@pytest.mark.invariant("An attempt can be stopped while the disk is full.")
 def test_on_a_full_disk_an_attempt_can_be_stopped_and_leaves_no_drafts(
     attempts: Path, plan: Callable, full_disk: Callable[[], None]
 ) -> None:

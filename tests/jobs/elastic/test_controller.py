@@ -116,6 +116,7 @@ def test_a_job_grows_into_what_is_idle_and_is_told_why(world: World) -> None:
     assert (change.before, change.after, change.automatic) == (1, 4, True)
 
 
+@pytest.mark.invariant("A waiting job gets its minimum from elastic jobs above theirs.")
 def test_a_newcomer_gets_its_least_from_others_and_they_grow_again_when_it_has_gone(world: World) -> None:
     first, second = world.job(roles=roles(most=8)), world.job(roles=roles(most=8))
     world.rounds(6)
@@ -163,6 +164,7 @@ def test_an_elastic_job_begins_with_its_least_where_more_does_not_fit(world: Wor
     assert trainers(job) == 2
 
 
+@pytest.mark.invariant("No elastic job is stopped where shrinking it frees enough capacity.")
 def test_nobody_who_can_be_made_smaller_is_stopped_for_the_owner_of_what_it_borrowed(
     world: World, personas: Personas
 ) -> None:
@@ -192,6 +194,7 @@ def test_without_a_capacity_the_cores_of_the_machine_are_shared(world: World) ->
     assert (newcomer.state, held(), trainers(job)) == ("RUNNING", world.backend.cores, 3)
 
 
+@pytest.mark.invariant("Elastic decisions stop no job if the rules exclude preemption.")
 def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_would_need_a_job_stopped(
     settings: Settings,
 ) -> None:
@@ -304,6 +307,7 @@ def test_of_two_controllers_one_decides_and_the_other_takes_over_when_it_is_sile
     assert not lease.holds(first, now + lease.LENGTH * 2)
 
 
+@pytest.mark.invariant("A replaced elastic controller changes nothing.")
 def test_a_leader_that_was_replaced_changes_nothing(world: World) -> None:
     job = world.job()
     world.rounds(2)
@@ -394,6 +398,9 @@ class Killed(BaseException):
     """The process ends between two writes."""
 
 
+@pytest.mark.invariant(
+    "Jobs stay within their bounds and the capacity, even if the elastic controller is killed at any write."
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_comes_to_rest(
     world: World, monkeypatch: pytest.MonkeyPatch, seed: int

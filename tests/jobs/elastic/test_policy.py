@@ -164,6 +164,7 @@ def test_nobody_stops_for_one_that_was_itself_stopped() -> None:
     assert preempted_for(waits("b", priority=1, requeued=950.0)) == set()
 
 
+@pytest.mark.invariant("Elastic decisions stop no job if the rules exclude preemption.")
 def test_where_jobs_are_not_to_be_preempted_none_is() -> None:
     assert preempted_for(waits("b", priority=1), preempts=False) == set()
 
@@ -391,6 +392,7 @@ def settled(cluster: Cluster) -> Cluster:
     return replace(cluster, jobs=jobs, services=[replace(each, leaving={}) for each in cluster.services])
 
 
+@pytest.mark.invariant("No node is assigned more than its allocatable capacity.")
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_no_node_is_ever_given_more_than_it_has(cluster: Cluster) -> None:
@@ -429,6 +431,7 @@ def test_every_job_stays_within_its_bounds_and_is_told_why(cluster: Cluster) -> 
             assert job.least <= decision.targets[job.key] <= job.most
 
 
+@pytest.mark.invariant("A job that shrank does not grow within the cool-down.")
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters())
 def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(cluster: Cluster) -> None:
@@ -448,6 +451,7 @@ def test_the_same_cluster_gives_the_same_decision(cluster: Cluster) -> None:
     assert decide(cluster, NOW, PREEMPTING) == decide(cluster, NOW, PREEMPTING)
 
 
+@pytest.mark.invariant("Elastic decisions converge, even if the controller stops after a part of them.")
 @settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.integers(0, 2**16))
 def test_decisions_come_to_rest_also_when_the_controller_dies_half_way(cluster: Cluster, seed: int) -> None:

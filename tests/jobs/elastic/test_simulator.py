@@ -136,6 +136,7 @@ def test_one_that_comes_within_its_head_start_stops_the_other_once() -> None:
     assert outcome.waits["new-high"] < 10
 
 
+@pytest.mark.invariant("An elastic job stops at most once for the same other job.")
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(

@@ -136,6 +136,7 @@ def cluster(
     yield Cluster(server, World(backend, submit), backend)  # type: ignore[arg-type]
 
 
+@pytest.mark.invariant("On a cluster, elastic jobs use the free capacity of the nodes.")
 def test_without_a_word_of_admins_jobs_share_what_the_nodes_have(cluster: Cluster) -> None:
     cluster.service(1)
     job = cluster.world.job(roles=roles(most=20))
@@ -154,6 +155,9 @@ def test_a_newcomer_whose_pods_find_no_node_gets_its_least(cluster: Cluster) -> 
     assert story(first)[-1] == "Shrinks from 6 to 3 trainers: room for others that have begun."
 
 
+@pytest.mark.invariant(
+    "Elastic jobs shrink for a waiting service of higher priority and leave capacity for its next growth."
+)
 def test_a_service_of_higher_priority_gets_room_and_the_next_time_finds_it(cluster: Cluster) -> None:
     job = cluster.world.job(roles=roles(most=20))
     cluster.rounds(5)

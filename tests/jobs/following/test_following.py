@@ -142,6 +142,9 @@ def test_beyond_the_cap_nothing_is_kept_and_that_is_said_once(use: Use, submit: 
 
 
 # --- Whatever breaks -------------------------------------------------------------------------------------------------
+@pytest.mark.invariant(
+    "Each log line of a program without an agent is stored once and in order, wherever the connection breaks."
+)
 @pytest.mark.parametrize("after", [0, 1, 37, 60, 400])
 @pytest.mark.parametrize("logs", [CuttingLogs, EndingLogs])
 def test_a_connection_that_is_cut_loses_and_doubles_nothing(
@@ -229,6 +232,9 @@ def test_what_cannot_be_read_at_all_is_given_up_and_told(use: Use, submit: Submi
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
 
 
+@pytest.mark.invariant(
+    "Each log line of a program without an agent is stored once and in order, wherever the connection breaks."
+)
 def test_a_worker_that_is_killed_is_followed_by_one_that_goes_on_where_it_was(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)

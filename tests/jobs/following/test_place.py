@@ -32,6 +32,9 @@ def logs(draw: st.DrawFn) -> Log:
     return log
 
 
+@pytest.mark.invariant(
+    "Each log line of a program without an agent is stored once and in order, wherever the connection breaks."
+)
 @given(logs(), st.data())
 def test_wherever_the_connection_is_cut_each_line_is_taken_once_and_in_order(log: Log, data: st.DataObject) -> None:
     place, taken, printed = Place("pod"), [], 0

@@ -123,6 +123,9 @@ def compiled_at_the_start(reference: str, storage: Path, python: str, modules: s
     return [line for line in said.splitlines() if line.startswith("# code object from ") and line.endswith(".py")]
 
 
+@pytest.mark.invariant(
+    "The image of a job contains the compiled bytecode of all that its processes import when they start."
+)
 def test_what_each_process_starts_with_is_compiled_in_the_image(
     code: Callable[..., CodeSnapshot], storage: Path
 ) -> None:
@@ -133,6 +136,7 @@ def test_what_each_process_starts_with_is_compiled_in_the_image(
     assert compiled_at_the_start(view.done.image, storage, str(view.done.python), "tiny, runtime.dist") == []
 
 
+@pytest.mark.invariant("An unchanged job builds no image.")
 def test_an_unchanged_job_builds_nothing(code: Callable[..., CodeSnapshot]) -> None:
     assert built(code(), "tiny").done is not None
     snapshot = code()
@@ -141,6 +145,7 @@ def test_an_unchanged_job_builds_nothing(code: Callable[..., CodeSnapshot]) -> N
     assert not (making.room() / wanted.tag).exists()
 
 
+@pytest.mark.invariant("A job whose code alone changed installs no packages.")
 def test_a_job_whose_code_alone_has_changed_installs_nothing(code: Callable[..., CodeSnapshot]) -> None:
     assert built(code(), "tiny").done is not None
     view = built(code(**{"train.py": "import tiny  # again\n"}), "tiny")

@@ -112,6 +112,7 @@ def test_an_answer_without_an_object_is_a_refusal(api: ApiServer, path: str) -> 
     assert (refused.value.status, refused.value.reason) == (0, "BadAnswer")
 
 
+@pytest.mark.invariant("A proxy's answer never counts as an answer of the API server.")
 def test_what_a_proxy_does_not_know_is_not_gone(api: ApiServer) -> None:
     for ask in (api.call, lambda _method, path: api.text(path), lambda _method, path: list(api.watch(path, {}, 1.0))):
         with pytest.raises(Refusal) as refused:

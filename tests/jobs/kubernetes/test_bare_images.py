@@ -144,6 +144,7 @@ def test_a_job_that_is_cancelled_is_read_to_its_last_word(portal: Client, trial:
     trial.until_nothing_is_left(job)
 
 
+@pytest.mark.invariant("A killed log follower loses and duplicates no line of a program without an agent.")
 def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(portal: Client, trial: Trial, house: House) -> None:
     job = run(trial, ENDLESS)
     for _ in range(3):

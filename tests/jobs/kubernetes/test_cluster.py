@@ -83,6 +83,7 @@ def paddle_job(name: str, **spec: Any) -> dict[str, Any]:
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": name}, "spec": spec}
 
 
+@pytest.mark.invariant("The controller runs PaddleJobs with the rights of its own account and no others.")
 @pytest.mark.parametrize("example", ["wide_and_deep", "resnet"])
 def test_the_manifests_of_the_founding_page_run_without_a_portal(cluster: Cluster, example: str) -> None:
     job = yaml.safe_load((Path(__file__).parent / "examples" / f"{example}.yaml").read_text())

@@ -165,6 +165,7 @@ def test_l17_pods_of_a_deleted_job_of_the_same_name_are_not_taken_over() -> None
     assert new["metadata"]["ownerReferences"][0]["uid"] != old["metadata"]["ownerReferences"][0]["uid"]
 
 
+@pytest.mark.invariant("The controller creates each object once, even if it never receives the answers.")
 @pytest.mark.parametrize("lost", range(1, 12))
 def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(lost: int) -> None:
     bench = Bench(ForgettingAnswersServer(lost))
@@ -178,6 +179,7 @@ def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(los
     assert (bench.status["phase"], bench.status["attempt"]) == ("Running", 1)
 
 
+@pytest.mark.invariant("The controller counts each failure once, even if another controller replaces it midway.")
 def test_a_second_controller_goes_on_where_the_first_one_died() -> None:
     """The first one writes the status, and dies before it has deleted anything."""
     server = RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False)

@@ -24,6 +24,7 @@ def problems(job: dict[str, Any]) -> list[str]:
     return [error.message for error in Draft202012Validator(schema()).iter_errors(job)]
 
 
+@pytest.mark.invariant("Every example manifest of paddle-operator 0.3.5 is accepted.")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_manifest_of_paddle_operator_is_taken_and_makes_its_pods(path: Path) -> None:
     job = yaml.safe_load(path.read_text())

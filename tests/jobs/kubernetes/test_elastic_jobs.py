@@ -294,6 +294,9 @@ def elastic(portal: Client, name: str, passes: int) -> dict[str, Any]:
     return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
 
 
+@pytest.mark.invariant(
+    "Elastic jobs on a cluster share a node with a new job and a service, and end with the right model."
+)
 def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_right_model(
     fleet: Fleet, service: Service, portal: Client
 ) -> None:

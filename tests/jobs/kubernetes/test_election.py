@@ -71,6 +71,7 @@ def test_another_takes_over_when_nothing_was_renewed_for_as_long_as_the_lease_la
     assert not both.first.campaign()
 
 
+@pytest.mark.invariant("At most one controller acts at a time.")
 def test_who_cannot_renew_stops_before_another_may_begin() -> None:
     both = Candidates(RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False))
     both.first.campaign()
@@ -103,6 +104,7 @@ def test_the_lease_counts_from_before_it_was_asked_for() -> None:
     assert both.lease["holderIdentity"] == "first"
 
 
+@pytest.mark.invariant("At most one controller acts at a time.")
 def test_of_two_who_write_at_once_one_leads() -> None:
     both = Candidates()
     both.first.campaign()

@@ -189,6 +189,7 @@ def test_trainers_join_and_leave_in_mid_run(standing: Trial, job: Job) -> None:
 
 
 # --- Whoever is killed -----------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A killed pod is replaced in the same attempt, without a lost or duplicated log line.")
 @pytest.mark.parametrize("victim", ["trainer-1", "pserver-0", "master-0"])
 def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job: Job, victim: str) -> None:
     before = numbers(standing, job, "trainer-0")
@@ -199,6 +200,7 @@ def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job:
     assert_whole(before, numbers(standing, job, "trainer-0"))
 
 
+@pytest.mark.invariant("Jobs on a cluster lose and duplicate no log line if the portal is killed.")
 def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, house: House) -> None:
     before = numbers(standing, job, "trainer-0", "trainer-1")
     house.crash()
@@ -217,6 +219,7 @@ def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(standing: Tri
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
+@pytest.mark.invariant("Jobs on a cluster keep running if the controller is killed.")
 def test_while_there_is_no_controller_jobs_go_on_and_what_is_wished_for_is_done_later(
     standing: Trial, job: Job, house: House
 ) -> None:

@@ -22,6 +22,7 @@ def test_the_first_pod_of_each_place_is_its_first_life() -> None:
     assert lives(world()) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
 
 
+@pytest.mark.invariant("A pod that failed or disappeared stays away until its PaddleJob allows another one.")
 @pytest.mark.parametrize("state", [failed(1), failed(137), failed(1, "Evicted")])
 def test_a_pod_that_failed_stays_as_it_ended_and_the_job_goes_on(state: dict[str, Any]) -> None:
     around = world()
@@ -32,6 +33,7 @@ def test_a_pod_that_failed_stays_as_it_ended_and_the_job_goes_on(state: dict[str
     assert around.phase not in ("Failed", "Completed")
 
 
+@pytest.mark.invariant("A pod that failed or disappeared stays away until its PaddleJob allows another one.")
 def test_a_pod_that_went_stays_away() -> None:
     around = world()
     around.lose("wd-worker-1")
@@ -39,6 +41,7 @@ def test_a_pod_that_went_stays_away() -> None:
     assert around.pods() == ["wd-master-0", "wd-worker-0"]
 
 
+@pytest.mark.invariant("A pod that failed or disappeared stays away until its PaddleJob allows another one.")
 def test_whoever_raises_the_number_has_another_pod_made() -> None:
     around = world()
     around.pod("wd-worker-0", failed(137))
@@ -117,6 +120,7 @@ def completed() -> World:
     return around
 
 
+@pytest.mark.invariant("A worker of a completed PaddleJob can run again if the PaddleJob allows another pod.")
 def test_a_worker_of_a_completed_job_may_begin_again() -> None:
     around = completed()
     around.change({"spec": {"lives": {"worker-1": 2}}})

@@ -73,6 +73,7 @@ def run(trial: Trial, spec: dict[str, Any]) -> Job:
 
 
 # --- A namespace -----------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("Jobs whose namespace was deleted on the cluster run again in a new one.")
 def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_anew(
     portal: Client, trial: Trial, cluster: Cluster
 ) -> None:
@@ -132,6 +133,7 @@ def places(cluster: Cluster, job: Job) -> dict[str, str]:
     return {name.rpartition("-worker-")[2]: where for name, where in named.items() if "-worker-" in name}
 
 
+@pytest.mark.invariant("A node that fails ends no job and loses no log line.")
 def test_a_node_that_dies_costs_a_job_nothing(
     portal: Client, trial: Trial, cluster: Cluster, another_node: Callable[[], str], tmp_path: Path
 ) -> None:

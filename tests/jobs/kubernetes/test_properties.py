@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -69,6 +70,7 @@ def judge(made: Plan) -> None:
     assert not set(created) & set(deleted), "an object is made and deleted"
 
 
+@pytest.mark.invariant("After the controller has carried out a plan, there is nothing to plan.")
 @given(jobs())
 @settings(max_examples=examples(40), deadline=None)
 def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any]) -> None:
@@ -77,6 +79,7 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
     assert world.plan() == Plan(requeue_after=world.plan().requeue_after)
 
 
+@pytest.mark.invariant("A PaddleJob reaches the same end from any subset of its objects.")
 @given(jobs(), st.data())
 @settings(max_examples=examples(40), deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
@@ -177,4 +180,8 @@ class Life(RuleBasedStateMachine):
 
 
 Life.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
-TestLife = Life.TestCase
+
+
+@pytest.mark.invariant("No plan creates and deletes the same object, whatever happens to a PaddleJob.")
+class TestLife(Life.TestCase):
+    pass

@@ -140,6 +140,9 @@ def test_nobody_comes_in_but_the_namespace_s_own_pods() -> None:
     assert inward == [{"from": [{"podSelector": {}}]}]
 
 
+@pytest.mark.invariant(
+    "Pods reach the pods of their namespace, the DNS and the addresses in the settings, and nothing else."
+)
 def test_pods_reach_what_the_installation_names_and_nothing_beside_it() -> None:
     assert lets_out(AROUND, "10.0.0.5", 8000)
     assert lets_out(AROUND, "10.0.0.6", 5000)
@@ -152,6 +155,7 @@ def test_every_rule_but_that_of_the_own_pods_names_its_ports() -> None:
     assert without == [[{"podSelector": {}}]]
 
 
+@pytest.mark.invariant("The pods of a namespace reach neither the API server nor the metadata service of the cloud.")
 @given(st.lists(st.tuples(networks, ports), max_size=4), addresses)
 def test_whatever_is_named_neither_the_api_server_nor_the_metadata_is_in_reach(
     named: list[tuple[str, int]], api: str

@@ -183,6 +183,9 @@ def probed(cluster: Cluster, namespace: str, targets: dict[str, str]) -> dict[st
 
 
 # --- The walls -------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant(
+    "Pods reach the pods of their namespace, the DNS and the addresses in the settings, and nothing else."
+)
 def test_a_pod_reaches_its_own_kind_the_dns_and_the_platform_and_nothing_else(
     cluster: Cluster, portal: Portal, ingest: tuple[str, int]
 ) -> None:
@@ -224,6 +227,7 @@ def test_what_is_beyond_the_quota_the_cluster_refuses(cluster: Cluster, portal: 
 
 
 # --- Rights ----------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("The portal's account on the cluster reads no secret and creates no pod.")
 def test_the_portal_reads_no_secret_and_makes_no_pod_anywhere(cluster: Cluster, portal: Portal) -> None:
     for namespace in ("kube-system", cluster.namespace, portal.namespace, SYSTEM):
         for path in (f"/api/v1/namespaces/{namespace}/secrets", f"/api/v1/namespaces/{namespace}/secrets/x"):
@@ -235,6 +239,7 @@ def test_the_portal_reads_no_secret_and_makes_no_pod_anywhere(cluster: Cluster, 
         assert refused.value.status == 403
 
 
+@pytest.mark.invariant("The portal's account does nothing in namespaces of others.")
 def test_in_a_namespace_that_is_not_its_own_the_portal_does_nothing(cluster: Cluster, portal: Portal) -> None:
     for path in (JOBS.path(cluster.namespace), JOBS.path(), EVENTS.path(cluster.namespace)):
         with pytest.raises(Refusal) as refused:

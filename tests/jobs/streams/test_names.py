@@ -42,6 +42,7 @@ def test_as_many_names_as_are_allowed_are_kept(three: Writer) -> None:
     assert (kept(three), log(three)) == (["a", "b", "c"], [])
 
 
+@pytest.mark.invariant("A job has a bounded number of metric names.")
 def test_points_of_a_name_too_many_are_left_out_and_count_as_taken(three: Writer) -> None:
     assert write(three, 1, "a", "b", "c", "d", "a") == 5
     assert kept(three) == ["a", "b", "c", "a"]
@@ -93,6 +94,7 @@ def test_known_names_ask_no_table(three: Writer) -> None:
     assert not [query for query in asked if MetricNames._meta.db_table in query["sql"]]
 
 
+@pytest.mark.invariant("A job has a bounded number of metric names.")
 @pytest.mark.django_db(transaction=True)
 def test_another_process_with_an_old_cache_stays_within_the_bound(three: Writer) -> None:
     write(three, 1, "a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ class CountingFrame:
         return self.last
 
 
+@pytest.mark.invariant("A reader of a live log costs the same at any length of the log.")
 def test_a_reader_at_the_end_of_15000_frames_reads_a_handful_of_them() -> None:
     reads: list[int] = []
     window: Window[CountingFrame] = Window(budget=1_000_000)
@@ -36,6 +38,7 @@ def test_a_reader_at_the_end_of_15000_frames_reads_a_handful_of_them() -> None:
     assert len(reads) <= 100 * 20
 
 
+@pytest.mark.invariant("A reader of a live log costs the same at any length of the log.")
 def test_a_reader_in_the_middle_of_15000_frames_reads_a_handful_of_them() -> None:
     reads: list[int] = []
     window: Window[CountingFrame] = Window(budget=1_000_000)
