@@ -65,6 +65,7 @@ def test_the_release_is_that_of_the_project() -> None:
     assert project["project"]["version"] == contract.RELEASE
 
 
+@pytest.mark.invariant("Processes of two releases of the runtime never train one job.")
 def test_processes_of_two_releases_are_told_which_they_are_and_what_to_do(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     same = Member(contract.MASTER, 0, 1, release=contract.RELEASE)

@@ -48,11 +48,13 @@ SEEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.invariant("Costs that a program prints become metric points; durations do not.")
 @pytest.mark.parametrize(("line", "points"), SEEN, ids=[line for line, _ in SEEN])
 def test_what_is_printed_becomes_points(line: str, points: list[tuple[int, str, object]]) -> None:
     assert read(line) == points
 
 
+@pytest.mark.invariant("Costs that a program prints become metric points; durations do not.")
 @pytest.mark.parametrize(
     "line",
     [

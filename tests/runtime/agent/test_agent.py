@@ -118,6 +118,9 @@ def test_an_agent_of_a_replaced_attempt_ends_its_process(replica: Replica, porta
     assert replica.state.why == "was ended because its attempt is over: a newer attempt runs"
 
 
+@pytest.mark.invariant(
+    "A proxy's answer ends no process, loses no log line and never counts as an answer of the portal."
+)
 @pytest.mark.parametrize(
     "answer",
     [(404, "<html>default backend</html>"), (409, "<html>conflict</html>"), (200, "<html>sign in</html>"), (403, "")],
@@ -383,6 +386,7 @@ def test_a_replica_whose_agent_was_killed_is_gone_when_the_lease_of_its_settings
     store.close()
 
 
+@pytest.mark.invariant("A restarted process never uses the incarnation of its predecessor.")
 def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
     replica: Replica, portal: IngestServer
 ) -> None:
@@ -436,6 +440,7 @@ def test_an_etcd_that_comes_late_is_waited_for(replica: Replica, portal: IngestS
 
 
 # --- What it may see -------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("User code sees no ingest token, no coordination store and no files of others.")
 def test_a_trainer_sees_neither_token_nor_store_nor_files_that_are_not_its_own(
     replica: Replica, portal: IngestServer, tmp_path: Path
 ) -> None:

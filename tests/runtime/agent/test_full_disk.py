@@ -30,6 +30,7 @@ def fill_disk_of(replica: Replica) -> None:
     resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (0, hard))
 
 
+@pytest.mark.invariant("The exit code of a process is reported even if the disk is full.")
 @pytest.mark.processes
 def test_how_the_process_ended_is_reported_from_a_full_disk(replica: Replica, portal: IngestServer) -> None:
     replica.start(WAITS)
@@ -96,6 +97,7 @@ def test_a_replica_whose_spools_cannot_be_opened_is_ended_and_reports_the_cause(
     assert not pid.exists() or not Path("/proc", pid.read_text()).exists()
 
 
+@pytest.mark.invariant("The exit code of a process is reported even if the disk is full.")
 @pytest.mark.processes
 def test_the_end_is_reported_though_what_was_kept_cannot_be_opened(replica: Replica, portal: IngestServer) -> None:
     (replica.directory / "metrics.spool").mkdir(parents=True)

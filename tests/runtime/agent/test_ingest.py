@@ -19,6 +19,9 @@ def said(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
+@pytest.mark.invariant(
+    "A proxy's answer ends no process, loses no log line and never counts as an answer of the portal."
+)
 @pytest.mark.parametrize("status", [*range(300, 309), *range(400, 432), 451, *range(500, 512)])
 @pytest.mark.parametrize(
     "content", [PAGE, b"", b"{}", b"[]", b"null", said({"code": "not_found"}), said(ODD_TYPE)], ids=range(7)

@@ -246,6 +246,7 @@ def answering(address: str) -> Iterator[None]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 @pytest.mark.parametrize("search_path", ["", "/:/root:{data}"])
 def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, search_path: str) -> None:
     found = {"PYTHONPATH": search_path.format(data=cell.data)} if search_path else {}
@@ -265,6 +266,7 @@ def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell:
     assert all(path in control for path in (cell.variables()["CLOSED"], "/proc/self/root/etc/hostname", "list "))
 
 
+@pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_other_processes_are_out_of_reach(cell: Cell) -> None:
     assert cell.run("processes").said == "HELD"
     control = cell.control("processes")
@@ -272,6 +274,7 @@ def test_other_processes_are_out_of_reach(cell: Cell) -> None:
     assert all(f"{word} {victim}" in control for word in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
 
 
+@pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
     said = cell.run("sockets").said
     assert str(cell.data) not in said
@@ -388,6 +391,7 @@ def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
     assert report["why"].startswith("out of memory: used ")
 
 
+@pytest.mark.invariant("An agent that cannot measure its process ends it.")
 def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
     """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
     script, go = (HOSTILE / "blind.py").read_text(), cell.data / "go"

@@ -150,6 +150,7 @@ def points(*steps: int) -> list[str]:
     return [json.dumps([1.0, step, "cost", 0.5]) for step in steps]
 
 
+@pytest.mark.invariant("An entry that the portal refuses delays no other entry and no report.")
 @pytest.mark.parametrize("names_it", [True, False], ids=["named", "not named"])
 @pytest.mark.parametrize("status", [400, 413, 422])
 @pytest.mark.parametrize("bad", [{0}, {39}, {3, 4, 27}, set(range(40))], ids=["first", "last", "some", "all"])

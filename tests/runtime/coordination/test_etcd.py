@@ -304,6 +304,9 @@ def test_a_holder_is_told_before_its_lease_ends_when_etcd_stays_away(start_etcd,
     assert not lease.alive
 
 
+@pytest.mark.invariant(
+    "A registration keeps its incarnation through an outage of etcd, also one longer than the lease."
+)
 def test_with_an_outage_a_registration_outlives_an_etcd_that_is_away_longer_than_its_lease(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)

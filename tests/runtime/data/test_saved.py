@@ -35,6 +35,7 @@ def test_a_shard_that_is_missing_is_named() -> None:
         left_out(a__state_json=STATE)
 
 
+@pytest.mark.invariant("A dataset that HuggingFace saved is read whole or refused.")
 def test_rows_in_an_order_of_their_own_are_refused() -> None:
     state = json.dumps({"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": [{"filename": "i.arrow"}]})
     with pytest.raises(FormatError, match=r"indices.arrow.*flatten_indices"):
@@ -61,6 +62,7 @@ def test_somebody_else_s_state_json_is_left_alone(text: str) -> None:
 needs_pyarrow = pytest.mark.formats
 
 
+@pytest.mark.invariant("A dataset that HuggingFace saved is read whole or refused.")
 @needs_pyarrow
 def test_a_saved_dataset_is_read_with_arrays_and_pictures() -> None:
     info = folders.find(str(SAMPLES / "saved"))
@@ -83,6 +85,7 @@ def test_saved_splits_are_splits_and_others_have_no_records() -> None:
     assert texts == {"train": ["one", "two", "数字"], "test": ["one"]}
 
 
+@pytest.mark.invariant("A dataset that HuggingFace saved is read whole or refused.")
 @needs_pyarrow
 def test_a_saved_dataset_of_which_a_shard_is_missing_is_refused(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "saved", tmp_path / "saved")

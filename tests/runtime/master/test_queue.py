@@ -103,6 +103,7 @@ class TestTransitions:
         assert x.get() == PassEnd(0)
         assert x.get().pass_id == 1
 
+    @pytest.mark.invariant("The task of a lost trainer returns to the queue.")
     def test_m2_the_task_of_a_lost_trainer_goes_to_the_one_who_waits(self):
         queue = queue_of(2, X, Y)
         x, y = Asker(queue, X), Asker(queue, Y)
@@ -246,6 +247,9 @@ class TestTransitions:
 class TestDataThatCannotBeRead:
     """A file is gone or changed in mid-run."""
 
+    @pytest.mark.invariant(
+        "A file that disappears during a job ends the job with the file's name and blames no record."
+    )
     def test_two_trainers_that_cannot_read_it_end_the_job_with_the_file_and_why(self):
         queue = queue_of(2, X, Y, quarantine=True)
         x, y = Asker(queue, X), Asker(queue, Y)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -198,5 +199,6 @@ class QueueMachine(RuleBasedStateMachine):
         raise AssertionError("the job does not end")
 
 
-TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
+@pytest.mark.invariant("Everything that the master acknowledged survives its crash.")
+class TestQueueMachine(QueueMachine.TestCase):
+    settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)

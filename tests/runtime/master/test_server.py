@@ -394,6 +394,7 @@ class TestAStoreThatIsAway:
 
 
 class TestTwoMasters:
+    @pytest.mark.invariant("A replaced master commits nothing.")
     def test_whoever_leads_takes_the_right_to_commit_from_the_one_before(self, start, store):
         keys = [store.put(f"/members/master/{index}", b"") for index in range(2)]
         mine = [Compare(entry.key, create_revision=entry.create_revision) for entry in keys]

@@ -32,6 +32,7 @@ def test_an_idle_trainer_gets_what_is_slow_a_second_time_as_a_dispatch_of_its_ow
     assert "Task 0 is under way on trainer-0 for 31 s, 20 s is usual: trainer-1 does it too" in said(queue)
 
 
+@pytest.mark.invariant("A task that two trainers finish counts once.")
 @pytest.mark.parametrize("winner", [0, 1])
 def test_whoever_finishes_first_counts_and_the_other_is_stale(winner):
     queue, x, y, task = slow()

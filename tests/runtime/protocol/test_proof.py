@@ -34,6 +34,9 @@ def test_both_sides_of_one_secret_are_convinced() -> None:
     challenge.check(claim.prove(challenge.respond(claim.hello())))
 
 
+@pytest.mark.invariant(
+    "A process without the attempt's secret reads and changes nothing of the job's master and pservers."
+)
 @pytest.mark.parametrize(
     ("secret", "address"), [(THEIRS, HERE), (b"", HERE), (OURS, "127.0.0.1:2")], ids=["another", "none", "passed on"]
 )
@@ -209,6 +212,9 @@ def test_who_holds_the_secret_is_answered(guarded: Guarded) -> None:
     client.close()
 
 
+@pytest.mark.invariant(
+    "A process without the attempt's secret reads and changes nothing of the job's master and pservers."
+)
 @pytest.mark.parametrize("op", [Op.PULL, Op.PUSH, Op.DECLARE, Op.TASK_GET, Op.SHARE, Op.SAVE_REQUEST])
 def test_a_stranger_s_request_reaches_nobody(guarded: Guarded, op: Op) -> None:
     stranger = connected(guarded.address)
@@ -386,6 +392,7 @@ class RunsShort:
 SHORTAGES = [OSError(errno.EMFILE, "too many"), OSError(errno.ENFILE, "too many"), OSError(errno.ENOBUFS, "full")]
 
 
+@pytest.mark.invariant("A server accepts connections again after descriptors or threads ran out.")
 def test_an_acceptor_goes_on_after_descriptors_were_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.protocol.shortage.PAUSE_SECONDS", 0.01)
     running = Server(lambda: JsonSession(lambda head, body: {}))
@@ -395,6 +402,7 @@ def test_an_acceptor_goes_on_after_descriptors_were_used_up(monkeypatch: pytest.
     running.close()
 
 
+@pytest.mark.invariant("A server accepts connections again after descriptors or threads ran out.")
 def test_an_acceptor_goes_on_after_a_thread_could_not_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.protocol.shortage.PAUSE_SECONDS", 0.01)
     running = Server(lambda: JsonSession(lambda head, body: {}))

@@ -177,6 +177,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.invariant("A killed process leaves no shared memory behind.")
 @pytest.mark.processes
 def test_a_killed_process_leaves_nothing_behind():
     shared_memory = Path("/dev/shm")

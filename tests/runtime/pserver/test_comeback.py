@@ -275,6 +275,7 @@ def test_who_cannot_be_helped_hears_why():
     assert shard.lost.startswith("The values of parameter server 0 are lost")
 
 
+@pytest.mark.invariant("A step counts once, however often its pserver is killed.")
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=30))
 def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_dies(steps):

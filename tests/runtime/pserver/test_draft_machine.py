@@ -5,6 +5,7 @@ that die; editions are lent and snapshots cut in the middle.
 """
 
 import numpy as np
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -231,5 +232,6 @@ class DraftMachine(RuleBasedStateMachine):
             assert [array.tobytes() for array in edition.arrays[: len(held)]] == [array.tobytes() for array in held]
 
 
-TestDrafts = DraftMachine.TestCase
-TestDrafts.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)
+@pytest.mark.invariant("A version that is drafted while gradients arrive equals the version of whole steps.")
+class TestDrafts(DraftMachine.TestCase):
+    settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

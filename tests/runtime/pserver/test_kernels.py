@@ -135,6 +135,7 @@ def wait_for_it():
             thread.join(60)
 
 
+@pytest.mark.invariant("Compiled updates give the bits of NumPy's.")
 @pytest.mark.accelerator
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("rule", RULES)

@@ -57,6 +57,9 @@ def test_the_steps_of_a_round_count_as_their_mean_by_samples(samples, bound):
     assert scales == pytest.approx([count / sum(samples) * whole for count in samples])
 
 
+@pytest.mark.invariant(
+    "The schedule of the learning rate counts a round of all trainers as one step where they share it."
+)
 @given(st.lists(st.integers(1, 10**6), min_size=1, max_size=8), st.integers(1, 5))
 def test_with_a_bound_a_round_of_all_trainers_is_one_step_of_a_schedule(samples, rounds):
     pace = Pace(2)

@@ -100,6 +100,7 @@ def run(tmp_path):
         one.attempt.close()
 
 
+@pytest.mark.invariant("A killed pserver costs no version: the job ends with the same bits.")
 def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_bits(run):
     # The rule keeps nothing of its own, so that the trainers have all there is.
     undisturbed = run("SGD(1e-5)").model()
@@ -125,6 +126,7 @@ def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimise
         np.testing.assert_array_equal(ended[name], values)
 
 
+@pytest.mark.invariant("A job whose processes were all killed resumes exactly at its last checkpoint.")
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 2)])
 def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_was(run, before, after):
     undisturbed = run("Adam(0.01)", 1, REGATTA_PASSES="5").model()

@@ -24,6 +24,7 @@ def test_nothing_is_told_before_anything_was_done() -> None:
     assert [rate.take(0, 0.0), rate.take(0, 5.0), rate.take(10, 9.0)] == [None, None, None]
 
 
+@pytest.mark.invariant("The reported rates add up to the records that were trained.")
 @given(st.lists(st.tuples(st.integers(0, 500), st.floats(0.01, 5)), min_size=1, max_size=60))
 def test_the_rates_add_up_to_all_records_but_those_of_the_first_update(steps: list[tuple[int, float]]) -> None:
     rate, records, now, begun, at, counted = Rate(every=1.0), 0, 0.0, 0, 0.0, 0.0

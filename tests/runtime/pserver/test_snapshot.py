@@ -23,6 +23,7 @@ def blocks_of(count=BLOCKS, size=3):
     return [(np.full(size, number, "f4"), np.full(size, -number, "f4")) for number in range(count)]
 
 
+@pytest.mark.invariant("A checkpoint contains one version, even if the parameters change while it is written.")
 @given(st.lists(st.tuples(st.sampled_from(["change", "take", "detach"]), NUMBERS), max_size=30))
 def test_every_block_is_as_it_was_when_it_was_cut(course):
     shards = blocks_of()

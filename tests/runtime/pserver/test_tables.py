@@ -247,6 +247,7 @@ def test_rows_of_two_of_three_are_averaged_and_those_of_the_late_one_dropped():
     assert value_of(made) == [[-2.0]]
 
 
+@pytest.mark.invariant("The rows of a table are updated once per step, on any number of pservers.")
 def test_rows_of_a_step_that_comes_again_are_applied_once():
     made = shard("async")
     for _ in range(2):
@@ -343,5 +344,6 @@ class TableMachine(RuleBasedStateMachine):
         assert sum(len(held) for server in self.servers for held in server) == len(self.model)
 
 
-TestTableOverServers = TableMachine.TestCase
-TestTableOverServers.settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)
+@pytest.mark.invariant("The rows of a table are updated once per step, on any number of pservers.")
+class TestTableOverServers(TableMachine.TestCase):
+    settings = settings(max_examples=examples(40), stateful_step_count=15, deadline=None)

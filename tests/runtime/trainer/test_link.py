@@ -100,6 +100,7 @@ def test_gradients_that_are_sent_ahead_give_the_same_bits(servers, share, wire):
     assert share or with_pushes < usual, "they travel once"
 
 
+@pytest.mark.invariant("Gradients that are sent ahead of their push count once, together with the push.")
 @pytest.mark.parametrize("wire", ["f32", "bf16"])
 def test_what_was_sent_ahead_over_a_connection_that_broke_is_sent_again_and_counts_once(servers, wire):
     client = Client(servers(1).running[0].address, incarnation=100)
@@ -217,6 +218,7 @@ def test_memory_is_shared_anew_after_a_broken_connection(servers):
     assert client.blocks == before
 
 
+@pytest.mark.invariant("A trainer never uses values that the pserver is changing.")
 def test_values_that_are_being_changed_are_asked_for_instead(servers):
     attempt = servers(1)
     params, _clients = start(attempt)

@@ -117,6 +117,7 @@ def test_a_broken_connection_costs_no_step_and_doubles_none(servers):
     assert params.version == 5
 
 
+@pytest.mark.invariant("A pserver that is killed during an update restores the version before the update.")
 def test_a_server_that_dies_in_the_middle_of_an_update_gets_the_version_before_back(servers):
     attempt = servers(1)
     params, store = start(attempt)

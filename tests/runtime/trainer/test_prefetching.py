@@ -141,6 +141,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.invariant(
+    "A killed trainer is blamed for its current task, and its prefetched tasks return without blame."
+)
 def test_whoever_is_killed_is_blamed_for_the_task_that_it_was_at_though_nobody_had_heard_of_it(running):
     killed = subprocess.run([sys.executable, "-c", _KILLED, running.address], env={**os.environ, "PYTHONPATH": "."})
     assert killed.returncode == -signal.SIGKILL

@@ -274,6 +274,7 @@ def test_what_is_foretold_of_the_next_pass_is_read_before_this_one_is_over_and_o
     assert read[:4] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
+@pytest.mark.invariant("Reading ahead changes no batch.")
 @pytest.mark.parametrize("first", range(TASKS))
 def test_whatever_is_foretold_the_batches_are_the_same(job, foretelling, first):
     of = {}
@@ -309,6 +310,9 @@ def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not
     assert not reading()
 
 
+@pytest.mark.invariant(
+    "Positions and failures are reported for the batch in training, not for records that were read ahead."
+)
 def test_the_place_that_the_master_is_told_is_that_of_the_batch_in_hand(job, monkeypatch):
     told = []
     steps = iter(job.steps(job.reader(datasets.NAME, 10), passes=1))

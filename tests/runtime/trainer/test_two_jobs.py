@@ -66,6 +66,9 @@ print("tries", tries, "answers", answers, flush=True)
 """
 
 
+@pytest.mark.invariant(
+    "A process without the attempt's secret reads and changes nothing of the job's master and pservers."
+)
 def test_a_job_neither_reads_nor_changes_the_parameters_of_another(tmp_path: Path) -> None:
     scripts = {name: tmp_path / f"{name}.py" for name in ("victim", "attack")}
     scripts["victim"].write_text(VICTIM)

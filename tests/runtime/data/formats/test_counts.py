@@ -74,6 +74,7 @@ def check(path: Path, name: str, chunk_bytes: int) -> None:
         assert repr(list(map(plain, all_at_once))) == repr(list(map(plain, by_chunks)))
 
 
+@pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
 def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
@@ -94,6 +95,7 @@ def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_p
     damaged()
 
 
+@pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", sorted(ALPHABETS))
 def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
@@ -109,6 +111,7 @@ def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Pat
     any_text()
 
 
+@pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
 def test_noise_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)

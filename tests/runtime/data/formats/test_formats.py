@@ -148,6 +148,7 @@ def files(tmp_path_factory):
     return folder, made
 
 
+@pytest.mark.invariant("A damaged data file is read or refused with a message, within bounded memory.")
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_whatever_is_in_a_file_it_is_read_or_refused_in_words_within_bounds(data, files):

@@ -115,6 +115,7 @@ def test_whatever_is_packed_has_as_many_records_as_its_index_says(
     check(path, name, chunk_bytes)
 
 
+@pytest.mark.invariant("A decompression bomb is refused in bounded memory.")
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """64 MB of empty lines in 64 kB, with a bound of one."""
     monkeypatch.setattr(gzipped, "FREE_BYTES", 1 << 20)
@@ -128,6 +129,7 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest
         tracemalloc.stop()
 
 
+@pytest.mark.invariant("A gzip file is read in the memory of a chunk.")
 def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
     line = b"x" * 999 + b"\n"
     with gzip.open(tmp_path / "data.txt.gz", "wb", compresslevel=1) as file:
