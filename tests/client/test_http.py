@@ -111,6 +111,7 @@ def test_a_proxy_that_knows_no_route_is_asked_again() -> None:
     assert len(portal.asked) == 2
 
 
+@pytest.mark.invariant("A proxy's answer never counts as an answer of the portal.")
 def test_a_proxy_s_404_does_not_mean_that_there_is_no_such_thing() -> None:
     client, _, _ = http(PAGE)
     with pytest.raises(Unreachable, match="Status 404 did not come from the portal") as caught:
@@ -118,6 +119,7 @@ def test_a_proxy_s_404_does_not_mean_that_there_is_no_such_thing() -> None:
     assert caught.value.exit_code == 6
 
 
+@pytest.mark.invariant("A proxy's answer never counts as an answer of the portal.")
 def test_a_page_in_answer_to_a_deletion_does_not_mean_that_it_was_done() -> None:
     portal = PaperPortal({"DELETE /x": [httpx.Response(200, html="<html>sign in</html>")]})
     with pytest.raises(Unreachable, match="is not a Regatta portal"):

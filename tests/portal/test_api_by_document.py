@@ -253,6 +253,7 @@ def _wrong_with(case: Case, answer: schemathesis.Response) -> str:
     return ""
 
 
+@pytest.mark.invariant("Each answer of the API is one that its OpenAPI document describes.")
 @pytest.mark.timeout(600)
 def test_every_answer_is_one_that_the_document_tells_of(personas: Personas, portal: WSGIHandler) -> None:
     places_of, examiner = furnish(personas), Examiner(personas)

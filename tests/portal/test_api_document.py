@@ -95,6 +95,7 @@ def questions(document: dict[str, Any], job: str) -> Iterator[tuple[str, str]]:
         yield from ((path, name) for name in sorted(named | {"limit", "cursor"}) if "get" in operations)
 
 
+@pytest.mark.invariant("No query parameter makes the API fail with a server error.")
 def test_no_odd_question_brings_a_call_down(document: dict[str, Any], personas: Personas) -> None:
     job = make_job(personas.namespace, personas.owner, spec={"name": "digits"})
     client = Client(raise_request_exception=False)

@@ -84,6 +84,7 @@ def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0,
     return async_to_sync(story)()
 
 
+@pytest.mark.invariant("A large body from an unauthorised client is not stored.")
 @pytest.mark.parametrize(
     ("path", "status"),
     [

@@ -36,6 +36,7 @@ def stale(answer: object) -> bool:
     return answer.status_code == 403 and sentence in answer.content.decode()  # type: ignore[attr-defined]
 
 
+@pytest.mark.invariant("A browser changes nothing without a CSRF token.")
 def test_every_route_that_could_change_something_asks_a_browser_for_its_token(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)

@@ -87,6 +87,7 @@ def status_of(port: int, path: str) -> int:
         connection.close()
 
 
+@pytest.mark.invariant("The images of the platform run the portal and the controller.")
 def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Images, portal: str) -> None:
     assert images.do("run", "--isolation=chroot", portal, "--", "id", "-u").strip() == "10001"
     port = free_port()
@@ -110,6 +111,7 @@ def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, porta
     assert said.split()[-1] == "1"  # the code is not the account's to change
 
 
+@pytest.mark.invariant("The images of the platform run the portal and the controller.")
 def test_the_controller_s_image_runs_the_controller(images: Images, base: str) -> None:
     images.build("deploy/kubernetes/controller.Dockerfile", "localhost/controller", base)
     images.do("from", "--name", "controller", "--pull-never", "localhost/controller")

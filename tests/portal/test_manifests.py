@@ -163,6 +163,7 @@ def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
     assert given - known_settings() == set()
 
 
+@pytest.mark.invariant("The portal starts with the settings in its manifests.")
 def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     given = {**given_settings(), **portal["stringData"], "REGATTA_DATA_DIR": str(tmp_path)}
@@ -197,6 +198,7 @@ def test_secrets_are_others_each_time_and_agree_with_each_other() -> None:
 
 
 # --- On a cluster ----------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A cluster accepts all manifests of the platform.")
 @pytest.mark.kube
 @pytest.mark.timeout(120)
 def test_a_cluster_takes_all_of_it() -> None:

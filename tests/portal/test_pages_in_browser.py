@@ -25,6 +25,7 @@ def until(what: str, is_so: Callable[[], bool], page: Page, seconds: float = 10)
         page.wait_for_timeout(20)
 
 
+@pytest.mark.invariant("No page requests anything that its content security policy refuses.")
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
 def test_sign_in_shows_the_list_without_a_complaint_of_the_policy(page: Page, live_server: LiveServer) -> None:
@@ -39,6 +40,7 @@ def test_sign_in_shows_the_list_without_a_complaint_of_the_policy(page: Page, li
     page.wait_for_selector("time[data-relative]:has-text('ago')")
 
 
+@pytest.mark.invariant("No page requests anything that its content security policy refuses.")
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
 def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
@@ -53,6 +55,7 @@ def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
     watch.violations.clear()
 
 
+@pytest.mark.invariant("No page requests anything that its content security policy refuses.")
 def test_no_test_starts_a_browser_that_nobody_watches() -> None:
     tests = Path(__file__).resolve().parent.parent
     driver = "sync_" + "playwright"

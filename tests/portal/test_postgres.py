@@ -25,6 +25,7 @@ LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/test_older_database.py"
 
 
+@pytest.mark.invariant("The Django apps behave on PostgreSQL as on SQLite.")
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
 def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:

@@ -155,6 +155,7 @@ def is_told(sentence: str) -> bool:
     return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", told(sentence))
 
 
+@pytest.mark.invariant("Every message of jobs, runtime and datasets has a Chinese translation.")
 @pytest.mark.usefixtures("chinese")
 def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
     """A sentence that fails here belongs into ``portal/common/sentences/``, and translated into ``portal/locale``."""

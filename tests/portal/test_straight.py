@@ -122,6 +122,7 @@ def test_the_connection_goes_on_after_it() -> None:
     assert run(read_all, talk).lent == [True] * 5
 
 
+@pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
 @pytest.mark.parametrize("deed", [read_little, read_into_the_middle])
 def test_who_has_seen_enough_leaves_a_connection_that_goes_on(deed: Deed) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
@@ -132,6 +133,7 @@ def test_who_has_seen_enough_leaves_a_connection_that_goes_on(deed: Deed) -> Non
     assert run(deed, talk).lent == [True] * 3
 
 
+@pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
 def test_a_request_that_follows_at_once_is_not_taken_for_the_body() -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         writer.write(request(CONTENT) + request(b"short") + request(CONTENT))

@@ -48,6 +48,7 @@ def test_the_trail_tells_the_caller_behind_a_trusted_proxy() -> None:
     assert noted_address() == "203.0.113.9"
 
 
+@pytest.mark.invariant("Only trusted proxies state the address of the client.")
 @pytest.mark.usefixtures("_behind_a_proxy")
 def test_who_is_no_trusted_proxy_cannot_claim_an_address() -> None:
     guess("192.0.2.66", "203.0.113.9")
