@@ -88,6 +88,7 @@ def submitted(house: House) -> dict[str, Job]:
         return {name: portal.submit(specification(name)) for name in CASES}
 
 
+@pytest.mark.invariant("A job that cannot run ends with its reason, in the language of the reader.")
 @pytest.mark.parametrize("name", CASES)
 def test_what_cannot_be_is_told_in_the_readers_language(
     portal: Client, http: httpx.Client, submitted: dict[str, Job], name: str

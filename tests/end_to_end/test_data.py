@@ -58,6 +58,7 @@ def spec(name: str, dataset: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.invariant("Each record of an uploaded dataset reaches the trainers exactly once per pass.")
 def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Client, houses: Path) -> None:
     own = portal.own_namespace()
     name = f"{own}/houses"

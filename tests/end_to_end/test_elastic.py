@@ -54,6 +54,7 @@ def held(http: httpx.Client) -> float:
     return sum(room["reserved"]["cpu"] for room in [http.get("/api/v1/namespaces/admin/quota").json()])
 
 
+@pytest.mark.invariant("Elastic jobs that share a machine all end with the right model.")
 def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
     house: House, portal: Client, http: httpx.Client, room: float
 ) -> None:

@@ -69,6 +69,7 @@ def test_pytorch_s_processes_meet_within_namespaces(portal: Client) -> None:
         assert f"isolated 2 1 2 {'0' * 16} 2 []" in printed(portal, job, replica)
 
 
+@pytest.mark.invariant("PyTorch jobs train unchanged.")
 @pytest.mark.torch
 def test_pytorch_s_processes_meet_train_and_leave_a_model(portal: Client) -> None:
     job = succeeded(portal, {**portal.example("torch_digits"), **HERE})

@@ -70,6 +70,7 @@ def walls(portal: Client, job: Job) -> dict[str, list[str]]:
     return {name: [line for line in said if line.startswith("walls ")] for name, said in lines.items()}
 
 
+@pytest.mark.invariant("PaddlePaddle jobs train unchanged, and their servers end when their trainers have ended.")
 def test_a_fleet_trains_within_walls_and_its_servers_end_when_its_trainers_have(portal: Client, tmp_path: Path) -> None:
     job = succeeded(portal, walled(portal, "paddle_fleet"))
     a_fleet_has_trained(portal, job, tmp_path)

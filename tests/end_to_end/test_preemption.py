@@ -60,6 +60,7 @@ def steps(portal: Client, job: str) -> int:
     return int([line.text for line in portal.logs(job) if line.text.startswith("steps ")][-1].split()[1])
 
 
+@pytest.mark.invariant("A job that returns borrowed capacity continues from its checkpoint.")
 @pytest.mark.usefixtures("lent")
 def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoint(
     house: House, portal: Client, http: httpx.Client

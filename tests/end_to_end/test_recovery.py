@@ -50,6 +50,7 @@ def wait_for_all(http: httpx.Client, job: Job) -> None:
     let_pass(MASTERS_LAST_WORD.total_seconds())
 
 
+@pytest.mark.invariant("A killed replica is restarted in the same attempt, without a lost or duplicated log line.")
 @pytest.mark.parametrize(
     "victims",
     [("trainer-1",), ("master-0", "pserver-0")],

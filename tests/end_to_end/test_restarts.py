@@ -40,6 +40,7 @@ def points_of(http: httpx.Client, job: Job) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(http.get(f"/api/v1/jobs/{job.id}/metrics.csv").text)))
 
 
+@pytest.mark.invariant("A killed portal loses and duplicates no log line and no metric point.")
 def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.slow("survivor"))
     until("it trains", lambda: trains(portal, job, 5), 60)
@@ -60,6 +61,7 @@ def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client,
     assert len({(point["replica"], point["step"]) for point in costs}) == len(costs)
 
 
+@pytest.mark.invariant("An interrupted portal leaves no process behind, and its jobs continue after the next start.")
 def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal: Client) -> None:
     job = portal.submit(code.slow("resumed", passes=60))  # minutes, unless it is released
     until("it trains", lambda: trains(portal, job, 3), 60)

@@ -46,6 +46,7 @@ def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
         assert any(map(goes_on.fullmatch, story)), story
 
 
+@pytest.mark.invariant("Trainers join and leave while the job runs.")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_trainers_join_and_leave_while_the_job_runs(
     house: House, portal: Client, http: httpx.Client, mode: str

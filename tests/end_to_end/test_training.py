@@ -91,6 +91,7 @@ def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], 
         assert arrays.files and all(np.isfinite(arrays[name]).all() for name in arrays.files)
 
 
+@pytest.mark.invariant("A synchronous job gives the same bits on every run with the same seed.")
 def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str, Any]) -> None:
     assert digits["mode"] == "sync"
     both = [portal.submit(code.shortened(digits, passes=3)) for _ in range(2)]
@@ -99,6 +100,7 @@ def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str,
     assert one == other != []
 
 
+@pytest.mark.invariant("A killed trainer does not end the job.")
 def test_a_killed_trainer_is_missed_but_not_needed(house: House, portal: Client) -> None:
     job = portal.submit(code.slow("one-less"))
     until("trainer-1 trains", lambda: _said(portal, job.id, "trainer-1", "step 3"), END_SECONDS)

@@ -82,6 +82,7 @@ def test_slow_trainer(job, mode):
     assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1, 1, 1], "nobody's lease was lost"
 
 
+@pytest.mark.invariant("A damaged frame is detected and sent again, and its step counts once.")
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_corrupt_frame(job, direction):
     """A flipped bit is found, whatever it hits; what it was part of is sent again."""

@@ -15,6 +15,9 @@ def schedules(simulation: type[Simulation], most: int) -> st.SearchStrategy:
     return st.lists(st.tuples(st.sampled_from(rules), st.integers(0, 1 << 12)), max_size=most)
 
 
+@pytest.mark.invariant(
+    "No task is lost, dispatched twice or counted twice, even if trainers and the master are killed."
+)
 @settings(max_examples=examples(250), deadline=None)
 @given(st.integers(1, 6), st.booleans(), st.booleans(), schedules(Tasks, 60))
 def test_tasks_survive_the_network(tasks: int, sync: bool, prefetch: bool, schedule) -> None:
@@ -23,6 +26,9 @@ def test_tasks_survive_the_network(tasks: int, sync: bool, prefetch: bool, sched
     simulation.finish()
 
 
+@pytest.mark.invariant(
+    "The parameters are exactly the sum of the applied steps, after any loss, repetition, partition and crash."
+)
 @pytest.mark.parametrize("mode", ["sync", "m_of_n(2)", "async"])
 @settings(max_examples=examples(200), deadline=None)
 @given(schedule=schedules(Accounts, 80))

@@ -37,6 +37,7 @@ def test_checkpoint_crash_at_step_k(job, etcd, k):
     assert "cannot be used" not in cluster.portal.said("pserver-0.2")
 
 
+@pytest.mark.invariant("Each recorded checkpoint is complete, even if its pserver is killed while it writes.")
 def test_checkpoint_hammer(job, etcd):
     """W3: as many checkpoints as the disk takes, and the process killed wherever it happens to be."""
     cluster = job(etcd, mode="async", tasks=100, passes=3, checkpoint_seconds=0.05, variables=SLOWLY)

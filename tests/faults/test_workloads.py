@@ -18,6 +18,9 @@ pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 TRAINERS = ("trainer-0", "trainer-1", "trainer-2", "trainer-3")
 
 
+@pytest.mark.invariant(
+    "No task is lost, dispatched twice or counted twice, even if trainers and the master are killed."
+)
 def test_w1_the_queue_under_kills_of_everybody(job, etcd):
     cluster = job(
         etcd, workload="queue", pservers=0, trainers=4, tasks=50, passes=6, variables={"REGATTA_FAULTS_PAUSE": "0.1"}
@@ -34,6 +37,9 @@ def test_w1_the_queue_under_kills_of_everybody(job, etcd):
     assert len(finished) >= 6 * 50 - 4
 
 
+@pytest.mark.invariant(
+    "The parameters are exactly the sum of the applied steps, after any loss, repetition, partition and crash."
+)
 @pytest.mark.parametrize("mode", ["sync", "async", "m_of_n(2)", "ssp(2)"])
 def test_w2_the_bank_in_bad_weather(job, mode):
     cluster = job(mode=mode, trainers=3, pservers=2, tasks=240, variables={"REGATTA_FAULTS_PAUSE": "0.1"})

@@ -24,6 +24,7 @@ def await_end(cluster: Cluster, life: Life) -> None:
     assert life.code == contract.EXIT_RESTART, life.why
 
 
+@pytest.mark.invariant("A replaced pserver applies no step and records no checkpoint after it resumes.")
 def test_zombie_pserver_stop_cont(job, etcd):
     cluster = job(
         etcd,
@@ -62,6 +63,7 @@ def test_zombie_trainer(job, etcd, mode):
     assert invariants.never_stands_still(others, ["pulled"], bound) == []
 
 
+@pytest.mark.invariant("A replaced master dispatches and commits nothing after it resumes.")
 def test_two_masters(job, etcd):
     """The first stands still, the second takes over, the first comes back and may not say anything any more."""
     cluster = job(
