@@ -270,8 +270,8 @@ class Shard:
         if self.ready and self._mode.synchronous and offer.seen > self.version:
             self._declaring[ticket] = who
             return self._lose(
-                f"Parameter server {self._server} came back at version {self.version}, but trainer-{who.index} has seen "
-                f"version {offer.seen}. The next attempt goes on from what all servers have kept together."
+                f"Parameter server {self._server} came back at version {self.version}, but trainer-{who.index} has "
+                f"seen version {offer.seen}. The next attempt goes on from what all servers have kept together."
             )
         if self._comeback is not None:
             self._comeback.take(who.index, offer, now)
