@@ -35,6 +35,9 @@ SENTENCES: tuple[str, ...] = (
         "job."
     ),
     _("{file} cannot be read ({error})."),
+    _("{path} cannot be read for now ({error})."),
+    _("The checkpoint {name} cannot be read: {error}."),
+    _("The {kind} that this replica has kept cannot be read ({error}). Some may be missing."),
     _("Numbers that were sent ahead went to another connection; send all of them."),
     _(
         "This process runs release {ours} of the runtime and {replica} runs {theirs}: all processes of a job need the "
