@@ -329,7 +329,6 @@ def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_sto
     assert min(backend.graces) == effects.INTERRUPTION_GRACE
 
 
-@pytest.mark.invariant("A job's state changes only by compare-and-set on its revision.")
 @pytest.mark.django_db(transaction=True)
 def test_two_reconcilers_at_once_make_each_transition_once(backend: ObedientBackend, submit: Submit) -> None:
     job = submit()

@@ -300,6 +300,7 @@ def test_nobody_is_called_back_for_nothing() -> None:
     assert not look(*things, capacity=18).recalled
 
 
+@pytest.mark.invariant("Capacity within the limits of a namespace is never recalled.")
 def test_who_stays_within_the_limits_is_never_called_back() -> None:
     rooms = room("a"), room("b")
     assert not look(*rooms, holding("h", 10, 900), claim("x", 4, of="b"), capacity=10).recalled

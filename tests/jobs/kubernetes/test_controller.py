@@ -179,7 +179,6 @@ def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(los
     assert (bench.status["phase"], bench.status["attempt"]) == ("Running", 1)
 
 
-@pytest.mark.invariant("The controller counts each failure once, even if another controller replaces it midway.")
 def test_a_second_controller_goes_on_where_the_first_one_died() -> None:
     """The first one writes the status, and dies before it has deleted anything."""
     server = RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False)

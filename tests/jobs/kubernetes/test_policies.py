@@ -72,6 +72,7 @@ def test_pods_that_fail_together_and_start_anew_together_count_once() -> None:
     assert (world.phase, world.status["restarts"]) == ("Pending", 1)
 
 
+@pytest.mark.invariant("The controller counts each failure once, and before it deletes the pod.")
 def test_a_failure_is_counted_once_however_often_it_is_seen() -> None:
     world = World(job(limit=3, ps=1, intranet="Service"), slow=True).up()
     world.pod("wd-worker-1", failed())
@@ -98,6 +99,7 @@ def test_no_pod_of_an_attempt_is_made_while_one_of_the_attempt_before_is_left() 
     assert world.pods() == ["wd-worker-0", "wd-worker-1"]
 
 
+@pytest.mark.invariant("The controller counts each failure once, and before it deletes the pod.")
 def test_both_of_two_evictions_in_one_second_are_counted_before_their_pods_go() -> None:
     world = World(job(limit=3, ps=1, intranet="Service")).up()
     for name in ("wd-worker-0", "wd-worker-1"):

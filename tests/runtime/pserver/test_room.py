@@ -17,7 +17,7 @@ def refusal(room: Room, mebibytes: int, rule: Optimiser, servers: int = 1) -> st
     return room.refusal(declaration, [place for place in declaration.blocks(even_table(servers)) if not place.server])
 
 
-@pytest.mark.invariant("Parameters beyond the memory budget are refused before memory is allocated.")
+@pytest.mark.invariant("Parameters beyond the memory budget of a pserver are refused with the numbers.")
 def test_what_is_too_large_is_refused_with_the_numbers() -> None:
     assert refusal(Room("pserver-0", 512 * MEBIBYTE, keeps=True), 100, Adam(0.1)) == (
         "pserver-0 would need 764 MiB for its part of the parameters (100 MiB of values, 200 MiB of the optimiser's "
