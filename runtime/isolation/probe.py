@@ -32,9 +32,9 @@ try:
     open(given + "/private").close()
 except OSError as error:
     wrong += [str(error)]
-if sys.argv[3] == "networked":
+if sys.argv[3]:
     import socket
-    wrong += [name for _, name in socket.if_nameindex() if name != "lo"]
+    wrong += [] if os.readlink("/proc/self/ns/net") == f"net:[{sys.argv[3]}]" else ["the network namespace"]
     with socket.create_server(("127.0.0.1", 0)) as server:
         try:
             socket.create_connection(server.getsockname(), 5).close()
@@ -130,14 +130,15 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
         os.close(private)
         if uid:
             os.chown(directory, uid, uid)
-        words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, "networked" * networked]
         identity = uid or os.geteuid(), uid or os.getegid()
         shown = view.build(*identity, (sys.prefix, sys.base_prefix, given), (directory,), directory, directory)
         try:
-            namespaces = -1, -1
+            namespaces, number = (-1, -1), ""
             if networked:
                 attempt = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="regatta-probe-")))
                 namespaces = stack.enter_context(contextlib.closing(join(attempt, not uid))).namespaces
+                number = str(os.fstat(namespaces[1]).st_ino)
+            words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, number]
             command = Command(words, {}, order.TEMPORARY, uid, shown, [directory], network=namespaces)
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)

@@ -65,3 +65,16 @@ def test_a_network_that_cannot_be_made_is_a_problem_with_a_way_out(
     problem = network_problem(mode, ATTEMPTS_UID, str(tmp_path))
     assert "no loopback device" in problem
     assert "user.max_net_namespaces" in problem
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_command_that_stays_on_the_network_of_the_machine_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, mode: Mode
+) -> None:
+    shutil.copytree(ROOT / "runtime", tmp_path / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+    broken = tmp_path / "runtime" / "isolation" / "launcher.py"
+    call = "        _join_network(order)\n"
+    assert call in broken.read_text()
+    broken.write_text(broken.read_text().replace(call, ""))
+    monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
+    assert "the network namespace" in network_problem(mode, ATTEMPTS_UID, str(tmp_path))
