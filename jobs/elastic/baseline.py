@@ -31,6 +31,8 @@ class Resources:
     refused: bool = False
 
     def take(self, need: Amounts, count: int, node: str | None) -> None:
+        if not count:  # most often
+            return
         self.requested = self.requested.plus(need.times(count))
         if node is not None:
             cpu, memory = self.idle[node]
