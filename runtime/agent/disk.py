@@ -50,6 +50,9 @@ class Disk:
                     continue
                 self.problem = f"{error.filename}: {error.strerror}"
                 return
+            except Exception as error:  # noqa: BLE001  a limit that nobody measures is none
+                self.problem = repr(error)
+                return
             since = None
             pause = max(_PAUSE_SECONDS, _SHARE_OF_TIME * (time.monotonic() - began))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import ssl
 import tarfile
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from runtime.agent.ingest import (
     Replaced,
     meaning,
 )
+from runtime.agent.spool import EVENTS, LOGS, METRICS
 
 _PIECE = 1024 * 1024
 # Bytes of a refusal that are read, and shown.
@@ -62,7 +64,9 @@ class Portal:
         """How far the replica's earlier lives were taken in. Raises NotFetched."""
         body = json.dumps({"replica": replica}).encode()
         with _Answer(self, "POST", "begin", body) as answer:
-            return {kind: int(number) for kind, number in _object(answer).items()}
+            numbers = _object(answer)
+            # All three: a kind that is left out would be numbered from 1 again, and its first entries be lost.
+            return {kind: int(numbers[kind]) for kind in (LOGS, METRICS, EVENTS)}
 
     def grace(self) -> float:
         """How many seconds a process has to end that was asked to. Raises NotFetched."""
@@ -152,7 +156,17 @@ class _Answer:
 
 
 # What comes of an answer that was cut, or is somebody else's: a proxy's page with status 200.
-_GARBLED = (http.client.HTTPException, tarfile.TarError, ValueError, TimeoutError, ConnectionError, KeyError, TypeError)
+_GARBLED = (
+    http.client.HTTPException,
+    tarfile.TarError,
+    ValueError,
+    RecursionError,
+    TimeoutError,
+    ConnectionError,
+    ssl.SSLError,
+    KeyError,
+    TypeError,
+)
 
 
 def _object(answer: BinaryIO) -> Mapping[str, Any]:

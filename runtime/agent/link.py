@@ -75,8 +75,8 @@ class Link:
             while line := lines.readline(LONGEST_MESSAGE):
                 try:
                     _take(json.loads(line), listener)
-                except (ValueError, TypeError, KeyError, RecursionError) as error:
-                    listener.misunderstood(str(error))
+                except Exception as error:  # noqa: BLE001  nobody else reads what the process says
+                    listener.misunderstood(str(error) or type(error).__name__)
 
 
 def _take(message: Mapping[str, Any], listener: Listener) -> None:

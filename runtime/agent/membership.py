@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -54,6 +55,7 @@ class Membership:
         self._watch: Watch | None = None
         self._lease: Lease | None = None
         self._left = threading.Event()
+        self._complained: set[str] = set()
         self._registered_at: int | None = None  # the store's revision
         self._patient_until: float | None = None  # with an earlier life's registration, once it was seen
 
@@ -93,6 +95,8 @@ class Membership:
             except CoordinationError as refusal:
                 self._refused(refusal)
                 return
+            except Exception as error:  # noqa: BLE001  descriptors, threads or memory may be short
+                self._try_again("register", error)
 
     def _put(self, member: Mapping[str, Any]) -> None:
         from runtime.coordination.base import Conflict
@@ -145,6 +149,14 @@ class Membership:
             except CoordinationError as refusal:
                 self._refused(refusal)
                 return
+            except Exception as error:  # noqa: BLE001  else the process would wait for those that are gone
+                self._try_again("follow the members", error)
+
+    def _try_again(self, what: str, error: Exception) -> None:
+        if what not in self._complained:
+            self._complained.add(what)
+            sys.stderr.write(f"This replica could not {what} and tries again: {error!r}\n")
+        self._left.wait(RETRY_SECONDS)
 
     def _follow_once(self) -> None:
         """List, then tell of every change until the store fails or ``leave``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ class PipeReader:
     def __init__(self, pipes: Mapping[int, str], sink: Sink) -> None:
         """``pipes`` maps the non-blocking reading end to the stream's name."""
         self._sink = sink
+        self._failed = False
         self._streams = {pipe: (name, LineSplitter()) for pipe, name in pipes.items()}
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
@@ -51,15 +53,24 @@ class PipeReader:
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(pipe, _CHUNK)
             if not chunk:
-                self._sink(time.time(), name, lines.end())
+                self._hand_on(time.time(), name, lines.end())
                 os.close(pipe)
                 return False
         now = time.time()
-        self._sink(now, name, lines.feed(chunk, now))
+        self._hand_on(now, name, lines.feed(chunk, now))
         return True
 
     def _show_partial_lines(self) -> None:
         now = time.time()
         for name, lines in self._streams.values():
             if partial := lines.due(now):
-                self._sink(now, name, partial)
+                self._hand_on(now, name, partial)
+
+    def _hand_on(self, at: float, name: str, lines: list[str]) -> None:
+        """A sink that fails loses these lines alone: a process blocks at a pipe that nobody empties."""
+        try:
+            self._sink(at, name, lines)
+        except Exception as error:  # noqa: BLE001
+            if not self._failed:
+                self._failed = True
+                sys.stderr.write(f"Lines of {name} could not be taken in and are missing in the log: {error!r}\n")

@@ -208,7 +208,7 @@ class Supervisor:
         try:
             stop = json.loads((self._settings.directory / contract.STOP_FILE).read_text(encoding="utf-8"))
             return float(stop["grace"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return self._settings.grace if self._settings.termination is None else self._grace_in_a_pod()
 
     def _grace_in_a_pod(self) -> float:
@@ -218,7 +218,7 @@ class Supervisor:
         portal = Portal(told.ingest_url, told.attempt_id, told.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
         try:
             return portal.grace()
-        except (NotFetched, KeyError, TypeError, ValueError):
+        except (NotFetched, OSError, KeyError, TypeError, ValueError):
             return told.grace
 
     def _fenced(self, why: str) -> None:

@@ -81,7 +81,9 @@ def test_an_attempt_that_the_portal_does_not_know_for_a_minute_is_over() -> None
 
 
 @pytest.mark.parametrize(
-    "content", [PAGE, b"", b"[]", b"null", b"7", b'{"logs": "many"}', b'{"logs": null}'], ids=range(7)
+    "content",
+    [PAGE, b"", b"[]", b"null", b"7", b'{"logs": "many"}', b'{"logs": null}', b"{}", b'{"status": 1}'],
+    ids=range(9),
 )
 def test_a_page_with_status_200_is_asked_for_again(content: bytes) -> None:
     with pytest.raises(NotFetched) as refused:

@@ -108,3 +108,13 @@ def test_a_directory_that_a_shortage_hid_is_measured_again(measured: Callable[[i
 def test_a_directory_that_cannot_be_read_is_a_problem(measured: Callable[[int, Clock], Disk]) -> None:
     found = measured(errno.EACCES, Clock())
     assert until("the problem is there", lambda: found.problem) == "a path: Permission denied"
+
+
+def test_a_measurement_that_fails_for_any_reason_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(_directories: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(disk, "size", short)
+    found = Disk([str(tmp_path)])
+    found._run()
+    assert found.problem == "MemoryError()"

@@ -34,8 +34,8 @@ class Notes:
         self.complaints.append(why)
 
 
-def hear(*messages: bytes) -> Notes:
-    link, notes = Link(), Notes()
+def hear(*messages: bytes, notes: Notes | None = None) -> Notes:
+    link, notes = Link(), notes or Notes()
     with socket.socket(fileno=socket.dup(link.child_end)) as process:
         link.listen(notes)
         process.sendall(b"\n".join(messages) + b"\n")
@@ -94,3 +94,16 @@ def test_a_step_that_the_portal_would_not_take_is_not_kept(step: object) -> None
     with pytest.raises((ValueError, TypeError, OverflowError)):
         _point_entry(1.0, step, "cost", 0.5)
     assert _point_entry(1.0, 2**53, "cost", 0.5) == f'[1.0, {2**53}, "cost", 0.5]'
+
+
+class CannotRegister(Notes):
+    """Cannot take a greeting, for want of threads."""
+
+    def hello(self, address: str, release: str) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+def test_a_message_that_cannot_be_taken_in_keeps_no_other_back() -> None:
+    notes = hear(b'{"op": "hello"}', points([1, 1, "cost", 1]), notes=CannotRegister())
+    assert notes.complaints == ["can't start new thread"]
+    assert notes.points == [[1.0, 1, "cost", 1.0]]

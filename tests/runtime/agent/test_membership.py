@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +80,38 @@ def test_a_lease_that_runs_out_before_it_holds_anything_is_replaced(replica, mon
     replica.membership.register("127.0.0.1:1")
     assert replica.registered.wait(10)
     assert replica.told == []
+
+
+def test_a_watch_that_fails_for_want_of_threads_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)
+    begin, failures = EmbeddedStore.watch, [RuntimeError("can't start new thread"), MemoryError()]
+
+    def watch(store: EmbeddedStore, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return begin(store, *arguments)
+
+    monkeypatch.setattr(EmbeddedStore, "watch", watch)
+    one = Registered(tmp_path)
+    until("the members are watched", lambda: one.membership._watch)
+    one.membership.leave()
+    one.store.close()
+
+
+def test_a_registration_that_fails_for_want_of_threads_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)
+    grant, failures = EmbeddedStore.grant, [RuntimeError("can't start new thread")]
+
+    def short(store: EmbeddedStore, *arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return grant(store, *arguments)
+
+    monkeypatch.setattr(EmbeddedStore, "grant", short)
+    one = Registered(tmp_path)
+    one.membership.register("127.0.0.1:1")
+    assert one.registered.wait(10)
+    one.membership.leave()
+    one.store.close()
