@@ -20,8 +20,10 @@ class RecordError(FormatError):
 
 
 class UnknownFormat(FormatError):
-    """A file is of no format that is read here. ``packed``: because it is compressed as a whole."""
+    """A file is of no format that is read here. ``packed``: because it is compressed as a whole. ``foreign``: it is of
+    another format, which the message names."""
 
-    def __init__(self, why: str, *, packed: bool = False) -> None:
+    def __init__(self, why: str, *, packed: bool = False, foreign: bool = False) -> None:
         super().__init__(why)
         self.packed = packed
+        self.foreign = foreign

@@ -61,6 +61,9 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) ->
     except FormatError as error:
         raise BadDataset(str(error)) from error
     read = in_order({short: chosen[short].format for short in files if chosen[short].format})
+    if not read and len(files) == 1:
+        (path,) = files.values()
+        _refuse(path)
     if not read:
         known = ", ".join(table.suffixes())
         raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
@@ -81,6 +84,15 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) ->
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(saved.MOST_BYTES + 1)
+
+
+def _refuse(path: Path) -> None:
+    """Raise BadDataset with the reason, where more than its name is known of a single file."""
+    try:
+        table.detect(path)
+    except UnknownFormat as unknown:
+        if unknown.packed or unknown.foreign:
+            raise BadDataset(str(unknown)) from None
 
 
 def _told_by(path: Path) -> str | Unread:

@@ -325,7 +325,10 @@ def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.Zi
     """All arrays, unpacked. What a member announces is an upper bound of what is unpacked of it."""
     size = sum(info.file_size for info in members.values())
     if size > MAX_CHUNK_BYTES:
-        raise too_large(path, 0, size)
+        raise FormatError(
+            f"{path}: {size} bytes of packed arrays cannot be read at once; at most {MAX_CHUNK_BYTES} are taken. Save "
+            "them with np.savez, without compression: that is read in pieces."
+        )
     loaded = {}
     for name, info in members.items():
         try:

@@ -72,6 +72,16 @@ FORMATS: Mapping[str, Format] = {each.name: each for each in _FORMATS}
 _SHARD = re.compile(r"-\d{5}-of-\d{5}")
 # What begins like this is packed once more. Only gzip is read.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+# What is of no format here, and what to make of it. Each begins like this.
+_FOREIGN = {
+    b"\x89HDF\r\n\x1a\n": "is HDF5, which is not read. Save its arrays with np.savez, or a table with to_parquet.",
+    b"PK\x03\x04": "is a zip file, which is not read as a whole. Unpack it, or pack each file with gzip.",
+    b"PK\x05\x06": "is an empty zip file.",
+    b"\x80\x04": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
+    "to_parquet.",
+    b"\x80\x05": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
+    "to_parquet.",
+}
 
 
 def named(name: str) -> Format:
@@ -99,7 +109,7 @@ def of(path: PurePath, head: bytes) -> Format:
         raise UnknownFormat(
             f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.", packed=True
         )
-    return inside or _by_name(path)
+    return inside or _by_name(path, head)
 
 
 def _by_content(head: bytes) -> Format | None:
@@ -127,11 +137,13 @@ def alike(one: Format, other: Format) -> bool:
     return one.index is other.index
 
 
-def _by_name(path: PurePath) -> Format:
+def _by_name(path: PurePath, head: bytes = b"") -> Format:
     suffix = PurePath(_SHARD.sub("", path.name)).suffix.lower()
     for each in _FORMATS:
         if suffix in each.suffixes:
             return each
+    if told := next((told for first, told in _FOREIGN.items() if head.startswith(first)), None):
+        raise UnknownFormat(f"{path} {told}", foreign=True)
     known = ", ".join(suffixes())
     raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
 

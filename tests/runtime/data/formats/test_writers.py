@@ -1,0 +1,68 @@
+"""Files that the usual programs write are read right, or refused with what to convert them to."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from runtime.data import catalogue
+from runtime.data.catalogue import HasChunks
+from runtime.data.dataset import BadDataset
+from runtime.data.errors import FormatError
+from runtime.data.formats import arrays
+
+# Written with pandas 3.1 (pyarrow 26) and h5py 3.16: columns a (integers), b (text), c (a number is missing), t (days).
+SAMPLES = Path(__file__).with_name("samples")
+
+
+def rows_of(path: Path) -> list[Any]:
+    task = SimpleNamespace(chunks=catalogue.chunks(catalogue.locate(str(path))), ranges=None)
+    return list(catalogue.read_task(cast(HasChunks, task)))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("h5py.h5", r"is HDF5, which is not read\. Save its arrays with np\.savez, or a table with to_parquet"),
+        ("pandas.csv.zip", "is a zip file, which is not read as a whole"),
+        ("pandas.csv.bz2", "is packed with bzip2"),
+        ("pandas.csv.xz", "is packed with xz"),
+        ("pandas.pkl", "is a pickle, which is not read because it may run code"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused_with_what_to_do(name: str, words: str) -> None:
+    with pytest.raises(BadDataset, match=words):
+        catalogue.locate(str(SAMPLES / name))
+
+
+@pytest.mark.parametrize("name", ["pandas.csv", "pandas.csv.gz", "pandas.tsv", "pandas-excel.csv"])
+def test_what_pandas_writes_as_csv_is_read(name: str) -> None:
+    assert rows_of(SAMPLES / name)[1] == {"a": "2", "b": 'y,"q"\nz', "c": "", "t": "2026-01-02"}
+
+
+@pytest.mark.formats
+@pytest.mark.parametrize("name", ["pandas.parquet", "pandas.feather"])
+def test_what_pandas_writes_in_columns_is_read(name: str) -> None:
+    row = rows_of(SAMPLES / name)[1]
+    assert (row["a"], row["b"], row["t"]) == (2, 'y,"q"\nz', datetime.datetime(2026, 1, 2))
+    assert row["c"] is None or np.isnan(row["c"])
+
+
+@pytest.mark.formats
+def test_the_compression_that_pandas_chooses_for_feather_is_refused_with_what_to_do() -> None:
+    with pytest.raises(FormatError, match=r"compressed Arrow is not read\. Save it without compression, or as Parquet"):
+        rows_of(SAMPLES / "pandas-lz4.feather")
+
+
+def test_arrays_that_are_too_large_to_be_unpacked_at_once_are_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros(1000), y=np.zeros(1000))
+    monkeypatch.setattr(arrays, "MAX_CHUNK_BYTES", 10_000)
+    with pytest.raises(FormatError, match=r"at most 10000 are taken\. Save them with np\.savez, without"):
+        rows_of(tmp_path / "a.npz")
