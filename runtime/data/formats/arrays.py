@@ -32,6 +32,7 @@ from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_all, read_bytes, too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.splits import split_of
+from runtime.patience import is_shortage
 
 Array = NDArray[Any]
 Found = TypeVar("Found")
@@ -286,6 +287,8 @@ def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except _BAD_ZIP as error:
+        if is_shortage(error):
+            raise
         raise _bad(path, error) from None
 
 
@@ -334,6 +337,8 @@ def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.Zi
         try:
             data = archive.read(info)
         except _BAD_ZIP as error:
+            if is_shortage(error):
+                raise
             raise _bad(path, error) from None
         where = f"{path}, array {name}"
         file = io.BytesIO(data)

@@ -15,6 +15,7 @@ from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.lines import cut, filled, not_utf8, without_mark
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.formats.webdataset import is_safe
+from runtime.patience import is_shortage
 
 Label = int | str
 # Lines of a list are short and files are not: a chunk of the list is this much shorter than one of data.
@@ -63,5 +64,7 @@ def _content(path: Path, folder: Path, name: str) -> bytes:
             raise too_large(file, 0, size)
         return file.read_bytes()
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        if is_shortage(error):
+            raise
         why = getattr(error, "strerror", None) or str(error)
         raise FormatError(f"{path} names {name!r}, which cannot be read ({why}). Upload the data set again.") from None

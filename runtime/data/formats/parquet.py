@@ -15,6 +15,7 @@ from runtime.data.errors import FormatError
 from runtime.data.formats.base import too_large
 from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.optional import need
+from runtime.patience import is_shortage
 
 _MAGIC = b"PAR1"
 _ROWS_AT_ONCE = 1024
@@ -44,7 +45,9 @@ def _rows(path: Path, span: Span, file: Any, number: int) -> Iterator[dict[str, 
     try:
         for batch in file.iter_batches(_ROWS_AT_ONCE, row_groups=[number]):
             yield from rows_of(batch)
-    except Exception as error:  # noqa: BLE001  pyarrow's are several, an OSError of the disk among them
+    except Exception as error:
+        if is_shortage(error):
+            raise
         raise FormatError(
             f"{path}, chunk at {span.offset}: this row group cannot be read ({error}). Restore the file."
         ) from None
@@ -86,7 +89,9 @@ def _opened(path: Path) -> Any:
     path.stat()  # whose OSError is clearer
     try:
         return parquet.ParquetFile(path)
-    except Exception as error:  # noqa: BLE001  pyarrow's are several
+    except Exception as error:
+        if is_shortage(error):
+            raise
         raise FormatError(f"{path}: this is no Parquet file, or a damaged one ({error}). Restore the file.") from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import zipfile
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from runtime import patience
 from runtime.data import catalogue
 from runtime.data.catalogue import Unreadable
 from runtime.data.dataset import BadDataset, DatasetInfo
+from runtime.data.formats import images
 from runtime.errors import Lost
 from runtime.trainer import loop
 
@@ -113,3 +115,50 @@ def test_a_task_that_cannot_be_read_for_now_is_no_bad_one(monkeypatch: pytest.Mo
     monkeypatch.setattr(loop, "read_placed", gone)
     with pytest.raises(Lost):
         list(loop._records(cast(Any, None)))
+
+
+class TestFormatsThatExplainErrors:
+    """A shortage is no damage of the file, in whatever the format has made of the error."""
+
+    def test_of_a_file_that_a_list_names(self, tmp_path: Path, run_short: Any) -> None:
+        (tmp_path / "a.bin").write_bytes(b"content")
+        (tmp_path / "files.list").write_text("a.bin\t1\n")
+        (chunk,) = catalogue.chunks(catalogue.locate(str(tmp_path / "files.list")))
+        (span,) = images.index(tmp_path / "files.list", 1 << 20)
+        records = images.read(tmp_path / "files.list", span)
+        run_short(errno.EMFILE, 1000)
+        with pytest.raises(OSError, match="Too many open files"):
+            images._content(tmp_path / "files.list", tmp_path, "a.bin")
+        run_short(errno.EMFILE, 1)
+        assert [bytes(content) for content, _ in catalogue.read_chunk(chunk)] == [b"content"]
+        assert [bytes(content) for content, _ in records] == [b"content"]
+
+    def test_of_packed_arrays(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        np.savez_compressed(tmp_path / "a.npz", x=np.arange(3))
+        (chunk,) = catalogue.chunks(catalogue.locate(str(tmp_path / "a.npz")))
+        monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.0)
+        opened, left = zipfile.ZipFile, [errno.EMFILE]
+
+        def short(path: Path) -> zipfile.ZipFile:
+            if left:
+                raise OSError(left.pop(), "Too many open files")
+            return opened(path)
+
+        monkeypatch.setattr(zipfile, "ZipFile", short)
+        assert [row["x"] for row in catalogue.read_chunk(chunk)] == [0, 1, 2]
+
+    @pytest.mark.formats
+    def test_of_parquet(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from pyarrow import parquet
+
+        (chunk,) = catalogue.chunks(catalogue.locate(str(Path(__file__).parent / "formats/samples/pandas.parquet")))
+        monkeypatch.setattr(patience, "PAUSE_SECONDS", 0.0)
+        opened, left = parquet.ParquetFile, [errno.EMFILE]
+
+        def short(path: Path) -> Any:
+            if left:
+                raise OSError(left.pop(), "Too many open files")
+            return opened(path)
+
+        monkeypatch.setattr(parquet, "ParquetFile", short)
+        assert [row["a"] for row in catalogue.read_chunk(chunk)] == [1, 2]
