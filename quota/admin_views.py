@@ -12,7 +12,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.sentences import told
 from quota import selectors, services
-from quota.amounts import total
 from quota.forms import IN_GIB, SHARED, SHOWN, amounts_in
 from quota.models import Limit, RequestState
 from quota.views import bars
@@ -28,15 +27,15 @@ _MOST_ROWS = 200
 @admins_only
 def overview(request: HttpRequest) -> HttpResponse:
     """The platform's capacity, who holds what now, and every namespace's part."""
-    holders = selectors.holders()
-    capacity, held = selectors.capacity(), total(row.amounts for row in holders)
+    holders = selectors.holders(_MOST_ROWS)
+    capacity, held = selectors.capacity(), holders.held
     context = {
         "shared": [
             {"resource": name, "used": held[name], "limit": capacity.get(name), "part": _part(held, capacity, name)}
             for name in SHARED
         ],
-        "holders": holders[:_MOST_ROWS],
-        "more_holders": max(0, len(holders) - _MOST_ROWS),
+        "holders": holders.rows,
+        "more_holders": holders.more,
         "rooms": selectors.rooms_at_a_glance(request.GET),
         "open_wishes": selectors.wishes(state=RequestState.OPEN).count(),
     }
@@ -70,7 +69,7 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
     """One namespace's limits, how they came about, and who uses them now."""
     room = get_object_or_404(Namespace, name=ns, closed=None)
     own = {row.resource: row for row in Limit.objects.filter(namespace=room)}
-    holders = selectors.holders(namespace=room)
+    holders = selectors.holders(_MOST_ROWS, room)
     context: dict[str, Any] = {
         "namespace": room,
         "bars": bars(room),
@@ -84,8 +83,8 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
         ],
         "lendable": SHARED,
         "in_gib": IN_GIB,
-        "holders": holders[:_MOST_ROWS],
-        "more_holders": max(0, len(holders) - _MOST_ROWS),
+        "holders": holders.rows,
+        "more_holders": holders.more,
         "history": entries({"action": "quota.set", "namespace": ns})[:20],
         "wishes": selectors.wishes(namespace=room).order_by("-asked")[:10],
     }

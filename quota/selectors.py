@@ -411,10 +411,28 @@ def recalls() -> set[Key]:
     return set(asked.values_list("job", "attempt"))
 
 
-def holders(**filters: Any) -> Any:
-    """Who holds what now, the largest holders of cores first."""
-    rows = Reservation.objects.filter(released=None, **filters).select_related("namespace", "owner")
-    return sorted(rows, key=lambda row: -row.amounts.get("cpu", 0))
+class Holders(NamedTuple):
+    """The largest holders of cores, the largest first; ``more`` counts the others, which ``held`` includes."""
+
+    rows: list[Reservation]
+    more: int
+    held: dict[str, float]
+
+
+def holders(most: int, namespace: Namespace | None = None) -> Holders:
+    """What is held now, on the platform or in one namespace, and by whom: rows of ``most`` reservations, and of the
+    others the amounts alone."""
+    rows = Reservation.objects.filter(released=None)
+    if namespace is not None:
+        rows = rows.filter(namespace=namespace)
+    amounts = list(rows.values_list("pk", "amounts"))
+    largest = nsmallest(most, amounts, key=lambda one: (-one[1].get("cpu", 0), one[0]))
+    found = rows.select_related("namespace", "owner").in_bulk([pk for pk, _ in largest])
+    return Holders(
+        [found[pk] for pk, _ in largest if pk in found],
+        len(amounts) - len(largest),
+        total(held for _, held in amounts),
+    )
 
 
 # --- For people ------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
     span = request.GET.get("span", "")
     span = span if span in _SPANS else "week"
     at = now()
-    holders = selectors.holders(namespace=namespace)
+    holders = selectors.holders(_MOST_ROWS, namespace)
     wishes = selectors.wishes(namespace=namespace).order_by("-asked")
     context = {
         "namespace": namespace,
@@ -45,8 +45,8 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
         "largest": selectors.largest_kept(namespace)[:_MOST_KEPT],
         "of_jobs": (Kind.ARTIFACTS, Kind.CHECKPOINTS, Kind.STREAMS),
         "queue": selectors.queue_of(namespace, at, _MOST_ROWS),
-        "holders": holders[:_MOST_ROWS],
-        "more_holders": max(0, len(holders) - _MOST_ROWS),
+        "holders": holders.rows,
+        "more_holders": holders.more,
         "spans": list(_SPANS),
         "span": span,
         "usage": selectors.usage(namespace, at - timedelta(days=_SPANS[span]), at),

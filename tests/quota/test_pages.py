@@ -55,6 +55,23 @@ def test_the_page_tells_what_is_used_what_waits_and_why(personas: Personas) -> N
     assert [waiter.claim.label for waiter in answer.context["queue"].shown] == ["waits"]
 
 
+def test_of_many_holders_only_the_largest_are_read(personas: Personas, settings: Any) -> None:
+    settings.DEFAULT_QUOTA = {"cpu": 100, "jobs": 100}
+    for cpu in (1, 4, 2, 3, 5):
+        hold(personas, cpu, f"holds-{cpu}")
+    found = selectors.holders(2, personas.namespace)
+    assert [row.label for row in found.rows] == ["holds-5", "holds-4"]
+    assert (found.more, found.held["cpu"], found.held["jobs"]) == (3, 15, 5)
+
+
+def test_holders_of_other_namespaces_count_on_the_platform_alone(personas: Personas) -> None:
+    hold(personas, 3)
+    other = make_namespace("far-away")
+    ledger.reserve(other, Ask(uuid.uuid4(), 1, {"cpu": 1, "jobs": 1}))
+    assert selectors.holders(5, other).held["cpu"] == 1
+    assert selectors.holders(5).held["cpu"] == 4
+
+
 def test_the_page_tells_hours_by_user(personas: Personas) -> None:
     hold(personas, 3)
     for span in ("day", "week", "month", "century"):
