@@ -26,7 +26,7 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
         return 0
     deadline = time.monotonic() + seconds
     for job in Job.objects.filter(state=JobState.STOPPING):
-        effects.hurry(job)
+        _hurry(job)
     running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
     waiting = [pk for pk in running if _interrupt(pk)]
     builder.current().end_all()
@@ -38,11 +38,21 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
     return len(waiting)
 
 
+def _hurry(job: Job) -> None:
+    try:
+        effects.hurry(job)
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be hurried.", job.pk)
+
+
 def _interrupt(job_id: UUID) -> bool:
     try:
         reconciler.cause(job_id, Interrupted, why="The portal was stopped.")
     except InvalidTransition:
         # It went back to the queue by itself.
+        return False
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be interrupted; the next start looks after it.", job_id)
         return False
     return True
 

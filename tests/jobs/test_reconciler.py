@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection
 
 from jobs import effects, interruption, reconciler, reports, scaling, services
 from jobs.backends.base import Phase
@@ -317,6 +319,23 @@ def test_an_interruption_does_not_wait_for_ever(use: Use, submit: Submit) -> Non
     assert interruption.interrupt_all(seconds=0.1) == 1
     job.refresh_from_db()
     assert (job.state, job.reason) == ("STOPPING", "interrupted")
+
+
+def test_a_job_that_cannot_be_interrupted_keeps_no_other_from_it(
+    backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = running(submit), running(submit)
+    cause = reconciler.cause
+
+    def fail_for_the_first(job_id: UUID, *given: Any, **named: Any) -> Any:
+        if job_id == first.pk:
+            raise OperationalError("the database is locked")
+        return cause(job_id, *given, **named)
+
+    monkeypatch.setattr(reconciler, "cause", fail_for_the_first)
+    interruption.interrupt_all(seconds=5)
+    second.refresh_from_db()
+    assert (second.state, second.attempt) == ("QUEUED", 2)
 
 
 def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_stops(use: Use, submit: Submit) -> None:
