@@ -122,8 +122,13 @@ class Supervisor:
     def _start_due(self) -> None:
         for name, child in self._children.items():
             if due(child, self._clock()):
-                self._start(name)
                 self._children[name] = began(child, self._clock())
+                try:
+                    self._start(name)
+                except OSError as error:
+                    # No process or descriptor is to be had now: that is no reason to end the others.
+                    self._children[name] = ended(self._children[name], self._clock())
+                    say(f"{name} could not be started: {error.strerror}. It is tried again.")
 
     def _start(self, name: str) -> None:
         command = self._commands[name]

@@ -92,6 +92,16 @@ def test_children_end_in_order_with_the_trainings_before_the_web(run: Callable[.
     assert told == ["worker | bye", "interrupting", "   web | bye"]
 
 
+def test_a_child_that_cannot_be_started_now_is_tried_again(run: Callable[..., Running]) -> None:
+    lacking = "left = [BlockingIOError(11, 'Resource temporarily unavailable')]"
+    running = run(
+        first=f"import subprocess; real = subprocess.Popen; {lacking}; "
+        "subprocess.Popen = lambda *a, **k: (_ for _ in ()).throw(left.pop()) if left else real(*a, **k)"
+    )
+    assert "web could not be started: Resource temporarily unavailable. It is tried again." in running.text()
+    assert len(running.children()) == 2
+
+
 def test_a_stubborn_child_is_killed_after_its_grace(run: Callable[..., Running]) -> None:
     running = run(worker=STUBBORN)
     pids = running.children()
