@@ -178,8 +178,14 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
     except BaseException:
         storage_quota.add(thing, -size)
         raise
-    taken = known.filter(name=name).exclude(replica=replica).exists()
-    row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
+    try:
+        taken = known.filter(name=name).exclude(replica=replica).exists()
+        row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
+    except BaseException:
+        # The agent sends it again under another key: what no row names would be kept until the job is deleted.
+        storage.delete(key)
+        storage_quota.add(thing, -size)
+        raise
     storage_quota.add(thing, kept.size - size - (replaced.size if replaced else 0))
     if replaced:
         storage.delete(replaced.key)

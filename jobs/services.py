@@ -303,7 +303,8 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     pk, room = job.pk, job.namespace
     keeping.forget(job)
     job.delete()
-    transaction.on_commit(lambda: _remove_what_was_kept(pk, keys))
+    # Robust: the job is gone, and a call that is sent again would find none.
+    transaction.on_commit(lambda: _remove_what_was_kept(pk, keys), robust=True)
     ring(f"status:{pk}")
     ring(f"status:ns:{room.name}")
 

@@ -11,6 +11,7 @@ import pytest
 
 from datasets.storage import default_storage
 from jobs import keeping, pruning, reports, services
+from jobs.backends.base import BackendUnavailable
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job
 from jobs.states import JobState
 from jobs.streams import sealing, store
@@ -204,3 +205,20 @@ def test_a_job_is_deleted_on_its_page(personas: Personas, submit: Any) -> None:
     job = ended(submit())
     answer = personas.client("developer").post(f"/n/team/jobs/{job.pk}/delete")
     assert (answer.status_code, answer["Location"], Job.objects.count()) == (302, "/n/team/jobs", 0)
+
+
+def test_a_job_is_deleted_although_its_backend_is_away(
+    submit: Any,
+    personas: Personas,
+    backend: ObedientBackend,
+    monkeypatch: pytest.MonkeyPatch,
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    def fail(_: str) -> None:
+        raise BackendUnavailable("the cluster does not answer")
+
+    job = ended(submit())
+    monkeypatch.setattr(backend, "forget", fail)
+    with django_capture_on_commit_callbacks(execute=True):
+        services.delete_job(actor=personas.developer, job_id=job.pk)
+    assert not Job.objects.filter(pk=job.pk).exists()

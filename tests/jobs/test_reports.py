@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from datasets.storage import default_storage
 from jobs import reconciler, reports, timeline
@@ -19,6 +20,7 @@ from jobs.states import ReplicaState
 from jobs.streams.entries import Gap
 from portal.common.errors import ValidationFailed
 from portal.common.time import now as wall_clock
+from quota.models import Kept, Kind
 from tests.jobs.fakes import ObedientBackend
 
 pytestmark = pytest.mark.django_db
@@ -122,6 +124,17 @@ def test_an_artifact_that_was_cut_is_refused_and_not_kept(attempt: Attempt) -> N
     with pytest.raises(ValidationFailed):
         keep(attempt, b"mod", sha256=hashlib.sha256(b"model").hexdigest())
     assert Artifact.objects.count() == len(list(default_storage().list("artifacts"))) == 0
+
+
+def test_an_artifact_whose_row_cannot_be_written_is_not_kept(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr(reports, "_write_artifact", fail)
+    with pytest.raises(OperationalError):
+        keep(attempt, b"model")
+    assert list(default_storage().list("artifacts")) == []
+    assert not Kept.objects.filter(kind=Kind.ARTIFACTS, size__gt=0).exists()
 
 
 def test_two_replicas_may_leave_different_files_of_one_name(attempt: Attempt) -> None:
