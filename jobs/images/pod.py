@@ -27,6 +27,8 @@ TOOLS = "/opt/regatta-build"  # in the image with the tools
 _PLACE = "/regatta-build"
 _CONFIG_MAPS = Resource("ConfigMap", "/api/v1", "configmaps")
 _LOOK_SECONDS = 0.5
+_AWAY_SECONDS = 2.0
+_TOO_MANY, _BROKEN = 429, 500
 _SLACK_SECONDS = 60
 # Words of the kubelet for what does not come right by waiting.
 _HOPELESS = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
@@ -57,16 +59,29 @@ class Pods:
             (PODS, pod(self._order, image, name, seconds)),
         ):
             try:
-                self._api.call("POST", resource.path(self._order.namespace), body)
+                self._call("POST", resource.path(self._order.namespace), body)
             except Refusal as refusal:
                 if refusal.status != CONFLICT:
                     raise
+
+    def _call(self, method: str, path: str, body: Object | None = None) -> Object:
+        """An API server that is away for a while is waited for: the pod works on meanwhile."""
+        while True:
+            try:
+                return self._api.call(method, path, body)
+            except Refusal as refusal:
+                pause = max(_AWAY_SECONDS, refusal.retry_after or 0.0)
+                passing = refusal.status in (0, _TOO_MANY) or refusal.status >= _BROKEN
+                if not passing or time.monotonic() + pause > self._deadline:
+                    raise
+                self._say([f"The cluster does not answer: {refusal.message} Trying again."])
+                time.sleep(pause)
 
     def _follow(self, name: str) -> None:
         """Until it has ended; its log goes on where it was."""
         said = 0
         while True:
-            seen = self._api.call("GET", PODS.path(self._order.namespace, name))
+            seen = self._call("GET", PODS.path(self._order.namespace, name))
             lines = self._lines(name)
             self._say(lines[said:])
             said = max(said, len(lines))

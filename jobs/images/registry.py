@@ -233,9 +233,14 @@ class Registry:
             request.add_unredirected_header("Authorization", self._credentials.basic)
         try:
             with self._opened(request) as answer:
+                if answer.status == TOO_MANY or answer.status >= _BROKEN:
+                    # Not a refusal of the credentials, as the registry's 401 would be taken for.
+                    raise RegistryError(self.host, answer.status, "give a token to sign in with")
                 told = json.loads(answer.read(_TINY))
                 return f"Bearer {told.get('token') or told['access_token']}"
-        except (urllib.error.URLError, OSError, HTTPException, ValueError, KeyError, AttributeError):
+        except (urllib.error.URLError, OSError, HTTPException) as broken:
+            raise RegistryError(self.host, 0, f"its tokens are not to be had ({broken})") from broken
+        except (ValueError, KeyError, AttributeError):
             return ""
 
     def _expect(self, answer: HTTPResponse, what: str, *statuses: int) -> None:
@@ -267,6 +272,7 @@ def _is_page(answer: HTTPResponse) -> bool:
 
 # What Docker's own registry is called, and where it is.
 _HOSTS = {"docker.io": "registry-1.docker.io"}
+TOO_MANY, _BROKEN = 429, 500
 _PARAMETER = re.compile(r'([a-z]+)="([^"]*)"')
 
 

@@ -24,7 +24,7 @@ from jobs.images.buildah import Buildah, too_long
 from jobs.images.errors import BuildFailed
 from jobs.images.orders import BUILDAH, LOG, OUTCOME, POD, Order
 from jobs.images.plan import Image
-from jobs.images.registry import Credentials, Registry, RegistryError
+from jobs.images.registry import TOO_MANY, Credentials, Registry, RegistryError
 
 _WAIT_SECONDS = 0.2
 _AWAY_SECONDS = 2.0
@@ -119,7 +119,8 @@ class Work:
             try:
                 return self._registry.has_manifest(repository, tag)
             except RegistryError as error:
-                if 0 < error.status < 500 or time.monotonic() + _AWAY_SECONDS > self._deadline:
+                final = 0 < error.status < 500 and error.status != TOO_MANY
+                if final or time.monotonic() + _AWAY_SECONDS > self._deadline:
                     raise
                 self._say(f"{error} Trying again.")
                 time.sleep(_AWAY_SECONDS)

@@ -24,13 +24,23 @@ ANSWERS = {
     "cut": (200, "application/octet-stream", CONTENT[:200], len(CONTENT)),
     "other": (200, "application/octet-stream", CONTENT[::-1], None),
     "whole": (200, "application/octet-stream", CONTENT, None),
+    "away": (503, "text/plain", b"", None),
+    "busy": (429, "application/json", b"{}", None),
+    "strict": (403, "application/json", b'{"details": "no"}', None),
 }
+# Repositories that ask for a token, by where that is to be had.
+GUARDED = {f"guarded-{realm}": realm for realm in ("away", "busy", "strict")}
 
 
 class Proxy(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        status, kind, body, length = ANSWERS[self.path.split("/")[2]]
+        repository = self.path.split("/")[2].partition("?")[0]
+        realm = GUARDED.get(repository)
+        status, kind, body, length = ANSWERS[repository] if realm is None else (401, "application/json", b"{}", None)
         self.send_response(status)
+        if realm is not None:
+            address = f"http://{self.headers['Host']}/v2/{realm}"
+            self.send_header("WWW-Authenticate", f'Bearer realm="{address}",service="registry"')
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body) if length is None else length))
         self.end_headers()
@@ -81,3 +91,16 @@ def test_a_blob_that_came_whole_is_taken(registry: Registry) -> None:
     into = io.BytesIO()
     registry.read_blob("whole", DIGEST, into)
     assert into.getvalue() == CONTENT
+
+
+@pytest.mark.parametrize(("repository", "status"), [("guarded-away", 503), ("guarded-busy", 429)])
+def test_tokens_that_are_not_to_be_had_now_refuse_nobody(registry: Registry, repository: str, status: int) -> None:
+    with pytest.raises(RegistryError) as raised:
+        registry.has_manifest(repository, "1")
+    assert raised.value.status == status
+
+
+def test_without_a_token_the_registry_refuses(registry: Registry) -> None:
+    with pytest.raises(RegistryError) as raised:
+        registry.has_manifest("guarded-strict", "1")
+    assert raised.value.status == 401
