@@ -76,6 +76,33 @@ def test_what_is_left_of_a_job_by_its_age(age: float, rows: dict[str, int]) -> N
     assert left(job) == rows
 
 
+def test_after_three_years_the_tables_hold_what_the_settings_keep_and_no_more() -> None:
+    ages = range(6, 3 * 365, 60)
+    for age in ages:
+        ended(age)
+    while not retention.prune(NOW):
+        pass
+
+    def younger(days: float) -> int:
+        return sum(age <= days for age in ages)
+
+    assert {
+        "numbers": Source.objects.count(),
+        "blocks": Block.objects.count(),
+        "names": MetricNames.objects.count(),
+        "transitions": Transition.objects.count(),
+        "events": JobEvent.objects.filter(kind="left").count(),
+        "said": JobEvent.objects.filter(kind="retention").count(),
+    } == {
+        "numbers": 2 * younger(7),
+        "blocks": 2 * younger(90),
+        "names": younger(90),
+        "transitions": younger(365),
+        "events": younger(365),
+        "said": younger(365) - younger(90),
+    }
+
+
 def test_a_setting_of_0_keeps_for_ever(settings: Settings) -> None:
     settings.KEEP_STREAMS_DAYS = settings.KEEP_HISTORY_DAYS = 0.0
     job = ended(5000)
