@@ -65,7 +65,7 @@ class Pods:
                     raise
 
     def _call(self, method: str, path: str, body: Object | None = None) -> Object:
-        """An API server that is away for a while is waited for: the pod works on meanwhile."""
+        """An API server that is away for a while is waited for: the pod works on."""
         while True:
             try:
                 return self._api.call(method, path, body)
