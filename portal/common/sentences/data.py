@@ -39,6 +39,10 @@ SENTENCES: tuple[str, ...] = (
     _("The name {name} leads out of its folder. Give the sample another key."),
     _("{where}: the file has changed since it was listed. List it again."),
     _("{where}: {size} bytes cannot be read at once; at most {most} are taken."),
+    _(
+        "{where}: {size} bytes of packed arrays cannot be read at once; at most {most} are taken. Save them with "
+        "np.savez, without compression: that is read in pieces."
+    ),
     _("{where}: this is no file of np.savez ({error}). Save it again."),
     _("{where}: this is no array of NumPy ({error}). Save it again."),
     _("{where}: the array holds Python objects, which are not read. Save numbers or text."),
