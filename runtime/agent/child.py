@@ -15,6 +15,7 @@ from pathlib import Path
 from runtime import contract
 from runtime.agent import processes, sandbox, shortcut
 from runtime.agent.settings import Settings
+from runtime.errors import TEMPORARY
 from runtime.isolation import cgroup, confinement, kernel, launch, network, order
 
 # Room for the shared libraries that a process maps but does not fill.
@@ -27,7 +28,12 @@ _CPU_MARGIN_SECONDS = 5
 
 
 class NotStarted(Exception):
-    """The process could not be started. The message says why."""
+    """The process could not be started. The message says why; ``code``: the exit code that its replica is given, which
+    is to be tried again where the machine was short of something."""
+
+    def __init__(self, why: str, number: int | None) -> None:
+        super().__init__(f"could not be started: {why}")
+        self.code = contract.EXIT_RESTART if number in TEMPORARY else contract.EXIT_ERROR
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,15 @@ class Child:
         return self.process.pid
 
 
+def ruleset(settings: Settings, command: Sequence[str]) -> int:
+    """The Landlock rules of a process without namespaces, as a descriptor. Raises LandlockMissing where the kernel has
+    no Landlock, and NotStarted where it has but the rules could not be made: the process would run unconfined."""
+    try:
+        return sandbox.rules(settings, command)
+    except OSError as error:
+        raise NotStarted(f"Landlock could not be set up: {error}", error.errno) from None
+
+
 def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | None) -> Child:
     """Start the command. ``link`` is the inherited socket, ``ruleset`` that of a process without namespaces. Raises
     NotStarted.
@@ -56,10 +71,11 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
     Must be called before any other thread runs, and from the thread that lives as long as the agent: the kernel kills
     the child when that thread ends.
     """
-    out, stdout = _pipe()
-    err, stderr = _pipe()
-    entrance = -1
+    entrance, pipes = -1, list[int]()
     try:
+        for _ in range(2):
+            pipes += _pipe()
+        out, stdout, err, stderr = pipes
         if settings.cgroup is not None:
             entrance = cgroup.entrance(settings.cgroup)
         if settings.sandbox == contract.NAMESPACES:
@@ -76,10 +92,10 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
             preexec_fn=_before_exec(settings, ruleset, entrance),  # noqa: PLW1509  no other thread runs yet
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise NotStarted(f"could not be started: {error}") from None
+        raise NotStarted(str(error), getattr(error, "errno", None)) from None
     finally:
-        os.close(stdout)
-        os.close(stderr)
+        for written in pipes[1::2]:
+            os.close(written)
         if entrance >= 0:
             os.close(entrance)
     return Child(process, out, err)
@@ -106,7 +122,7 @@ def _within_namespaces(
     try:
         launched = launch.launch(command, stdout, stderr)
     except launch.NotLaunched as error:
-        raise NotStarted(f"could not be started: {error}") from None
+        raise NotStarted(str(error), error.number) from None
     # None where it has ended already: then nothing is left to measure.
     init = next(iter(processes.children(launched.process.pid)), None)
     return Child(launched.process, out, err, init, launched.shared_memory)

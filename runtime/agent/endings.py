@@ -25,6 +25,7 @@ class Force(StrEnum):
     PROCESSES = "processes"
     DISK = "disk"
     UNMEASURED = "unmeasured"  # what it uses could not be measured
+    UNWATCHED = "unwatched"  # its end could not be waited for
     NETWORK = "network"  # others can no longer join its network
     STOPPED = "stopped"
     KILLED = "killed"  # was asked to stop and did not
@@ -37,6 +38,7 @@ class Force(StrEnum):
 _CODES = {
     Force.FENCED: contract.EXIT_RESTART,
     Force.NETWORK: contract.EXIT_RESTART,
+    Force.UNWATCHED: contract.EXIT_RESTART,
     Force.PROCESSES: contract.EXIT_ERROR,
     Force.DISK: contract.EXIT_ERROR,
     Force.UNMEASURED: contract.EXIT_ERROR,

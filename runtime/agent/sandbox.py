@@ -29,7 +29,7 @@ def seen(settings: Settings, command: Sequence[str]) -> view.View:
 
 
 def rules(settings: Settings, command: Sequence[str]) -> int:
-    """The rule set of a process without namespaces. Raises landlock.LandlockMissing."""
+    """The rule set of a process without namespaces. Raises landlock.LandlockMissing, and OSError where it has none."""
     return landlock.prepare(_grants(settings, command))
 
 

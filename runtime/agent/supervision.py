@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from runtime import contract
-from runtime.agent import child, output, processes, sandbox, shortcut
+from runtime.agent import child, output, processes, shortcut
 from runtime.agent.endings import Ending, Force, Forced, TracebackReader, ending, mebibytes
 from runtime.agent.fetching import NotFetched, Portal
 from runtime.agent.limits import Limits
@@ -79,8 +79,7 @@ class Supervisor:
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         # Keeps the agent's environment, with the token in it, from other processes of the same user.
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-        ruleset, remark = self._prepare_sandbox()
-        started = self._start_child(ruleset)
+        started, remark = self._start_child()
         try:
             self._start_services(started, remark)
         except OSError as error:
@@ -99,23 +98,22 @@ class Supervisor:
         elif contract.take_lock(self._settings.directory) is None:
             raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
 
-    def _prepare_sandbox(self) -> tuple[int | None, str]:
-        """The rule set of a process without namespaces, or none and a remark for the log."""
-        if self._settings.sandbox != contract.LANDLOCK:
-            return None, ""
-        try:
-            return sandbox.rules(self._settings, self._command), ""
-        except landlock.LandlockMissing as missing:
-            return None, str(missing)
-
-    def _start_child(self, ruleset: int | None) -> child.Child | Ending:
-        """Start the command before any thread runs. An ending where that cannot be."""
+    def _start_child(self) -> tuple[child.Child | Ending, str]:
+        """Start the command before any thread runs, or the ending where that cannot be; a remark for the log."""
         if (self._settings.directory / contract.STOP_FILE).exists():
-            return Ending(None, None, False, "was stopped before it began")
+            return Ending(None, None, False, "was stopped before it began"), ""
+        ruleset, remark = None, ""
         try:
-            return child.start(self._settings, self._command, self._link.child_end, ruleset)
+            if self._settings.sandbox == contract.LANDLOCK:
+                ruleset = child.ruleset(self._settings, self._command)
+        except landlock.LandlockMissing as missing:
+            remark = str(missing)
         except child.NotStarted as error:
-            return Ending(contract.EXIT_ERROR, None, False, str(error))
+            return Ending(error.code, None, False, str(error)), ""
+        try:
+            return child.start(self._settings, self._command, self._link.child_end, ruleset), remark
+        except child.NotStarted as error:
+            return Ending(error.code, None, False, str(error)), remark
         finally:
             if ruleset is not None:
                 os.close(ruleset)
@@ -151,7 +149,14 @@ class Supervisor:
         """Return when the process has ended and been collected."""
         root = os.getpid() if started.init is None else started.init
         limits = Limits(self._settings, root, started.shared_memory)
-        with contextlib.closing(limits), contextlib.closing(_Poll(os.pidfd_open(started.pid), self._wake)) as poll:
+        try:
+            poll = _Poll(os.pidfd_open(started.pid), self._wake)
+        except OSError as error:
+            self._forced = Forced(Force.UNWATCHED, f"its process could not be watched: {error.strerror}")
+            self._collect(self._kill_all(started), started)
+            limits.close()
+            return
+        with contextlib.closing(limits), contextlib.closing(poll):
             while self._status is None:
                 poll.wait(WATCH_SECONDS)
                 self._collect(processes.reap(), started)

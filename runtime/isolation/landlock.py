@@ -30,29 +30,31 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class LandlockMissing(Exception):
-    """The kernel cannot confine the process. The message says why."""
+    """The kernel has no Landlock. The message says what that means."""
 
 
 def prepare(grants: Mapping[str, int]) -> int:
-    """The descriptor of a rule set that grants rights below these paths and nothing else. Raises LandlockMissing."""
+    """The descriptor of a rule set that grants rights below these paths and nothing else. Raises LandlockMissing where
+    the kernel has none, and OSError where it has but the rules could not be made: the process must not run then."""
     version = kernel.landlock_version()
     if not version:
         raise LandlockMissing("This kernel has no Landlock: the trainer can read what its user may read.")
     known = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
+    ruleset = kernel.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
     try:
-        ruleset = kernel.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
         for path, rights in grants.items():
             _allow(ruleset, path, rights & known)
-    except OSError as error:
-        raise LandlockMissing(f"Landlock could not be set up ({error}): the trainer runs without it.") from None
+    except OSError:
+        os.close(ruleset)
+        raise
     return ruleset
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return  # not on this machine
+    except (FileNotFoundError, PermissionError):
+        return  # not on this machine, or not this user's
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS

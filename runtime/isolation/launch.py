@@ -30,7 +30,11 @@ _SHARE_OF_MEMORY = 2
 
 
 class NotLaunched(Exception):
-    """The command was not started. The message says why."""
+    """The command was not started. The message says why; ``number``: the errno, where a system call failed."""
+
+    def __init__(self, why: str, number: int | None = None) -> None:
+        super().__init__(why)
+        self.number = number
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
                 process_group=0,
             )
         except OSError as error:
-            raise NotLaunched(str(error)) from None
+            raise NotLaunched(str(error), error.errno) from None
         theirs.close()
         try:
             return Launched(process, _await_start(ours))
@@ -143,4 +147,7 @@ def _await_start(ours: socket.socket) -> int:
     if shared_memory >= 0:
         os.close(shared_memory)
     reason = text.removeprefix(launcher.SHARED_MEMORY_OPENED).removeprefix(launcher.STARTED)
-    raise NotLaunched(reason.decode("utf-8", "replace") or "its launcher ended without a reason")
+    number, refused, why = reason.decode("utf-8", "replace").partition(launcher.REFUSED)
+    if refused:
+        raise NotLaunched(why, int(number))
+    raise NotLaunched(number or "its launcher ended without a reason")

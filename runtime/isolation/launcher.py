@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 STARTED = b"+"
 SHARED_MEMORY_OPENED = b"s"
+# Between the errno of a call that failed and what is said of it.
+REFUSED = "!"
 # A job is what the kernel ends first when the machine has no more memory.
 _OOM_SCORE = "500"
 # No root by user id 0, no capability that returns with a program; and none of this can be changed.
@@ -307,7 +309,7 @@ def _drop_privileges(uid: int) -> None:
 
 
 def _ruleset(writable: list[str]) -> int | None:
-    """The view is a wall by itself; where the kernel has Landlock, it is the second one."""
+    """The view is a wall by itself; where the kernel has Landlock, it is the second one. Raises OSError."""
     grants = {
         "/": landlock.LOOK,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
@@ -331,7 +333,7 @@ def _execute(command: list[str], environment: dict[str, str]) -> None:
 def _refuse(report: socket.socket, step: str, error: OSError) -> int:
     text = str(error) if step == "start it" else f"the machine did not {step}: {error}"
     try:
-        report.send(text.encode("utf-8", "replace"))
+        report.send(f"{error.errno or 0}{REFUSED}{text}".encode("utf-8", "replace"))
     except OSError:
         pass  # nobody is left who could be told
     return _FAILED

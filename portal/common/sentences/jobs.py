@@ -126,6 +126,8 @@ SENTENCES: tuple[str, ...] = (
     _("used {used} of {limit} of disk; write less, or remove files that are not needed"),
     _("was ended because what it uses could not be measured ({problem})"),
     _("was ended because the process that keeps the network of its attempt has ended"),
+    _("its process could not be watched: {problem}"),
+    _("could not be started: {why}"),
     _("used more than its {seconds} s of CPU time"),
     _("was ended because its attempt is over: {why}"),
     _("was asked to stop"),

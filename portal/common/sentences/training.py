@@ -239,7 +239,6 @@ SENTENCES: tuple[str, ...] = (
     # The agent
     _("Cgroups of jobs could not be prepared in {folder}: {error}."),
     _("This kernel has no Landlock: the trainer can read what its user may read."),
-    _("Landlock could not be set up ({error}): the trainer runs without it."),
     _("Another agent runs {replica} in {directory}."),
     _("The script asks job.steps for passes={passes}: no more of the job's {total} are done."),
 )

@@ -42,13 +42,19 @@ class Replica:
     def store(self) -> str:
         return f"sqlite:///{self.directory.parent / 'coordination.sqlite3'}"
 
-    def start(self, script: str, command: Sequence[str] = (sys.executable, "train.py"), **variables: Any) -> Replica:
+    def start(
+        self,
+        script: str,
+        command: Sequence[str] = (sys.executable, "train.py"),
+        agent: Sequence[str] = ("-m", "runtime.agent"),
+        **variables: Any,
+    ) -> Replica:
         """Begin to run the script under an agent. ``variables`` are the contract's, by their Python names."""
         for name in ("work", "output", "tmp"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         (self.directory / "work" / "train.py").write_text(textwrap.dedent(script))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.agent", "--", *command],
+            [sys.executable, *agent, "--", *command],
             env=self._environment(variables),
             stderr=subprocess.PIPE,
             start_new_session=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime import contract, coordination
+from runtime.isolation import kernel
 from tests.etcd_server import EtcdServer
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
@@ -220,6 +222,58 @@ def test_an_end_is_told_in_words(replica: Replica, script: str, facts: dict[str,
 def test_a_command_that_is_not_there_is_told(replica: Replica, portal: IngestServer) -> None:
     replica.start("", command=["/nowhere/python"]).wait()
     assert portal.last_report()["why"].startswith("could not be started: ")
+
+
+_WITH_A_FAULT = """
+import os, sys
+from runtime.agent.__main__ import main
+from runtime.isolation import kernel
+
+def fails(*_):
+    raise OSError({code}, os.strerror({code}))
+
+{call} = fails
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def agent_in_which(call: str, code: int) -> list[str]:
+    """The program of an agent whose calls of ``call`` fail with the errno ``code``."""
+    return ["-c", _WITH_A_FAULT.format(call=call, code=code)]
+
+
+@pytest.mark.parametrize("call", ["kernel.landlock_ruleset", "kernel.landlock_allow"])
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.ENOMEM, contract.EXIT_RESTART), (errno.EINVAL, contract.EXIT_ERROR)]
+)
+@pytest.mark.skipif(not kernel.landlock_version(), reason="the kernel has no Landlock")
+def test_a_process_whose_landlock_rules_cannot_be_made_does_not_start(
+    replica: Replica, call: str, number: int, code: int
+) -> None:
+    replica.start("print('ran', flush=True)", agent=agent_in_which(call, number)).wait()
+    report = replica.portal.last_report()
+    assert report["code"] == code
+    assert report["why"].startswith("could not be started: Landlock could not be set up: ")
+    assert replica.portal.texts("stdout") == []
+
+
+def test_a_replica_whose_end_cannot_be_waited_for_is_killed_and_replaced(replica: Replica) -> None:
+    replica.start("import time; time.sleep(300)", agent=agent_in_which("os.pidfd_open", errno.EMFILE)).wait()
+    report = replica.portal.last_report()
+    assert report["code"] == contract.EXIT_RESTART
+    assert report["why"] == "its process could not be watched: Too many open files"
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(errno.EMFILE, contract.EXIT_RESTART), (errno.EACCES, contract.EXIT_ERROR)]
+)
+def test_a_start_that_fails_is_tried_again_only_where_the_machine_is_short_of_something(
+    replica: Replica, number: int, code: int
+) -> None:
+    replica.start("print('ran', flush=True)", agent=agent_in_which("os.pipe2", number)).wait()
+    report = replica.portal.last_report()
+    assert report["code"] == code
+    assert report["why"] == f"could not be started: [Errno {number}] {os.strerror(number)}"
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
