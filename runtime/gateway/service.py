@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import json
 import re
 import secrets
+import socket
 import struct
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -24,7 +27,7 @@ from runtime.errors import Leaving, Lost, RegattaError, UsageError
 from runtime.gateway import forms
 from runtime.gateway.desk import DTYPES, Desk, Over, Stale
 from runtime.protocol import shortage
-from runtime.protocol.proof import PAUSE_SECONDS, PROOF_SECONDS, Refusals
+from runtime.protocol.proof import PAUSE_SECONDS, PROOF_SECONDS, UNPROVEN_LIMIT, Refusals
 from runtime.protocol.shortage import Shortage
 from runtime.trainer.tasks import JobFailed
 
@@ -101,6 +104,10 @@ class Service:
         """Whether the path of a request begins with the secret."""
         given = urlsplit(target).path.removeprefix("/").partition("/")[0]
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._secret.encode())
+
+    def proven(self, connection: socket.socket) -> None:
+        """A peer has shown the secret on this connection, which is kept for as long as the peer likes."""
+        self._server.proven(connection)
 
     def answer(self, method: str, target: str, body: bytes) -> Reply:
         """The reply to a request; whatever goes wrong in it becomes a typed one."""
@@ -194,6 +201,10 @@ def _guarded(function: Callable[[Request], Reply], request: Request) -> Reply:
         return _unavailable(str(gone))
     except (RegattaError, OSError) as error:
         return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, "refused", str(error))
+    except Exception as error:  # noqa: BLE001  without an answer the program could not say what is wrong
+        traceback.print_exc()
+        why = f"The gateway failed: {type(error).__name__}: {error}. The log has the traceback."
+        return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", why)
 
 
 def _unavailable(why: str) -> Reply:
@@ -286,6 +297,8 @@ class _Listener(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)
         self._shortage = Shortage()
+        self._lock = threading.Lock()
+        self._unproven: dict[socket.socket, None] = {}  # oldest first
 
     def get_request(self) -> tuple[Any, Any]:
         try:
@@ -295,6 +308,25 @@ class _Listener(ThreadingHTTPServer):
         except OSError as error:
             self._run_short(error)
             raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._unproven[request] = None
+            oldest = next(iter(self._unproven)) if len(self._unproven) > UNPROVEN_LIMIT else None
+            if oldest is not None:
+                del self._unproven[oldest]
+                with contextlib.suppress(OSError):  # its peer has closed it
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.proven(request)
+        super().shutdown_request(request)
+
+    def proven(self, connection: socket.socket) -> None:
+        """It is no longer one without the secret."""
+        with self._lock:
+            self._unproven.pop(connection, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
@@ -337,6 +369,7 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             """Nothing is read of a stranger's body, who is answered after a pause and has no second try."""
             if service.admits(self.path):
                 self.connection.settimeout(None)
+                service.proven(self.connection)
                 return True
             service.refusals.add(str(self.client_address[0]))
             time.sleep(PAUSE_SECONDS)

@@ -78,6 +78,7 @@ class ShardServer:
         self._on_lost = on_lost
         self._told = shard.ready
         self._told_lost = False
+        self._waiting: set[Ticket] = set()  # of requests that are still to be answered
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
         self._logged = (0, clock())
@@ -137,11 +138,19 @@ class ShardServer:
         Meanwhile ``send_more`` is called whenever there is something to send before the reply.
         """
         ticket = object()
-        with self.changed:
-            self._spread(event(ticket))
-        while (release := self._take(ticket, has_more)) is None:
-            if has_more():
-                send_more()
+        try:
+            with self.changed:
+                self._waiting.add(ticket)
+                self._spread(event(ticket))
+            while (release := self._take(ticket, has_more)) is None:
+                if has_more():
+                    send_more()
+        except BaseException:
+            # Its connection broke. The release may be here already, or come later.
+            with self.changed:
+                self._waiting.discard(ticket)
+                self._released.pop(ticket, None)
+            raise
         if release.outcome in REFUSALS:
             raise Refused(release.outcome, release.why)
         return release
@@ -150,11 +159,14 @@ class ShardServer:
         with self.changed:
             if not self.changed.wait_for(lambda: ticket in self._released or has_more(), TICK_SECONDS):
                 self._spread(self.shard.tick(self._clock()))
-            return self._released.pop(ticket, None)
+            release = self._released.pop(ticket, None)
+            if release is not None:
+                self._waiting.discard(ticket)
+            return release
 
     def _spread(self, releases: Releases) -> None:
         self._tell_of_values()
-        self._released |= {release.ticket: release for release in releases}
+        self._released |= {release.ticket: release for release in releases if release.ticket in self._waiting}
         self._log_version()
         if (rate := self._rate.take(self.shard.records, self._clock())) is not None:
             self._on_rate(self.shard.version, rate)

@@ -86,6 +86,45 @@ def test_the_secret_is_compared_in_constant_time(running: Service, monkeypatch: 
     assert request(running, urlsplit(running.address).path + "/v1/report") == 404
 
 
+def connect(running: Service) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10)
+
+
+def test_of_too_many_connections_without_the_secret_the_oldest_is_closed(
+    running: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "UNPROVEN_LIMIT", 2)
+    with connect(running) as oldest, connect(running) as second, connect(running):
+        assert oldest.recv(100) == b""
+        target = urlsplit(running.address).path + "/v1/report"
+        second.sendall(f"POST {target} HTTP/1.1\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+        assert second.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_the_programs_connection_stays_whoever_else_connects(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "UNPROVEN_LIMIT", 1)
+    program = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=10)
+    for _ in range(2):
+        program.request("POST", urlsplit(running.address).path + "/v1/report", b"{}")
+        answer = program.getresponse()
+        answer.read()
+        assert answer.status == 200
+        with connect(running) as first, connect(running):
+            assert first.recv(100) == b""
+    program.close()
+
+
+def test_an_error_that_nobody_expected_is_answered_and_logged(
+    running: Service, desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(values: Any) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    monkeypatch.setattr(desk, "report", fails)
+    assert request(running, urlsplit(running.address).path + "/v1/report") == 500
+    assert "ZeroDivisionError: by nothing" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("length", ["-1", "many", "1e3"])
 def test_a_length_that_is_none_is_refused(running: Service, length: str) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
