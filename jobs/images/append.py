@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def main(folder: Path) -> int:
 def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
     """The image of the step's folder, and of what is ``elsewhere`` in it."""
     from jobs.images import inside, layers, plan
-    from jobs.images.registry import Credentials, Registry, RegistryError
+    from jobs.images.registry import PATIENCE_SECONDS, Credentials, Registry, RegistryError, wait_for_registry
 
     def registry(host: str) -> Registry:
         file = folder / "credentials" / "config.json"
@@ -40,11 +41,18 @@ def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
     target = registry(push["registry"])
     try:
         files = {push["folder"]: Path(push["folder"]), **{f"/{child.name}": child for child in elsewhere.iterdir()}}
-        layers.append(source, push["parent"], target, push["reference"], files, by="regatta", settings=settings)
+        put = partial(
+            layers.append, source, push["parent"], target, push["reference"], files, by="regatta", settings=settings
+        )
+        wait_for_registry(put, PATIENCE_SECONDS, _say)
     except (RegistryError, OSError, ValueError) as error:
-        print(f"{inside.MARK}The image could not be pushed: {error}", flush=True)  # noqa: T201  the build's log
+        _say(f"{inside.MARK}The image could not be pushed: {error}")
         return 1
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  the build's log
 
 
 if __name__ == "__main__":

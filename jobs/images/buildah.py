@@ -17,8 +17,11 @@ from jobs.images import inside, orders, plan
 from jobs.images.errors import BuildFailed
 from jobs.images.orders import Order
 from jobs.images.plan import Image
+from jobs.images.registry import AWAY_SECONDS, PATIENCE_SECONDS
 from runtime import contract
 
+# For a registry that is away for a while.
+_PATIENCE = (f"--retry={PATIENCE_SECONDS / AWAY_SECONDS:.0f}", f"--retry-delay={AWAY_SECONDS:g}s")
 _PLACE = "/tmp/regatta-build"  # noqa: S108  a mount point in the image
 _LAST_LINES = 5
 _DRIVERS = ("overlay", "vfs")  # the second works everywhere, and copies
@@ -42,7 +45,9 @@ class Buildah:
         context = self._lay_out(image, folder / f"context-{name}", moved)
         try:
             self._quietly("rm", name)
-            self._do("The base image could not be had", "from", "--name", name, *self._access(), image.parent)
+            self._do(
+                "The base image could not be had", "from", "--name", name, *_PATIENCE, *self._access(), image.parent
+            )
             mounts = [f"--volume={context}:{_PLACE}:ro"]
             mounts += [f"--volume={here}:{place}:ro" for place, here in moved.mounts.items()]
             command = ("python3", "-I", f"{_PLACE}/inside.py", _PLACE)
@@ -50,7 +55,7 @@ class Buildah:
             self._do(what, "run", "--isolation=chroot", "--user=0", *mounts, name, "--", *command)
             self._do("The image could not be set up", "config", f"--user={plan.USER}:{plan.GROUP}", name)
             self._do("The image could not be kept", "commit", "--quiet", "--rm", name, image.reference)
-            self._do("The image could not be pushed", "push", *self._access(), image.reference)
+            self._do("The image could not be pushed", "push", *_PATIENCE, *self._access(), image.reference)
             if image.kind is plan.Kind.ENVIRONMENT:
                 self._quietly("rmi", image.reference)  # large, and the registry has it
         finally:

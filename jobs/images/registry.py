@@ -11,13 +11,14 @@ import base64
 import hashlib
 import json
 import re
+import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -29,6 +30,9 @@ _ACCEPTED = ", ".join((OCI_MANIFEST, DOCKER_MANIFEST, OCI_INDEX, DOCKER_INDEX))
 _SECONDS = 60.0
 _PIECE = 1024**2
 _PAGE = "text/html"
+# Between two attempts at a registry that is away, and how long images are given to be fetched and pushed meanwhile.
+AWAY_SECONDS, PATIENCE_SECONDS = 2.0, 120.0
+Answer = TypeVar("Answer")
 _TINY = 4 * 1024**2  # bytes of the largest manifest that is read
 
 
@@ -46,6 +50,21 @@ def _sentence(host: str, status: int, what: str) -> str:
     if status == 0:
         return f"The image registry {host} cannot be reached: {what}."
     return f"The image registry {host} could not {what} (it answered {status})."
+
+
+def wait_for_registry(ask: Callable[[], Answer], seconds: float, say: Callable[[str], object]) -> Answer:
+    """``ask``, again and again while the registry does not answer or answers that it cannot now, for ``seconds`` at
+    most. ``say`` is given each error that is waited out. ``ask`` must be safe to repeat. Raises RegistryError."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except RegistryError as error:
+            final = 0 < error.status < 500 and error.status != TOO_MANY
+            if final or time.monotonic() + AWAY_SECONDS > deadline:
+                raise
+            say(f"{error} Trying again.")
+            time.sleep(AWAY_SECONDS)
 
 
 @dataclass(frozen=True)

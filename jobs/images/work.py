@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -24,10 +25,9 @@ from jobs.images.buildah import Buildah, too_long
 from jobs.images.errors import BuildFailed
 from jobs.images.orders import BUILDAH, LOG, OUTCOME, POD, Order
 from jobs.images.plan import Image
-from jobs.images.registry import TOO_MANY, Credentials, Registry, RegistryError
+from jobs.images.registry import PATIENCE_SECONDS, Credentials, Registry, RegistryError, wait_for_registry
 
 _WAIT_SECONDS = 0.2
-_AWAY_SECONDS = 2.0
 
 
 class Builder(Protocol):
@@ -102,7 +102,8 @@ class Work:
         self._say(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
 
     def _put_code_on(self, image: Image) -> None:
-        layers.append(
+        put = partial(
+            layers.append,
             self._registry_of(plan.parts(image.parent)[0]),
             image.parent,
             self._registry,
@@ -111,19 +112,15 @@ class Work:
             by="regatta: code",
             settings={"User": f"{plan.USER}:{plan.GROUP}", "WorkingDir": image.folder},
         )
+        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._say)
 
     def _is_there(self, image: Image) -> bool:
         """A registry that is away for a while is waited for."""
         _, repository, tag = plan.parts(image.reference)
-        while True:
-            try:
-                return self._registry.has_manifest(repository, tag)
-            except RegistryError as error:
-                final = 0 < error.status < 500 and error.status != TOO_MANY
-                if final or time.monotonic() + _AWAY_SECONDS > self._deadline:
-                    raise
-                self._say(f"{error} Trying again.")
-                time.sleep(_AWAY_SECONDS)
+        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._say)
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
 
     def _registry_of(self, host: str) -> Registry:
         file = Path(self._order.credentials) if self._order.credentials else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from jobs.images import layers
+from jobs.images import registry as registries
 from jobs.images.registry import (
     DOCKER_MANIFEST,
     OCI_INDEX,
@@ -166,3 +168,52 @@ def test_a_file_without_credentials_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is no Docker configuration file"):
         Credentials.read(tmp_path / "config.json", "registry.example.org")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registries, "AWAY_SECONDS", 0.01)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_registry_that_is_away_while_an_image_is_pushed_is_waited_for(tmp_path: Path) -> None:
+    server = ImageRegistry(tmp_path)
+    server.start()
+    try:
+        push_base(Registry(server.host, insecure=True), "base")
+        server.stop()
+        said: list[str] = []
+
+        def comes_back(line: str) -> None:
+            said.append(line)
+            server.start()
+
+        source = some_files(tmp_path / "files")
+        manifest = registries.wait_for_registry(lambda: appended(server, source), 60.0, comes_back)
+        assert len(manifest["layers"]) == 1
+        assert said[0].startswith(f"The image registry {server.host} cannot be reached")
+    finally:
+        server.stop()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(("status", "attempts"), [(0, 3), (503, 3), (429, 3), (401, 1), (404, 1)])
+def test_only_an_answer_that_may_change_is_waited_for(status: int, attempts: int) -> None:
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        if len(asked) < 3:
+            raise RegistryError("registry.example", status, "give a manifest")
+
+    with contextlib.nullcontext() if attempts == 3 else pytest.raises(RegistryError):
+        registries.wait_for_registry(ask, 60.0, lambda line: None)
+    assert len(asked) == attempts
+
+
+def test_a_registry_that_stays_away_is_given_up() -> None:
+    def ask() -> None:
+        raise RegistryError("registry.example", 503, "give a manifest")
+
+    with pytest.raises(RegistryError, match="503"):
+        registries.wait_for_registry(ask, 0.0, lambda line: None)
