@@ -17,6 +17,8 @@ from portal.common.time import now as wall_clock
 from rbac import mail
 from rbac.models import OutgoingEmail
 
+# E-mails that are read and sent in one go.
+AT_ONCE = 500
 TRIES_LIMIT = 10
 # Longer than a mail server may take (EMAIL_TIMEOUT).
 CLAIM = timedelta(minutes=2)
@@ -49,8 +51,8 @@ def _send_on_thread() -> None:
 
 
 def send_due(now: datetime) -> int:
-    """Send what is due, the oldest first; how many were sent."""
-    return sum(_try(row, now) for row in OutgoingEmail.objects.filter(due__lte=now).order_by("pk"))
+    """Send what is due, the oldest first, ``AT_ONCE`` at most; how many were sent. The next sweep sends the rest."""
+    return sum(_try(row, now) for row in OutgoingEmail.objects.filter(due__lte=now).order_by("pk")[:AT_ONCE])
 
 
 def _try(row: OutgoingEmail, now: datetime) -> bool:

@@ -36,13 +36,15 @@ class Person:
 
 @dataclass
 class Provider:
-    """Runs while the block does. ``refuses``: the person says no there. ``asked`` are the paths in their order."""
+    """Runs while the block does. ``refuses``: the person says no there. ``asked`` are the paths in their order.
+    ``damaged``: the body of the answer to requests for a path, in place of the right one."""
 
     person: Person = field(default_factory=Person)
     refuses: bool = False
     wrong_audience: bool = False
     asked: list[str] = field(default_factory=list)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    damaged: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> Provider:
         self.key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -155,7 +157,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(json.dumps(body), "application/json", status)
 
     def _send(self, text: str, kind: str, status: int = 200) -> None:
-        body = text.encode()
+        body = self.provider.damaged.get(urlsplit(self.path).path, text).encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +20,8 @@ from jobs.kubernetes.backoff import Backoff
 from jobs.kubernetes.cache import Cache
 from jobs.kubernetes.metrics import Metrics
 from jobs.kubernetes.resources import Resource
+
+log = logging.getLogger(__name__)
 
 _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
@@ -62,6 +65,12 @@ class Reflector:
         except Refusal as refusal:
             self.refusal = refusal
             return self._after(refusal)
+        except Exception as error:
+            # If the thread ended here, the cache would stay as it is and still be taken for the cluster's state.
+            log.exception("Watching %s failed; they are listed again.", self.resource.plural)
+            self._version = ""
+            self.refusal = Refusal(0, "UnexpectedError", repr(error))
+            return self._after(self.refusal)
         self._failures, self.refusal = 0, None
         return self._backoff.pause(self._mute, self._chance())
 
@@ -104,9 +113,9 @@ class Reflector:
         begun, mute = self._clock(), True
         for event in self._api.watch(self._path, query, seconds):
             self.heard = self._clock()
-            self._failures, self._mute, self.refusal = 0, 0, None
             mute = False
             self._take(str(event["type"]), event["object"])
+            self._failures, self._mute, self.refusal = 0, 0, None
             if self.heard - self._listed >= _LIST_ANEW:
                 return
         self.heard = self._clock()  # ended as it should

@@ -35,15 +35,18 @@ _NEXT = "next"
 _with_backend: Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]] = cast(Any, psa)(
     "complete-provider"
 )
-# What a person is told; an error of another kind gets the last sentence.
+# What an answer that is not as the protocol says leads to: social-auth does not check the kinds of its values.
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+_BROKEN = _("The other side does not answer as it should. Try again in a while.")
+# What a person is told: the first that fits.
 _SENTENCES: tuple[tuple[type[Exception], int, str], ...] = (
     (providers.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
     (AuthSessionError, 403, _("It took too long, or was begun in another tab or browser. Begin anew.")),
     (AuthAssociationError, 409, _("That account is connected with another account here.")),
-    (AuthProviderError, 502, _("The other side does not answer as it should. Try again in a while.")),
-    (RequestException, 502, _("The other side does not answer as it should. Try again in a while.")),
-    (Exception, 403, _("The other side did not confirm who you are. Begin anew.")),
+    (AuthProviderError, 502, _BROKEN),
+    (SocialAuthBaseException, 403, _("The other side did not confirm who you are. Begin anew.")),
+    (Exception, 502, _BROKEN),
 )
 
 
@@ -54,7 +57,7 @@ def begin(request: Any, backend: str) -> HttpResponse:
     """The way there. A page and not a redirect: the policy of our pages lets no form lead to another site."""
     try:
         there = do_auth(request.backend, redirect_name=_NEXT, user=request.user)
-    except (SocialAuthBaseException, RequestException) as error:
+    except (SocialAuthBaseException, RequestException, *_UNREADABLE) as error:
         return _explain(request, error)
     return render(request, "rbac/leaving.html", {"address": there["Location"], "title": _title(backend)})
 
@@ -68,7 +71,7 @@ def complete(request: Any, backend: str) -> HttpResponse:
     wanted = checked(request, request.session.get(_NEXT) or "")
     try:
         do_complete(request.backend, _admit, user=request.user, redirect_name=_NEXT, request=request)
-    except (SocialAuthBaseException, RequestException) as error:
+    except (SocialAuthBaseException, RequestException, *_UNREADABLE) as error:
         return _explain(request, error)
     if was_signed_in:
         return redirect("account")
@@ -89,7 +92,8 @@ def _admit(backend: Any, user: User, social_user: Any) -> None:
 
 def _explain(request: Any, error: Exception) -> HttpResponse:
     """A page in place of another round: nobody is sent to and fro."""
-    _log.warning("Signing in through %s failed: %r", request.backend.name, error)
+    is_unexpected = not isinstance(error, (SocialAuthBaseException, RequestException))
+    _log.warning("Signing in through %s failed: %r", request.backend.name, error, exc_info=is_unexpected)
     status, sentence = next((status, text) for kind, status, text in _SENTENCES if isinstance(error, kind))
     context = {"sentence": gettext(sentence), "title": _title(request.backend.name)}
     return render(request, "rbac/provider_failed.html", context, status=status)

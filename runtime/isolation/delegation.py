@@ -23,6 +23,7 @@ from runtime.isolation import cgroup
 
 LEAF = "portal"
 WANTED = (cgroup.MEMORY, cgroup.PIDS)
+_LIMITED = {cgroup.MEMORY: "memory", cgroup.PIDS: "processes"}
 _DELEGATE = "run the portal in a systemd unit with Delegate=yes"
 _CONTROLLERS = f"{_DELEGATE}; where cgroups v1 has them, boot with systemd.unified_cgroup_hierarchy=1"
 _KERNEL_FILES = Path("/proc/self")
@@ -72,8 +73,11 @@ class Home:
 
     @property
     def layer(self) -> str:
-        limits = [word for name, word in (("memory", "memory"), ("pids", "processes")) if name in self.controllers]
-        return f"cgroup with limits of {' and '.join(limits)}" if limits else "cgroup"
+        return f"cgroup with limits of {_limits(self.controllers)}" if self.controllers else "cgroup"
+
+
+def _limits(controllers: Collection[str]) -> str:
+    return " and ".join(word for name, word in _LIMITED.items() if name in controllers)
 
 
 def decide(seen: Seen, wanted: Collection[str] = WANTED) -> Plan:
@@ -84,12 +88,12 @@ def decide(seen: Seen, wanted: Collection[str] = WANTED) -> Plan:
         return Plan(None, missing=(f"no cgroup for each job ({seen.path} cannot be used): {_DELEGATE}",))
     controllers = tuple(name for name in wanted if name in seen.available)
     lacking = [name for name in wanted if name not in seen.available]
-    what = f"the kernel sets no limits of {' and '.join(lacking)} ({seen.path} has no such controllers): {_CONTROLLERS}"
+    what = f"the kernel sets no limits of {_limits(lacking)} ({seen.path} has no such controllers): {_CONTROLLERS}"
     missing = (what,) if lacking else ()
     if not controllers or seen.top:
         return Plan(seen.path, False, controllers, missing)
     if seen.others:
-        what = f"the kernel sets no limits of {' and '.join(wanted)}: other processes are in {seen.path}; {_DELEGATE}"
+        what = f"the kernel sets no limits of {_limits(wanted)}: other processes are in {seen.path}; {_DELEGATE}"
         return Plan(seen.path, missing=(what,))
     return Plan(seen.path, seen.inside, controllers, missing)
 

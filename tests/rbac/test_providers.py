@@ -33,6 +33,7 @@ def provider(running: Provider, settings) -> Provider:
     configure(settings, running)
     running.person, running.refuses, running.wrong_audience = Person(), False, False
     running.asked.clear()
+    running.damaged.clear()
     return running
 
 
@@ -140,6 +141,31 @@ def test_a_provider_that_is_down_is_told_in_words(provider: Provider, settings) 
     answer = Client().post("/sign-in/with/oidc")
     assert answer.status_code == 502
     assert "does not answer" in answer.content.decode()
+
+
+@pytest.mark.parametrize("body", ["[]", "[1]", "7", '"text"', "<html>", ""])
+@pytest.mark.parametrize(
+    ("backend", "path"),
+    [
+        ("oidc", "/token"),
+        ("oidc", "/userinfo"),
+        ("baidu", "/oauth/2.0/token"),
+        ("baidu", "/rest/2.0/passport/users/getInfo"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_page_and_opens_nothing(
+    provider: Provider, backend: str, path: str, body: str
+) -> None:
+    provider.damaged[path] = body
+    answer = there_and_back(Client(), backend)
+    assert path in provider.asked
+    assert answer.status_code in (403, 502)
+    assert not User.objects.exists()
+
+
+def test_the_signed_token_is_enough_where_there_is_no_more_to_know(provider: Provider) -> None:
+    provider.damaged["/userinfo"] = "null"
+    assert there_and_back(Client())["Location"] == "/welcome"
 
 
 def test_a_closed_portal_opens_no_account(provider: Provider, settings) -> None:

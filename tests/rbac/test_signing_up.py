@@ -244,6 +244,15 @@ def test_what_a_mail_server_refuses_for_long_is_given_up(ada: User, server_is_aw
     assert not OutgoingEmail.objects.exists()
 
 
+def test_so_many_emails_are_read_at_once_and_the_rest_with_the_next_sweep(
+    ada: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox, "AT_ONCE", 1)
+    for _ in range(2):
+        Client().post("/password", {"email": ADDRESS})
+    assert [outbox.send_due(now()) for _ in range(3)] == [1, 1, 0]
+
+
 def test_what_another_process_sends_is_not_sent_twice(ada: User) -> None:
     Client().post("/password", {"email": ADDRESS})
     row = OutgoingEmail.objects.get()

@@ -15,13 +15,14 @@ from typing import Any
 
 from django.utils.translation import get_language, gettext
 
-from portal.common.sentences import accounts, cluster, data, jobs, quota, specification, training
+from portal.common.sentences import accounts, cluster, data, isolation, jobs, quota, specification, training
 
 # ``{word}`` stands for anything that is not empty, ``{file}`` for one word; what it stands for is looked up in turn.
 SENTENCES: tuple[str, ...] = (
     *accounts.SENTENCES,
     *cluster.SENTENCES,
     *data.SENTENCES,
+    *isolation.SENTENCES,
     *jobs.SENTENCES,
     *quota.SENTENCES,
     *specification.SENTENCES,

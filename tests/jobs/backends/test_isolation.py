@@ -113,12 +113,12 @@ def test_the_cgroups_of_jobs_are_told_at_the_start_and_to_admins(
 ) -> None:
     settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
     home = Home(Path("/sys/fs/cgroup/home"), frozenset({"memory"}))
-    isolated(monkeypatch, Found(home, ("the kernel sets no limits of pids: do this",)))
+    isolated(monkeypatch, Found(home, ("the kernel sets no limits of processes: do this",)))
     provided = isolation.provided()
     assert provided is not None
     assert provided.layers[-1] == "cgroup with limits of memory"
-    assert provided.missing == ("the kernel sets no limits of pids: do this",)
-    assert "cgroup with limits of memory. Missing: the kernel sets no limits of pids" in isolation.start_line()
+    assert provided.missing == ("the kernel sets no limits of processes: do this",)
+    assert "cgroup with limits of memory. Missing: the kernel sets no limits of processes" in isolation.start_line()
     assert isolation.policy().cgroups == home
 
 

@@ -98,6 +98,18 @@ def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long
     until("it knows again", lambda: survey.follow() is not None, 30)
 
 
+@pytest.mark.parametrize("damaged", [{}, {"type": "MODIFIED"}, {"type": "ADDED", "object": {"metadata": None}}])
+def test_an_event_that_cannot_be_read_ends_no_watch_for_good(follow: Follow, damaged: dict[str, Any]) -> None:
+    server = with_node(DamagingServer(damaged))
+    survey = follow(server)
+    until("it knows what is there", lambda: survey.follow() is not None, 10)
+    server.damages = True
+    until("it knows that it knows nothing", lambda: survey.follow() is None, 20)
+    server.damages = False
+    make_pod(server, "new")
+    until("it knows again", lambda: seen(survey) == {"new": 1000}, 30)
+
+
 def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
     before = set(threading.enumerate())
     survey = follow(with_node(FaithfulServer()))
@@ -116,3 +128,16 @@ class BreakingServer(FaithfulServer):
         if self.broken:
             raise Refusal(0, "BrokenWatch", "the connection was reset")
         return super().watch(*arguments)
+
+
+class DamagingServer(FaithfulServer):
+    """Its watches send an event that cannot be read while ``damages`` is set."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        super().__init__()
+        self.event, self.damages = event, False
+
+    def watch(self, *arguments: Any) -> Any:
+        if self.damages:
+            yield self.event
+        yield from super().watch(*arguments)

@@ -57,7 +57,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
         pytest.param(
             Seen(PLACE, writable=True, inside=True, available=frozenset({"hugetlb"})),
-            *(PLACE, False, (), "no limits of memory and pids"),
+            *(PLACE, False, (), "no limits of memory and processes"),
             id="no controller that is wanted",
         ),
     ],
@@ -78,7 +78,7 @@ def test_the_layer_names_the_limits_that_the_kernel_sets() -> None:
 
 def test_missing_controllers_are_named_with_what_to_do() -> None:
     (missing,) = decide(Seen(PLACE, writable=True, top=True)).missing
-    for words in (str(PLACE), "memory and pids", "Delegate=yes", "systemd.unified_cgroup_hierarchy=1"):
+    for words in (str(PLACE), "memory and processes", "Delegate=yes", "systemd.unified_cgroup_hierarchy=1"):
         assert words in missing
 
 
