@@ -55,7 +55,7 @@ test-glusterfs: environment-dev
 
 test-frameworks: environment-dev
 	@scripts/system_packages.sh $(if $(KUBECONFIG),buildah libgomp1)
-	$(BIN)/python -m pytest -m "frameworks$(if $(KUBECONFIG),, and not kube)" $(ARGS) tests/end_to_end tests/jobs/kubernetes
+	$(BIN)/python -m pytest -m "frameworks$(if $(KUBECONFIG),, and not kube)" $(ARGS) tests/end_to_end tests/jobs/operator
 
 check: environment-dev
 	@scripts/system_packages.sh nodejs npm

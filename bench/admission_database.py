@@ -70,8 +70,8 @@ def _main(folder: Path, url: str = "") -> None:
     stage.open_database(folder, url)
     from django.conf import settings
 
-    from jobs.admission import Explanations, admit_waiting
     from jobs.models import Attempt, Transition
+    from jobs.reconcile.admission import Explanations, admit_waiting
     from quota.models import Reservation
 
     seconds = _queue_all()
@@ -104,8 +104,9 @@ def _main(folder: Path, url: str = "") -> None:
 
 def _queue_all() -> dict[Any, float]:
     """Namespaces with limits, and the jobs in their queues; how many seconds each of them runs."""
-    from jobs import services, spec
     from jobs.models import Job
+    from jobs.selectors import specifications
+    from jobs.services import jobs as job_services
     from quota.models import Capacity, Limit
     from rbac.models import Namespace
 
@@ -127,8 +128,8 @@ def _queue_all() -> dict[Any, float]:
                 "roles": {"trainer": trainer},
                 "priority": priority,
             }
-            made = services.submit_job(
-                actor=stage.account("runner"), namespace=namespace.name, spec=spec.parse(wanted)
+            made = job_services.submit_job(
+                actor=stage.account("runner"), namespace=namespace.name, spec=specifications.parse(wanted)
             ).job
             fields = {field.attname: getattr(made, field.attname) for field in Job._meta.concrete_fields}
             rows = [Job(**{**fields, "id": uuid4()}) for _ in range(count - 1)]

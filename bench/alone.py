@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from bench.report import Row
 from runtime import contract
-from runtime.pserver.optimisers import SGD
+from runtime.parameters.optimisers import SGD
+from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
-from runtime.trainer.reports import TerminalSink
-from runtime.trainer.surroundings import Alone
+from runtime.trainer.metric_sinks import TerminalSink
 
 Model = dict[str, NDArray[Any]]
 ROUNDS = 5

@@ -34,9 +34,9 @@ from bench.processes import answer, running, tell
 from bench.report import Row, at_most, beside
 from bench.scale import scale
 from runtime.data.formats import recordio
-from runtime.data.formats.span import CHUNK_BYTES
 from runtime.data.recordio import Writer
 from runtime.data.recordio.header import Header
+from runtime.data.span import CHUNK_BYTES
 
 ROUNDS = scale(5, 1)
 MIB = 1 << 20

@@ -10,8 +10,8 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from jobs.elastic.cluster import Cluster, Decision, Policy
-from jobs.elastic.rules import RULES
+from jobs.elastic.policy.model import Cluster, Decision, Policy
+from jobs.elastic.policy.parameters import RULES
 
 _WHOM = re.compile(r"room for `([^`]+)`")
 

@@ -26,12 +26,12 @@ from bench.scale import scale
 from bench.servers import Absent
 from runtime import coordination
 from runtime.data.dataset import Chunk
-from runtime.master.ledger import Ledger
+from runtime.master.listener import Reception
 from runtime.master.messages import Answer, JobDone, PassEnd, Task, Trainer, answer_from_json
-from runtime.master.reception import Reception
+from runtime.master.queue_store import Ledger
 from runtime.master.server import Master
-from runtime.master.state import Plan
-from runtime.master.table import TaskTable
+from runtime.master.task_table import TaskTable
+from runtime.master.types import Plan
 from runtime.protocol import frames
 from runtime.protocol.frames import Flag, Header, Op
 

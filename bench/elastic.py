@@ -4,7 +4,7 @@ Ten seeds each, as ten rounds were published; a row is the mean over them, or th
 the published figures. What the published policy and fixed sizes come to in the same simulator is printed above them.
 All decide with the platform's own reaction time (``scenarios.REACTION``: a sweep's period and its length).
 Beside E2 and E3 stands what no policy can exceed on these nodes, beside E5 what none can that does not foresee what the
-service does (``jobs/elastic/bounds.py``).
+service does (``jobs/elastic/simulation/upper_bounds.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from pathlib import Path
 from statistics import fmean, linear_regression, median
 
 from bench.report import Row
-from jobs.elastic import bounds, policy, scenarios
-from jobs.elastic.cluster import Amounts, Cluster, Core, Job, Node, Service
-from jobs.elastic.figures import Outcome
-from jobs.elastic.simulator import Workload, simulate
+from jobs.elastic.policy import policy
+from jobs.elastic.policy.model import Amounts, Cluster, Core, Job, Node, Service
+from jobs.elastic.simulation import scenarios, upper_bounds
+from jobs.elastic.simulation.metrics import Outcome
+from jobs.elastic.simulation.simulator import Workload, simulate
 
 SEEDS = range(10)
 WAIT_GOAL, USE_GOAL, WORK_GOAL, JAIN_GOAL, USE_2_GOAL, RECOVERY_GOAL = 20.0, 0.995, 0.97, 0.9, 0.99, 15.0
@@ -53,8 +54,11 @@ def _runs(name: str, scenario: Callable[[int], Workload]) -> list[Outcome]:
 def _first(outcomes: list[Outcome], sized: list[Outcome]) -> Iterator[Row]:
     wait, use = fmean(each.wait_mean for each in outcomes), 100 * fmean(each.utilisation for each in outcomes)
     workloads = [scenarios.published_1(seed) for seed in SEEDS]
-    limit = 100 * fmean(bounds.utilisation(each, scenarios.TIMING) for each in workloads)
-    all_cores, packed = map(bounds.trainer_seconds, workloads), map(bounds.packed_trainer_seconds, workloads)
+    limit = 100 * fmean(upper_bounds.utilisation(each, scenarios.TIMING) for each in workloads)
+    all_cores, packed = (
+        map(upper_bounds.trainer_seconds, workloads),
+        map(upper_bounds.packed_trainer_seconds, workloads),
+    )
     cores, whole, done = fmean(all_cores), fmean(packed), fmean(each.trainer_seconds for each in outcomes)
     seconds, even = fmean(each.trainer_seconds for each in sized), fmean(each.jain for each in outcomes)
     yield _at_most("E1", "20 jobs: mean wait for the first trainer, s", wait, WAIT_GOAL, PUBLISHED_WAIT)
@@ -67,7 +71,7 @@ def _first(outcomes: list[Outcome], sized: list[Outcome]) -> Iterator[Row]:
 
 def _second(outcomes: list[Outcome]) -> Iterator[Row]:
     use = 100 * fmean(each.utilisation for each in outcomes)
-    limit = 100 * fmean(bounds.utilisation_beside_a_service(scenarios.published_2(seed), seed) for seed in SEEDS)
+    limit = 100 * fmean(upper_bounds.utilisation_beside_a_service(scenarios.published_2(seed), seed) for seed in SEEDS)
     slowest = max(each.service_recovery_max or 0.0 for each in outcomes)
     yield _at_least(
         "E5", "with a service: % in use (bound: without foresight)", use, USE_2_GOAL * limit, PUBLISHED_USE_2, limit

@@ -27,9 +27,9 @@ import yaml
 from bench.etcd import running_etcd
 from bench.portal import Running, running_here, seconds_to_first_point
 from bench.report import Row, missed
-from jobs.kubernetes.api import ApiServer, connect
-from jobs.kubernetes.namespaces import name_of
-from jobs.kubernetes.resources import PODS
+from jobs.operator.client.api import ApiServer, connect
+from jobs.operator.client.resources import PODS
+from jobs.operator.model.namespace_names import name_of
 
 ROUNDS, GOAL = 5, 1.5
 BASE = "base/python-numpy:3.11"

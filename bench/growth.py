@@ -132,22 +132,25 @@ def _play(backend: PlayedBackend) -> None:
     """Have the portal run its jobs on this one."""
     from django.conf import settings
 
-    from jobs.backends import registry
+    from jobs.backends import factory as backend_factory
 
-    registry.BACKENDS = {"played": lambda: backend}
+    backend_factory.BACKENDS = {"played": lambda: backend}
     settings.CLUSTER_BACKEND = "played"
 
 
 def _whole_life(backend: PlayedBackend, chance: random.Random) -> None:
     """A job from its submission until retention has been at it."""
-    from jobs import retention, services, spec
+    from jobs.lifecycle.states import TERMINAL
+    from jobs.maintenance import retention, stream_compaction
     from jobs.models import Job
-    from jobs.reconciler import reconcile
-    from jobs.states import TERMINAL
-    from jobs.streams import sealing
+    from jobs.reconcile.reconciler import reconcile
+    from jobs.selectors import specifications
+    from jobs.services import jobs as job_services
 
     wanted = {**_SPEC, "files": {"train.py": f"# {chance.random()}\n"}}
-    job = services.submit_job(actor=stage.account("runner"), namespace=stage.NAMESPACE, spec=spec.parse(wanted)).job
+    job = job_services.submit_job(
+        actor=stage.account("runner"), namespace=stage.NAMESPACE, spec=specifications.parse(wanted)
+    ).job
     reconcile(job.pk)
     agents = Agents(backend.plans[str(job.pk)])
     for phase in ("starting", "registered"):
@@ -155,13 +158,13 @@ def _whole_life(backend: PlayedBackend, chance: random.Random) -> None:
         reconcile(job.pk)
     for number in range(BATCHES):
         agents.send(number, chance)
-        sealing.seal_due(datetime.now(UTC))
+        stream_compaction.seal_due(datetime.now(UTC))
     backend.end(str(job.pk))
     agents.report("exited")
     state = reconcile(job.pk)
     if state not in TERMINAL:
         raise RuntimeError(f"the job is {state}: {Job.objects.get(pk=job.pk).why}")
-    while sealing.seal_due(datetime.now(UTC)):
+    while stream_compaction.seal_due(datetime.now(UTC)):
         pass
     if not retention.prune(datetime.now(UTC) + LATER, seconds=60):
         raise RuntimeError("retention did not come to its end")
@@ -247,7 +250,7 @@ def _packed() -> dict[str, float]:
     from django.db.models.functions import Length
 
     from jobs.models import Job
-    from jobs.streams.models import Block
+    from jobs.models.streams import Block
 
     jobs = Job.objects.count()
     sums = Block.objects.values_list("kind").annotate(size=Sum(Length("payload")))

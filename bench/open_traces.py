@@ -25,12 +25,12 @@ from bench import derived_traces
 from bench.decision_checker import CheckedPolicy
 from bench.report import Row
 from bench.scale import scale
-from jobs.elastic import policy as ours
-from jobs.elastic import scenarios, traces
-from jobs.elastic.cluster import Policy
-from jobs.elastic.figures import Outcome
-from jobs.elastic.policy import Rules
-from jobs.elastic.simulator import Timing, Workload, simulate
+from jobs.elastic.policy import policy as ours
+from jobs.elastic.policy.model import Policy
+from jobs.elastic.policy.policy import Rules
+from jobs.elastic.simulation import scenarios, traces
+from jobs.elastic.simulation.metrics import Outcome
+from jobs.elastic.simulation.simulator import Timing, Workload, simulate
 
 FOLDER = Path(__file__).parent / "traces"
 OPEN = ("half-3", "tuned-1", "tuned-6", "as-submitted-4", "double")

@@ -20,15 +20,15 @@ from typing import Any
 
 from bench.report import Row, at_least
 from bench.scale import scale
-from jobs.kubernetes import names
-from jobs.kubernetes.actions import Create
-from jobs.kubernetes.cache import Cache
-from jobs.kubernetes.controller import Controller, Options
-from jobs.kubernetes.names import Object
-from jobs.kubernetes.observed import Observed
-from jobs.kubernetes.plan import plan
-from jobs.kubernetes.resources import PODS, RESOURCES, Resource
-from jobs.kubernetes.trim import trimmed
+from jobs.operator.client.cache import Cache
+from jobs.operator.client.resources import PODS, RESOURCES, Resource
+from jobs.operator.client.transform import trimmed
+from jobs.operator.decide.plan import plan
+from jobs.operator.model import names
+from jobs.operator.model.actions import Create
+from jobs.operator.model.names import Object
+from jobs.operator.model.observed import Observed
+from jobs.operator.run.controller import Controller, Options
 
 JOBS, PODS_EACH = 1000, 10
 PASSES_GOAL, DECODE_GOAL, MEMORY_GOAL = 200.0, 0.3, 250.0

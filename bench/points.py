@@ -75,7 +75,7 @@ class _Store:
 
     def points_a_second(self) -> float:
         from jobs.streams import store
-        from jobs.streams.packing import Points, WriterId
+        from jobs.streams.block_codec import Points, WriterId
 
         writer = WriterId(1, "trainer-0")
         blocks = [

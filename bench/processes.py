@@ -18,7 +18,7 @@ Group = Sequence[Process]
 
 
 def one_thread() -> dict[str, str]:
-    """The environment as a replica of one core gets it (``jobs.planner``): one thread for linear algebra."""
+    """The environment as a replica of one core gets it (``jobs.launch.planner``): one thread for linear algebra."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 

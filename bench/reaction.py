@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from bench.report import Row, missed
-from jobs.kubernetes import names
-from jobs.kubernetes.api import ApiServer, Refusal, connect
-from jobs.kubernetes.resources import JOBS, PODS
+from jobs.operator.client.api import ApiServer, Refusal, connect
+from jobs.operator.client.resources import JOBS, PODS
+from jobs.operator.model import names
 
 COUNT, DELETIONS, A_SECOND = 1000, 300, 5
 GOAL = 1.0
@@ -119,7 +119,7 @@ def _is_there(api: ApiServer, path: str) -> bool:
 
 @contextmanager
 def _controller(kubeconfig: str, namespace: str) -> Iterator[None]:
-    command = [sys.executable, "-m", "jobs.kubernetes", "run", "--kubeconfig", kubeconfig, "--namespace", namespace]
+    command = [sys.executable, "-m", "jobs.operator", "run", "--kubeconfig", kubeconfig, "--namespace", namespace]
     process = subprocess.Popen([*command, "--listen", "127.0.0.1:0", "--log-level", "warning"])
     try:
         yield

@@ -29,7 +29,7 @@ import httpx
 from bench.portal import answer_of, cancel, has_points, room_of, running_here, signed_in, wait_until
 from bench.report import Row
 from bench.scale import scale
-from jobs.backends import sessions
+from jobs.backends.local import process_sessions
 from runtime import contract
 from runtime.contract import MASTER, PSERVER, TRAINER, ReplicaState
 
@@ -158,9 +158,9 @@ class RunningJob:
         first = self.points(0).last_step
         begun = time.monotonic()
         if way == PROCESS:
-            sessions.kill_children(victim.pid, victim.ticks)
+            process_sessions.kill_children(victim.pid, victim.ticks)
         else:
-            sessions.kill(victim.pid, victim.ticks, directory)
+            process_sessions.kill(victim.pid, victim.ticks, directory)
         dead = time.monotonic()
         _until(f"a step without {replica}", lambda: self.points(first).last_began > dead)
         seconds = time.monotonic() - begun

@@ -31,21 +31,21 @@ from bench.report import Row
 from bench.scale import scale
 from bench.step_process import FIRST_INCARNATION
 from runtime import contract, coordination
-from runtime.data import catalogue, recordio, records
-from runtime.master.ledger import Ledger
+from runtime.data import catalogue, record_codec, recordio
+from runtime.master.listener import Reception
 from runtime.master.messages import Trainer
-from runtime.master.reception import Reception
+from runtime.master.queue_store import Ledger
 from runtime.master.server import Master
-from runtime.master.state import Plan
-from runtime.master.table import partition
+from runtime.master.task_table import partition
+from runtime.master.types import Plan
+from runtime.parameters.optimisers import SGD
 from runtime.protocol.client import Client
-from runtime.pserver.optimisers import SGD
 from runtime.trainer.job import Job
+from runtime.trainer.metric_sinks import Sink, TerminalSink
+from runtime.trainer.parameter_store import Store
 from runtime.trainer.params import ServerStore
-from runtime.trainer.prefetching import Prefetching
-from runtime.trainer.reports import Sink, TerminalSink
-from runtime.trainer.store import Store
-from runtime.trainer.tasks import TaskClient, TaskSource
+from runtime.trainer.tasks.task_client import TaskClient, TaskSource
+from runtime.trainer.tasks.task_prefetch import Prefetching
 
 GOAL = 1.8
 ROUNDS = scale(5, 1)
@@ -82,7 +82,7 @@ def _write_data(root: Path) -> None:
     with (directory / "train.recordio").open("wb") as file, recordio.Writer(file, compressor="none") as writer:
         for _task in range(TASKS):
             for features in rng.normal(size=(BATCH * TASK_BATCHES, FEATURES)).astype("f4"):
-                writer.write(records.encode(features, int(abs(features[0]) * 10) % CLASSES))
+                writer.write(record_codec.encode(features, int(abs(features[0]) * 10) % CLASSES))
             writer.flush()
     splits = {"train": {"records": RECORDS, "files": [{"path": "train.recordio"}]}}
     body = {

@@ -20,8 +20,8 @@ from bench.proxy import Proxy
 from bench.report import Row
 from bench.step_process import FIRST_INCARNATION
 from runtime import contract
+from runtime.parameters.optimisers import SGD
 from runtime.protocol.client import Client
-from runtime.pserver.optimisers import SGD
 from runtime.trainer.params import Params, ServerStore
 
 ELEMENTS = 2_000_000

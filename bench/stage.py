@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 PASSWORD = "bench only, thrown away"
 NAMESPACE = "bench"
 _ATTEMPT_TOKEN = "agent"
-# A batch of an agent has at most as many entries, and a body as many bytes (jobs/ingest.py, jobs/batches.py).
+# A batch of an agent has at most as many entries, and a body as many bytes (jobs/ingest/views.py,
+# jobs/ingest/payloads.py).
 BATCH = 5_000
 
 
@@ -62,8 +63,8 @@ class RunningJob:
 def job(replicas: Sequence[str] = ("trainer-0",)) -> RunningJob:
     """A running job of the account ``runner``."""
     from jobs.models import Attempt, Job, Replica
-    from jobs.services import submit_job
-    from jobs.spec import parse
+    from jobs.selectors.specifications import parse
+    from jobs.services.jobs import submit_job
     from rbac.selectors import digest_of
 
     now = datetime.now(UTC)

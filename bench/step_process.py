@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 
 from runtime import contract
-from runtime.checkpoint.files import LocalFiles
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.filesystem import LocalFiles
+from runtime.checkpoint.index import Book
 from runtime.contract import TRAINER, Member
 from runtime.coordination.base import Compare
 from runtime.coordination.embedded import EmbeddedStore
+from runtime.parameters.optimisers import SGD, Adam
+from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.pserver.keeper import Identity, Keeper
-from runtime.pserver.optimisers import SGD, Adam
+from runtime.pserver.checkpointer import Identity, Keeper
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.slots import even_table
+from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params, ServerStore
-from runtime.trainer.surroundings import Alone
 
 FIRST_INCARNATION = 100
 BATCH = 72

@@ -104,8 +104,8 @@ def _decide(submitted: queue.Queue[str], count: int) -> None:
     """What the worker does for each job that it gets a hint of, until it waits or has its resources."""
     from django.db import connection
 
-    from jobs.reconciler import reconcile
-    from jobs.states import JobState
+    from jobs.lifecycle.states import JobState
+    from jobs.reconcile.reconciler import reconcile
 
     for _ in range(count):
         reconcile(submitted.get(), rest=frozenset(JobState) - {JobState.QUEUED})

@@ -24,8 +24,9 @@ from bench import peers
 from bench.report import Row, missed
 from bench.scale import scale
 from bench.servers import wait_until
-from runtime.pserver import compiled, kernels, optimisers
-from runtime.pserver.optimisers import SGD, Adam, Momentum, Optimiser
+from runtime.parameters import optimisers
+from runtime.parameters.kernels import jit, numpy_kernels
+from runtime.parameters.optimisers import SGD, Adam, Momentum, Optimiser
 
 Array = NDArray[Any]
 ROUNDS = scale(7, 1)
@@ -53,13 +54,13 @@ def _rows(rule: Optimiser, megabytes: int, ask: Ask | None) -> Iterator[Row]:
     """A row for each way in which the update is done here."""
     name, elements = type(rule).__name__, (megabytes << 20) // 4
     blocks = _blocks(rule, elements)
-    ways: dict[str, Update] = {"NumPy": kernels.run}
+    ways: dict[str, Update] = {"NumPy": numpy_kernels.run}
     goals = {"NumPy": NUMPY_GOALS[name], "accelerator": ACCELERATOR_GOAL}
-    if compiled.available():
-        load = partial(compiled.load, name, np.dtype("<f4"), rule.slots)
-        compiled.begin((name, "<f4"), compiled.WORTH_ELEMENTS, load)
+    if jit.available():
+        load = partial(jit.load, name, np.dtype("<f4"), rule.slots)
+        jit.begin((name, "<f4"), jit.WORTH_ELEMENTS, load)
         # It is made ready beside the updates; until then they are NumPy's.
-        ready = partial(compiled.run, name, blocks[0], rule.numbers(1))
+        ready = partial(jit.run, name, blocks[0], rule.numbers(1))
         wait_until(ready, f"that the accelerator is ready for {name}", 60)
         ways["accelerator"] = optimisers.run
     seconds = _alternate(rule, blocks, ways, ask, elements)
@@ -80,7 +81,7 @@ def _row(case: str, elements: int, seconds: Mapping[str, float], way: str, goal:
 
 def _blocks(rule: Optimiser, elements: int) -> Sequence[Sequence[Array]]:
     """Parameter, gradient and state of every block, as on a server."""
-    parameters = list(kernels.adjacent([(BLOCK_ELEMENTS, "<f4")] * (elements // BLOCK_ELEMENTS)))
+    parameters = list(numpy_kernels.adjacent([(BLOCK_ELEMENTS, "<f4")] * (elements // BLOCK_ELEMENTS)))
     gradients = [np.full(BLOCK_ELEMENTS, 1e-3, "f4") for _ in parameters]
     states = rule.states(parameters)
     return [(p, g, *state) for p, g, state in zip(parameters, gradients, states, strict=True)]

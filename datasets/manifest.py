@@ -137,7 +137,7 @@ def is_digest(text: str) -> bool:
 # --- The document ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a file that can be read on its own. ``digest`` is what ``runtime.data.formats.span.Span`` says."""
+    """A piece of a file that can be read on its own. ``digest`` is what ``runtime.data.span.Span`` says."""
 
     offset: int
     length: int
@@ -148,9 +148,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. ``format`` is the name of one in ``runtime.data.formats.table``; where it is empty, no records are read
-    of the file and ``records`` is None. ``unpacked`` is the size of what gzip packs in it, in which its chunks lie, or
-    None."""
+    """One file. ``format`` is the name of one in ``runtime.data.formats.registry``; where it is empty, no records are
+    read of the file and ``records`` is None. ``unpacked`` is the size of what gzip packs in it, in which its chunks
+    lie, or None."""
 
     path: str
     size: int

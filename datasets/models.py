@@ -10,7 +10,7 @@ from datasets.checksums import TEXT_LIMIT
 from datasets.manifest import PATH_LIMIT
 from datasets.states import VersionState
 from rbac.models import Namespace, User
-from runtime.data.choosing import Unread
+from runtime.data.format_selection import Unread
 
 DESCRIPTION_LIMIT = 2000
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum, prefetch_related_objects
 
-from datasets import previews
+from datasets.indexing import previews
 from datasets.models import Dataset, File, Share, Version, Visibility
 from datasets.states import VersionState
 from portal.common.errors import Forbidden, NotFound
@@ -25,7 +25,7 @@ from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from runtime.data import catalogue as shipped
 from runtime.data.dataset import DatasetInfo, UnknownDataset
-from runtime.data.versions import versioned
+from runtime.data.version_layout import versioned
 
 PUBLIC = "public/"
 SHIPPED_VERSION = 1

@@ -8,19 +8,20 @@ from typing import Any
 from django.db import transaction
 from django.http import HttpRequest
 
-from datasets import room, states, tasks
+from datasets import states, storage_usage, tasks
 from datasets.errors import Exists, Incomplete
 from datasets.models import DESCRIPTION_LIMIT, Dataset, Share, Version, Visibility
 from datasets.selectors import dataset_for, version_for
 from datasets.states import Event, VersionState
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.rows import ensure
-from portal.common.time import now as wall_clock
-from rbac import audit, names
+from rbac import namespace_names
 from rbac.access import hold_open, namespace_for
+from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
-from runtime.data.choosing import SAYABLE
+from runtime.data.format_selection import SAYABLE
 
 SHARES_LIMIT = 100  # namespaces that one data set is shared with
 NAMED_LIMIT = 20  # files that a refusal names
@@ -86,8 +87,8 @@ def share_dataset(
     """
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     wanted = sorted(set(namespaces) - {dataset.namespace.name})
-    if impossible := [each for each in wanted if not names.is_label(each)]:
-        raise ValidationFailed({"namespaces": [names.not_a_label(impossible[0])]})
+    if impossible := [each for each in wanted if not namespace_names.is_label(each)]:
+        raise ValidationFailed({"namespaces": [namespace_names.not_a_label(impossible[0])]})
     if len(wanted) > SHARES_LIMIT:
         raise ValidationFailed({"namespaces": [f"It can be shared with {SHARES_LIMIT} namespaces at most."]})
     before = sorted(dataset.shares.values_list("name", flat=True))
@@ -137,7 +138,7 @@ def _refuse(errors: dict[str, list[str]]) -> None:
 
 
 _FAULTS: Mapping[str, Callable[[str], str]] = {
-    "name": lambda name: "" if names.is_label(name) else names.not_a_label(name[:80]),
+    "name": lambda name: "" if namespace_names.is_label(name) else namespace_names.not_a_label(name[:80]),
     "description": lambda text: (
         "" if len(text) <= DESCRIPTION_LIMIT else f"Write up to {DESCRIPTION_LIMIT} characters."
     ),
@@ -153,7 +154,7 @@ def begin_version(
 ) -> Version:
     """Begin a version, with room for ``expected_bytes``. Raises NotFound, Forbidden, Conflict, QuotaExceeded."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
-    room.claim(dataset, expected_bytes)
+    storage_usage.claim(dataset, expected_bytes)
     newest = dataset.versions.order_by("-number").values_list("number", flat=True).first() or 0
     now = wall_clock()
     version = Version.objects.create(
@@ -177,7 +178,7 @@ def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpR
     _refuse_what_is_not_whole(version)
     version.reserved, version.why, version.claimed_until, version.tries = 0, "", None, 0
     version.save(update_fields=["state", "reserved", "why", "claimed_until", "tries"])
-    room.settle(version.dataset)
+    storage_usage.settle(version.dataset)
     _note("dataset.seal", version.dataset, actor, request, detail={"version": version.number})
     tasks.hint(version.pk)
     return version
@@ -204,7 +205,7 @@ def delete_version(*, actor: User, ns: str, name: str, number: int, request: Htt
     version.deleted_at, version.reserved = wall_clock(), 0
     version.save(update_fields=["state", "deleted_at", "reserved"])
     version.files.filter(blob=None).delete()  # what gathers for them is swept
-    room.settle(version.dataset)
+    storage_usage.settle(version.dataset)
     _note("dataset.delete_version", version.dataset, actor, request, detail={"version": version.number})
     return version
 
@@ -232,4 +233,4 @@ def _step(version: Version, event: Event) -> VersionState:
 
 
 def _note(action: str, dataset: Dataset, actor: User, request: HttpRequest | None, **more: Any) -> None:
-    audit.record(action, dataset.full_name, actor=actor, namespace=dataset.namespace, request=request, **more)
+    audit_log.record(action, dataset.full_name, actor=actor, namespace=dataset.namespace, request=request, **more)

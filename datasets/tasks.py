@@ -7,7 +7,7 @@ import logging
 from celery import shared_task
 from django.db import transaction
 
-from datasets import indexing
+from datasets.indexing import indexing
 
 _log = logging.getLogger(__name__)
 

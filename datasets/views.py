@@ -15,21 +15,22 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from datasets import housekeeping, selectors, services, uploads, uses
-from datasets.api import file_entry
-from datasets.glance import ALTERNATIVE
+from datasets import garbage_collection, selectors, services, signals
+from datasets.api.datasets import file_entry
+from datasets.indexing.record_table import ALTERNATIVE
 from datasets.models import Dataset, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage.base import StorageError
-from datasets.uploads import Place
+from datasets.uploads import uploads
+from datasets.uploads.uploads import Place
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from portal.common.paging import paginate
+from portal.common.pagination import paginate
 from rbac.access import may
 from rbac.models import Namespace
-from rbac.pages import attempt, enter, refused, user_of
 from rbac.scopes import Scope
-from runtime.data.choosing import FILES
-from runtime.data.formats import table
+from rbac.view_helpers import attempt, enter, refused, user_of
+from runtime.data.format_selection import FILES
+from runtime.data.formats import registry
 
 _ROWS = 50
 _FILES = 100
@@ -73,7 +74,7 @@ def _deleted(request: HttpRequest, namespace: Namespace) -> list[dict[str, Any]]
 
 
 def _gone_after(dataset: Dataset) -> Any:
-    return dataset.deleted_at and dataset.deleted_at + housekeeping.grace()
+    return dataset.deleted_at and dataset.deleted_at + garbage_collection.grace()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -95,7 +96,7 @@ def new_dataset(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _formats() -> list[tuple[str, str]]:
-    return [(each.name, each.title) for each in table.FORMATS.values()] + [(FILES, "")]
+    return [(each.name, each.title) for each in registry.FORMATS.values()] + [(FILES, "")]
 
 
 # --- One data set ----------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def dataset_page(request: HttpRequest, ns: str, name: str) -> HttpResponse:
         "version": version and selectors.version_json(version),
         "files": _files(request, version),
         "preview": _preview(request, ns, name, version.number) if version and _is_sealed(version) else None,
-        "uses": uses.of(actor, dataset.full_name),
+        "uses": signals.of(actor, dataset.full_name),
         "member": selectors.is_member(actor, dataset),
         "may_write": selectors.may_write(actor, dataset),
         "gone_after": _gone_after(dataset),
@@ -130,7 +131,7 @@ def _shipped_page(request: HttpRequest, name: str) -> HttpResponse:
         "dataset": selectors.shipped_json(info),
         "info": info,
         "preview": _preview(request, "public", name, selectors.SHIPPED_VERSION),
-        "uses": uses.of(user_of(request), info.name),
+        "uses": signals.of(user_of(request), info.name),
     }
     return render(request, "datasets/dataset.html", context)
 

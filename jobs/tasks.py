@@ -8,7 +8,7 @@ from uuid import UUID
 from celery import shared_task
 from django.db import transaction
 
-from jobs import reconciler
+from jobs.reconcile import reconciler
 
 _log = logging.getLogger(__name__)
 

@@ -4,14 +4,15 @@ from django.urls import path
 from django.views.decorators.cache import cache_control
 from django.views.i18n import JavaScriptCatalog
 
-from jobs import cluster_views, views
+from jobs.web import cluster as cluster_views
+from jobs.web import jobs as job_views
 
 urlpatterns = [
-    path("", views.home, name="home"),
-    path("n/<str:ns>/jobs", views.job_list, name="jobs"),
-    path("n/<str:ns>/jobs/new", views.new_job, name="new-job"),
-    path("n/<str:ns>/jobs/<uuid:job_id>", views.job_page, name="job"),
-    path("n/<str:ns>/jobs/<uuid:job_id>/delete", views.delete_job, name="delete-job"),
+    path("", job_views.home, name="home"),
+    path("n/<str:ns>/jobs", job_views.job_list, name="jobs"),
+    path("n/<str:ns>/jobs/new", job_views.new_job, name="new-job"),
+    path("n/<str:ns>/jobs/<uuid:job_id>", job_views.job_page, name="job"),
+    path("n/<str:ns>/jobs/<uuid:job_id>/delete", job_views.delete_job, name="delete-job"),
     path("admin/cluster", cluster_views.page, name="admin-cluster"),
     path("admin/cluster/now", cluster_views.now, name="admin-cluster-now"),
     path("admin/cluster/mode", cluster_views.set_mode, name="admin-cluster-mode"),

@@ -13,8 +13,8 @@ django.setup(set_prefix=False)
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
-from jobs.routing import websocket_urlpatterns  # noqa: E402
-from portal.streaming import StreamingHandler  # noqa: E402
+from jobs.live.routing import websocket_urlpatterns  # noqa: E402
+from portal.http.request_streaming import StreamingHandler  # noqa: E402
 
 application = ProtocolTypeRouter(
     {

@@ -21,7 +21,7 @@ def configure() -> None:
             (settings.BROKER_DIR / folder).mkdir(parents=True, exist_ok=True)
         options = {option: str(settings.BROKER_DIR / folder) for option, folder in folders.items()}
         options["polling_interval"] = 0.05
-        app.conf.broker_transport = "portal.broker:Transport"
+        app.conf.broker_transport = "portal.celery_broker:Transport"
     app.conf.update(
         broker_url=settings.BROKER_URL,
         broker_transport_options=options,

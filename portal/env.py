@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.common.proxies import Network, network
+from portal.common.trusted_proxies import Network, network
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 

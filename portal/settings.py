@@ -27,11 +27,11 @@ ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
 # Set when a proxy in front of the portal speaks HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
-# Connections that a web process takes, in all and from one address (portal.connections). By default three quarters of
-# the descriptors that it may open.
+# Connections that a web process takes, in all and from one address (portal.http.connection_limits). By default three
+# quarters of the descriptors that it may open.
 CONNECTIONS = env.integer("REGATTA_CONNECTIONS", env.descriptors() * 3 // 4, minimum=16)
 CONNECTIONS_PER_ADDRESS = env.integer("REGATTA_CONNECTIONS_PER_ADDRESS", 200, minimum=1)
-# Whose X-Forwarded-For and X-Forwarded-Proto are believed (portal.common.transport); nobody else's are.
+# Whose X-Forwarded-For and X-Forwarded-Proto are believed (portal.common.proxy_middleware); nobody else's are.
 TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
 
 # --- Applications ----------------------------------------------------------------------------------------------------
@@ -57,8 +57,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "portal.common.http.SecurityHeadersMiddleware",
-    "portal.common.transport.TransportMiddleware",
+    "portal.common.problems.SecurityHeadersMiddleware",
+    "portal.common.proxy_middleware.TransportMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -89,7 +89,7 @@ TEMPLATES = [
                 "django.template.context_processors.i18n",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "portal.context.page_context",
+                "portal.context_processors.page_context",
             ],
         },
     },
@@ -112,13 +112,13 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------
 AUTH_USER_MODEL = "rbac.User"
-PASSWORD_HASHERS = ["rbac.hashing.BoundedArgon2PasswordHasher"]
+PASSWORD_HASHERS = ["rbac.sign_in.password_hashing.BoundedArgon2PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-SESSION_ENGINE = "rbac.sessions"
+SESSION_ENGINE = "rbac.sign_in.sessions"
 # Sign-in through others: those whose id and secret are set. {name: title on the button}
 SIGN_IN_PROVIDERS = {
     name: title
@@ -164,7 +164,7 @@ SOCIAL_AUTH_PIPELINE = (
     "social_core.pipeline.social_auth.social_uid",
     "social_core.pipeline.social_auth.auth_allowed",
     "social_core.pipeline.social_auth.social_user",
-    "rbac.providers.open_account",
+    "rbac.sign_in.external.open_account",
     "social_core.pipeline.social_auth.associate_user",
 )
 # Who may open an account: "open" (whoever confirms an address), "approval" (and an admin lets them in), "closed". Where
@@ -184,7 +184,7 @@ SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_NAME = "__Host-csrf" if HTTPS else "regatta-csrf"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = HTTPS
-CSRF_FAILURE_VIEW = "portal.common.http.csrf_failure"
+CSRF_FAILURE_VIEW = "portal.common.problems.csrf_failure"
 SECURE_SSL_REDIRECT = HTTPS
 # Agents and those who watch over the portal ask it from inside, in the clear.
 SECURE_REDIRECT_EXEMPT = [r"^ingest/", r"^healthz$", r"^readyz$"]
@@ -201,7 +201,7 @@ X_FRAME_OPTIONS = "DENY"
 # proxy, nor one person from everywhere else. A success clears the count.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = env.rate("REGATTA_SIGN_IN_RATE", "20/min")
-AXES_CLIENT_IP_CALLABLE = "rbac.guessing.network_of"
+AXES_CLIENT_IP_CALLABLE = "rbac.sign_in.password_guessing.network_of"
 # How many attempts that fail are taken of one network (an IPv4 address, a /64 of IPv6), whatever the names.
 SIGN_IN_NETWORK_RATE = env.rate("REGATTA_SIGN_IN_NETWORK_RATE", "60/min")
 AXES_RESET_ON_SUCCESS = True
@@ -233,7 +233,7 @@ REST_FRAMEWORK: dict[str, Any] = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["portal.common.parsers.BoundedJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "portal.common.http.problem_from_exception",
+    "EXCEPTION_HANDLER": "portal.common.problems.problem_from_exception",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
 }
 SPECTACULAR_SETTINGS = {
@@ -251,9 +251,9 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "portal.api_document.with_bodies_of_delete",
-        "portal.api_document.with_problems",
-        "portal.api_document.with_scopes",
+        "portal.openapi.with_bodies_of_delete",
+        "portal.openapi.with_problems",
+        "portal.openapi.with_scopes",
     ],
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO
 
-from portal.children import Child, began, due, ended, line_of_end
+from portal.restart_policy import Child, began, due, ended, line_of_end
 
 # The parts of an orderly end, in seconds; together they stay below ten.
 GRACE_SECONDS = 2.5

@@ -14,16 +14,15 @@ urlpatterns = [
     path("", include("quota.urls")),
     path("", include("datasets.urls")),
     path("", include("jobs.urls")),
-    path("api/v1/", include("rbac.api_urls")),
+    path("api/v1/", include("rbac.api.urls")),
     path("api/v1/", include("quota.api_urls")),
-    path("api/v1/", include("datasets.api_urls")),
-    path("api/v1/", include("jobs.api_urls")),
-    path("api/v1/", include("jobs.stream_urls")),
-    path("ingest/v1/", include("jobs.ingest_urls")),
+    path("api/v1/", include("datasets.api.urls")),
+    path("api/v1/", include("jobs.api.urls")),
+    path("ingest/v1/", include("jobs.ingest.urls")),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
 ]
 
-handler400 = "portal.common.http.bad_request"
-handler403 = "portal.common.http.permission_denied"
-handler404 = "portal.common.http.page_not_found"
-handler500 = "portal.common.http.server_error"
+handler400 = "portal.common.problems.bad_request"
+handler403 = "portal.common.problems.permission_denied"
+handler404 = "portal.common.problems.page_not_found"
+handler500 = "portal.common.problems.server_error"

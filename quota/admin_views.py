@@ -10,14 +10,14 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_noop as _
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.common.sentences import told
+from portal.common.messages import told
 from quota import selectors, services
 from quota.forms import IN_GIB, SHARED, SHOWN, amounts_in
 from quota.models import Limit, RequestState
 from quota.views import bars
+from rbac.audit.queries import entries
 from rbac.models import Namespace
-from rbac.pages import attempt, user_of
-from rbac.trail import entries
+from rbac.view_helpers import attempt, user_of
 from rbac.views.admin import admins_only
 
 _MOST_ROWS = 200

@@ -12,12 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import ValidationFailed
-from portal.common.paging import PARAMETERS, paginate
-from portal.common.time import now as wall_clock
+from portal.common.pagination import PARAMETERS, paginate
 from quota import selectors, services
-from quota.amounts import HELD, HOURS_OF, RESOURCES
 from quota.models import Kind, QuotaRequest, RequestState
+from quota.resources import HELD, HOURS_OF, RESOURCES
 from rbac.access import namespace_for, signed_in
 from rbac.scopes import Scope
 from rbac.services import require_admin

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.db.models import F, QuerySet, Sum
 
 from portal.common.rows import ensure
-from quota.amounts import HOURS_OF, Amounts, hours
 from quota.models import DailyUse, Stretch
+from quota.resources import HOURS_OF, Amounts, hours
 from rbac.models import Namespace
 
 _DAY = timedelta(days=1)

@@ -15,14 +15,14 @@ from uuid import UUID
 
 from django.db import transaction
 
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
 from quota import policy
-from quota.amounts import HELD, Amounts, hours
 from quota.hours import end_stretches
+from quota.messages import ADMITTED, Verdict, verdict
 from quota.models import Capacity, Claim, Reservation, Stretch
+from quota.resources import HELD, Amounts, hours
 from quota.selectors import Decision, Held, Key, behind, decide, decide_again, is_far_behind, state
-from quota.words import ADMITTED, Verdict, verdict
-from rbac import audit
+from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 
 
@@ -330,4 +330,4 @@ def _call_back(now: datetime, least: Held) -> None:
         rows = Reservation.objects.filter(job=job, attempt=attempt, released=None, recalled=None)
         row = rows.select_related("namespace").first()
         if row is not None and rows.update(recalled=now, recalled_why=why):
-            audit.record("quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.room})
+            audit_log.record("quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.room})

@@ -26,7 +26,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from quota.amounts import HELD, HOURS_OF, Amounts, Limits, hours
+from quota.resources import HELD, HOURS_OF, Amounts, Limits, hours
 
 Key = Hashable
 _Vector = tuple[int, ...]

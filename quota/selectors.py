@@ -19,14 +19,14 @@ from django.conf import settings
 from django.db.models import Count, F, OuterRef, Q, QuerySet, TextField, Window
 from django.db.models.functions import Cast, RowNumber
 
-from portal.common.paging import Page, paginate
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
+from portal.common.pagination import Page, paginate
 from quota import policy
-from quota.amounts import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
 from quota.hours import used_this_month
+from quota.messages import MOST_COUNTED, Verdict, free_in, verdict
 from quota.models import Capacity, Claim, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
 from quota.policy import Obstacle
-from quota.words import MOST_COUNTED, Verdict, free_in, verdict
+from quota.resources import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
 from rbac.models import Namespace
 
 Key = tuple[UUID, int]

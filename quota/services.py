@@ -8,13 +8,13 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from portal.common.time import now as wall_clock
-from quota.amounts import HELD, RESOURCES, WHOLE
 from quota.models import Capacity, Limit, QuotaRequest, RequestState
+from quota.resources import HELD, RESOURCES, WHOLE
 from quota.selectors import borrowing_of, capacity, limits_of
-from rbac import audit
 from rbac.access import namespace_for
+from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from rbac.services import require_admin
@@ -40,14 +40,14 @@ def set_limits(
     Raises Forbidden for all but admins, ValidationFailed with a sentence a field.
     """
     require_admin(actor)
-    told, lent = audit.stated(reason), dict(borrow or {})
+    told, lent = audit_log.stated(reason), dict(borrow or {})
     _validate(limits, lent)
     Namespace.objects.select_for_update().get(pk=namespace.pk)
     before = _some_of(namespace, limits, lent)
     for resource in {**limits, **lent}:
         _set(namespace, resource, limits, lent)
     after = _some_of(namespace, limits, lent)
-    audit.record(
+    audit_log.record(
         "quota.set",
         namespace.name,
         actor=actor,
@@ -105,7 +105,7 @@ def set_capacity(
 ) -> None:
     """Say how much the platform has for all namespaces together; null: no end. Raises like ``set_limits``."""
     require_admin(actor)
-    told = audit.stated(reason)
+    told = audit_log.stated(reason)
     _validate(amounts, {}, HELD)
     list(Capacity.objects.select_for_update().order_by("resource"))
     before = {name: capacity().get(name) for name in amounts}
@@ -114,7 +114,7 @@ def set_capacity(
             Capacity.objects.filter(resource=name).delete()
         else:
             Capacity.objects.update_or_create(resource=name, defaults={"amount": amount})
-    audit.record(
+    audit_log.record(
         "capacity.set", "platform", actor=actor, before=before, after=dict(amounts), reason=told, request=request
     )
 
@@ -126,7 +126,7 @@ def ask_for_more(
 ) -> QuotaRequest:
     """Leave a wish for other limits. Raises NotFound, Forbidden, ValidationFailed, Conflict where one is open."""
     namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
-    told = audit.stated(reason)
+    told = audit_log.stated(reason)
     _validate(limits, {})
     if errors := {name: ["Say how much you need."] for name, amount in limits.items() if amount is None}:
         raise ValidationFailed(errors)
@@ -137,7 +137,7 @@ def ask_for_more(
             )
     except IntegrityError:
         raise Conflict("A request of this namespace is open already. Withdraw it, or wait for its answer.") from None
-    audit.record(
+    audit_log.record(
         "quota.ask", namespace.name, actor=actor, namespace=namespace, after=wish.limits, reason=told, request=request
     )
     return wish
@@ -157,7 +157,7 @@ def answer(
 ) -> QuotaRequest:
     """Approve a wish, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
     require_admin(actor)
-    told = audit.stated(reason)
+    told = audit_log.stated(reason)
     wish = _open(QuotaRequest.objects.all(), request_id)
     if approve:
         set_limits(actor=actor, namespace=wish.namespace, limits=wish.limits, reason=told, request=request)
@@ -183,7 +183,7 @@ def _close(
 ) -> QuotaRequest:
     wish.state, wish.answered_by, wish.answered, wish.answer = state, actor, wall_clock(), told
     wish.save(update_fields=["state", "answered_by", "answered", "answer"])
-    audit.record(
+    audit_log.record(
         f"quota.{_VERBS[state]}",
         wish.namespace.name,
         actor=actor,

@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import F, Sum
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import QuotaExceeded
 from portal.common.rows import ensure
-from portal.common.time import now as wall_clock
-from quota import words
+from quota import messages
 from quota.models import Capacity, Kept, Kind, Stored
 from quota.selectors import Bounds, bounds_of, kept_by_kind, largest_kept
 from rbac.models import Namespace
@@ -52,14 +52,14 @@ def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
     needed, total = max(size, 1), sum(used.values())
     if limit is not None and total + needed > limit:
         largest = largest_kept(namespace).first()
-        most = words.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
-        told = words.storage_full(namespace.name, size, limit, used, most)
-        raise QuotaExceeded(told, numbers={"storage": words.numbers(size, limit, limit - total)})
+        most = messages.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
+        told = messages.storage_full(namespace.name, size, limit, used, most)
+        raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, limit, limit - total)})
     if shared is not None:
         everywhere = Stored.objects.aggregate(sum=Sum("size"))["sum"] or 0
         if everywhere + needed > shared:
-            told = words.platform_storage_full(size, shared, shared - everywhere)
-            raise QuotaExceeded(told, numbers={"storage": words.numbers(size, shared, shared - everywhere)})
+            told = messages.platform_storage_full(size, shared, shared - everywhere)
+            raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
 
 
 @transaction.atomic

@@ -12,15 +12,15 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.common.clock import now
 from portal.common.errors import ValidationFailed
-from portal.common.time import now
 from quota import selectors, services
 from quota.forms import IN_GIB, SHOWN, amounts_in, given
 from quota.models import Kind, RequestState
 from rbac.access import may
 from rbac.models import Namespace
-from rbac.pages import attempt, enter, user_of
 from rbac.scopes import Scope
+from rbac.view_helpers import attempt, enter, user_of
 
 _SPANS = {"day": 1, "week": 7, "month": 30}
 _MOST_ROWS = 50

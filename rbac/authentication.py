@@ -9,7 +9,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
 from rbac.models import ApiToken, User
 from rbac.selectors import token_behind
 

@@ -25,10 +25,10 @@ from django.urls import reverse
 from django.utils.http import urlsafe_base64_encode
 from django.utils.translation import get_language
 
-from portal.common.time import now as wall_clock
-from rbac import invitations
-from rbac.invitations import Invited
+from portal.common.clock import now as wall_clock
 from rbac.models import Awaiting, Invitation, OutgoingEmail, User
+from rbac.namespaces import invitations
+from rbac.namespaces.invitations import Invited
 
 CONFIRMATION_SALT = "rbac.confirm"
 _log = logging.getLogger(__name__)

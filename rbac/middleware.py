@@ -12,12 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from portal.common.clock import now
 from portal.common.errors import Forbidden
-from portal.common.http import answer_to, wants_problem
-from portal.common.time import now
-from rbac.administration import LOOKING
+from portal.common.problems import answer_to, wants_problem
+from rbac.account_admin import LOOKING
 from rbac.models import User
-from rbac.second_factor import is_owed
+from rbac.sign_in.second_factor import is_owed
 
 _SEEN = "seen"
 # Between two writes of when a session was last seen: reading pages must not cost a write each.

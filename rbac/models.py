@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.contrib.sessions.backends.base import SessionBase
@@ -14,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models.functions import Lower
 
-from rbac import names
+from rbac import namespace_names
 
 
 class Awaiting(models.TextChoices):
@@ -26,7 +28,7 @@ class Awaiting(models.TextChoices):
 
 def validate_account_name(name: str) -> None:
     """Raises ValidationError for what cannot be the name of an account."""
-    if fault := names.fault_of_account(name):
+    if fault := namespace_names.fault_of_account(name):
         raise ValidationError(fault)
 
 
@@ -45,7 +47,7 @@ class User(AbstractUser):
         error_messages={"unique": "A user with that username already exists."},
     )
     # The same for names that look alike: ``names.skeleton``.
-    skeleton = models.CharField(max_length=names.SKELETON_LENGTH, db_index=True, editable=False)
+    skeleton = models.CharField(max_length=namespace_names.SKELETON_LENGTH, db_index=True, editable=False)
     email = models.EmailField(blank=True)
     is_staff = None
     email_confirmed = models.DateTimeField(null=True, blank=True)
@@ -65,7 +67,7 @@ class User(AbstractUser):
         ]
 
     def save(self, *args: Any, **options: Any) -> None:
-        self.skeleton = names.skeleton(self.username)
+        self.skeleton = namespace_names.skeleton(self.username)
         super().save(*args, **options)
 
     @property
@@ -150,7 +152,7 @@ class Invitation(models.Model):
 class Session(AbstractBaseSession):
     """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is stored nowhere."""
 
-    # The SHA-256 of the key: ``rbac.sessions``.
+    # The SHA-256 of the key: ``rbac.sign_in.sessions``.
     session_key = models.CharField(max_length=64, primary_key=True)
     handle = models.CharField(max_length=32, db_index=True)
     user = models.ForeignKey(User, null=True, on_delete=models.CASCADE, related_name="sessions")
@@ -161,9 +163,8 @@ class Session(AbstractBaseSession):
 
     @classmethod
     def get_session_store_class(cls) -> type[SessionBase]:
-        from rbac.sessions import SessionStore
-
-        return SessionStore
+        store: type[SessionBase] = import_module(settings.SESSION_ENGINE).SessionStore
+        return store
 
 
 class RecoveryCode(models.Model):
@@ -228,7 +229,7 @@ class Outcome(models.TextChoices):
 
 class AuditEntry(models.Model):
     """Who did what to which thing, when, from where, why, and what came of it. Written in the transaction of the deed;
-    never changed: the database refuses to (``rbac.append_only``)."""
+    never changed: the database refuses to (``rbac.audit.triggers``)."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
     # Empty for the platform itself, and for callers who are not signed in.

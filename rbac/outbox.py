@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.db import close_old_connections, connection
 from django.utils import translation
 
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
 from rbac import mail
 from rbac.models import OutgoingEmail
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from rbac.append_only import LEAST_DAYS
+from rbac.audit.triggers import LEAST_DAYS
 from rbac.models import ApiToken, AuditEntry, Connection, Session
 
 # A token that expired or was revoked stays on its owner's page for so long.

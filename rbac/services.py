@@ -8,16 +8,17 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.http import HttpRequest
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from portal.common.time import now as wall_clock
-from rbac import audit, names
+from rbac import namespace_names
 from rbac.access import namespace_for
 from rbac.access import require_admin as require_admin
-from rbac.closing import namespace_closing
+from rbac.audit import log as audit_log
 from rbac.models import Answer, ApiToken, Connection, Invitation, Membership, Namespace, Role, User
-from rbac.revocation import wake_sockets
+from rbac.namespaces.signals import namespace_closing
 from rbac.scopes import Scope
 from rbac.selectors import owners_of, user_named
+from rbac.socket_revocation import wake_sockets
 
 
 # --- Accounts --------------------------------------------------------------------------------------------------------
@@ -42,7 +43,7 @@ def create_user(
     validate_account(user, None if any_password else password)
     user.set_password(password)
     user.save()
-    audit.record("user.create", user.username, actor=actor, detail={"admin": admin}, request=request)
+    audit_log.record("user.create", user.username, actor=actor, detail={"admin": admin}, request=request)
     return user
 
 
@@ -56,7 +57,7 @@ def validate_account(user: User, password: str | None, *, known_address: bool = 
         user.full_clean(exclude=["password"], validate_constraints=False)
     except FieldError as error:
         errors.update(error.message_dict)
-    alike = Q(username__iexact=user.username) | Q(skeleton=names.skeleton(user.username))
+    alike = Q(username__iexact=user.username) | Q(skeleton=namespace_names.skeleton(user.username))
     if "username" not in errors and User.objects.filter(alike).exists():
         errors["username"] = ["There is an account whose name looks the same. Choose another name."]
     if user.email and not known_address and User.objects.filter(email__iexact=user.email).exists():
@@ -83,12 +84,12 @@ def ensure_personal_namespace(user: User) -> Namespace:
     found = Namespace.objects.filter(personal_of=user).first()
     if found is not None:
         return found
-    wanted = names.personal(user.username)
+    wanted = namespace_names.personal(user.username)
     if Namespace.objects.filter(name=wanted).exists():  # somebody's team was called so before
-        wanted = names.marked(user.username)
+        wanted = namespace_names.marked(user.username)
     namespace = Namespace.objects.create(name=wanted, personal_of=user)
     Membership.objects.create(namespace=namespace, user=user, role=Role.OWNER)
-    audit.record("namespace.create", namespace.name, actor=user, namespace=namespace, detail={"personal": True})
+    audit_log.record("namespace.create", namespace.name, actor=user, namespace=namespace, detail={"personal": True})
     return namespace
 
 
@@ -102,15 +103,15 @@ def create_namespace(
     Raises Forbidden, ValidationFailed, Conflict when the name is taken.
     """
     require_admin(actor)
-    if not names.is_free_choice(name):
-        raise ValidationFailed({"name": [names.why_not(name)]})
+    if not namespace_names.is_free_choice(name):
+        raise ValidationFailed({"name": [namespace_names.why_not(name)]})
     try:
         with transaction.atomic():
             namespace = Namespace.objects.create(name=name)
     except IntegrityError:
         raise Conflict(f"The name {name!r} is taken. Choose another one.") from None
     Membership.objects.create(namespace=namespace, user=owner or actor, role=Role.OWNER)
-    audit.record("namespace.create", name, actor=actor, namespace=namespace, request=request)
+    audit_log.record("namespace.create", name, actor=actor, namespace=namespace, request=request)
     return namespace
 
 
@@ -127,7 +128,7 @@ def set_member(
     membership, created = Membership.objects.update_or_create(namespace=namespace, user=user, defaults={"role": role})
     detail = {"role": role, "before": before.role if before else None}
     action = "member.add" if created else "member.change"
-    audit.record(action, username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record(action, username, actor=actor, namespace=namespace, detail=detail, request=request)
     wake_sockets([user.pk])
     return membership
 
@@ -141,7 +142,7 @@ def remove_member(*, actor: User, namespace_name: str, username: str, request: H
     _keep_an_owner(namespace, leaving=membership)
     membership.delete()
     detail = {"before": membership.role}
-    audit.record("member.remove", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("member.remove", username, actor=actor, namespace=namespace, detail=detail, request=request)
     wake_sockets([membership.user_id])
 
 
@@ -163,7 +164,7 @@ def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpR
     Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
     detail = {"from": actor.username, "before": heir.role}
-    audit.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
     wake_sockets([heir.user_id, actor.pk])
 
 
@@ -198,7 +199,9 @@ def close_namespace(*, actor: User, namespace_name: str, confirmation: str, requ
     ApiToken.objects.filter(user__service_of=namespace, revoked=None).update(revoked=now)
     Invitation.objects.filter(namespace=namespace, ended=None).update(ended=now, answer=Answer.WITHDRAWN)
     detail = {"members": {name: role for _, name, role in members}}
-    audit.record("namespace.close", namespace.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record(
+        "namespace.close", namespace.name, actor=actor, namespace=namespace, detail=detail, request=request
+    )
     wake_sockets(user_id for user_id, _, _ in members)
 
 

@@ -17,8 +17,8 @@ from datetime import timedelta
 from django.core.cache import caches
 from django.core.cache.backends.base import BaseCache
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import TooManyRequests
-from portal.common.time import now as wall_clock
 
 _log = logging.getLogger(__name__)
 

@@ -9,14 +9,15 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.http import HttpRequest
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from portal.common.time import now as wall_clock
-from rbac import audit, names
+from rbac import namespace_names
 from rbac.access import hold_open, namespace_for
+from rbac.audit import log as audit_log
 from rbac.models import ApiToken, Membership, Namespace, Role, User
-from rbac.revocation import wake_sockets
 from rbac.scopes import OF_NAMESPACES, Scope, complete, unknown
 from rbac.selectors import digest_of, service_tokens_of, tokens_of
+from rbac.socket_revocation import wake_sockets
 
 TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
 TOKENS_PER_ACCOUNT = 100
@@ -77,7 +78,7 @@ def _issue(
         user=user, name=name, digest=digest_of(secret), scopes=list(scopes), expires=expires, created_by=actor
     )
     detail = {"id": str(token.pk), "scopes": list(scopes), "expires": expires.isoformat() if expires else None}
-    audit.record("token.create", name, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("token.create", name, actor=actor, namespace=namespace, detail=detail, request=request)
     return token, secret
 
 
@@ -111,7 +112,7 @@ def _revoke(token: ApiToken, *, actor: User, namespace: Namespace | None, reques
     token.revoked = wall_clock()
     token.save(update_fields=["revoked"])
     detail = {"id": str(token.pk)}
-    audit.record("token.revoke", token.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("token.revoke", token.name, actor=actor, namespace=namespace, detail=detail, request=request)
     wake_sockets([token.user_id])
 
 
@@ -134,8 +135,8 @@ def create_service_token(
     """
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     hold_open(namespace)
-    if not names.is_label(name):
-        raise ValidationFailed({"name": [names.not_a_label(name)]})
+    if not namespace_names.is_label(name):
+        raise ValidationFailed({"name": [namespace_names.not_a_label(name)]})
     if role not in SERVICE_ROLES:
         raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
     chosen = _within_grant(actor, _checked(scopes, OF_NAMESPACES), OF_NAMESPACES) or list(OF_NAMESPACES)

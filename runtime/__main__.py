@@ -14,9 +14,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from runtime.checkpoint import command as checkpoint
-from runtime.data import command as data
-from runtime.data.recordio import command as recordio
+from runtime.checkpoint import cli as checkpoint
+from runtime.data import cli as data
+from runtime.data.recordio import cli as recordio
 from runtime.errors import RegattaError
 
 ROOMS = (checkpoint, recordio, data)

@@ -1,8 +1,8 @@
 """The contract between the portal and what runs beside and inside a training process.
 
-Every environment variable, path, exit code and message of the contract is here and nowhere else. ``jobs.planner`` and
-the backends write it, ``runtime.agent``, ``runtime.master``, ``runtime.pserver`` and ``runtime.dist`` read it. Standard
-library only: the agent must start quickly.
+Every environment variable, path, exit code and message of the contract is here and nowhere else.
+``jobs.launch.planner`` and the backends write it, ``runtime.agent``, ``runtime.master``, ``runtime.pserver`` and
+``runtime.dist`` read it. Standard library only: the agent must start quickly.
 
 Who sees what. The agent is the parent of the role's process. It alone holds the ingest token and, for trainers, the
 coordination store; it removes both from the environment before it starts user code, and passes membership on over an

@@ -20,19 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime import contract
-from runtime.channel import Channel
+from runtime.agent_channel import Channel
 from runtime.data.formats.example import decode as example
 from runtime.errors import Lost, RegattaError, UsageError
-from runtime.pserver.initial import Initial, Normal, Uniform, Zeros
-from runtime.pserver.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
-from runtime.pserver.schedules import Cosine, Linear, Schedule, Steps, WarmUp
+from runtime.parameters.initializers import Initial, Normal, Uniform, Zeros
+from runtime.parameters.lr_schedules import Cosine, Linear, Schedule, Steps, WarmUp
+from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
+from runtime.trainer.environment import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
 from runtime.trainer.job import Job
-from runtime.trainer.params import Params
-from runtime.trainer.pending import Pending
-from runtime.trainer.reader import AHEAD, FAIL_TASK, Decode, Reader
-from runtime.trainer.surroundings import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
+from runtime.trainer.params import Params, Pending
 from runtime.trainer.tables import SharedTable
+from runtime.trainer.tasks.reader import AHEAD, FAIL_TASK, Decode, Reader
 
 __all__ = [
     "SGD",

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from runtime.data import recordio, records
+from runtime.data import record_codec, recordio
 from runtime.data.catalogue import DESCRIPTION
 
 SEED = 20170801
@@ -125,7 +125,7 @@ def _write_split(source: Source, rows: npt.NDArray[np.int64], path: Path) -> dic
         for number, row in enumerate(rows):
             if number % source.chunk_records == 0:
                 writer.flush()
-            writer.write(records.encode(source.x[row], source.y[row]))
+            writer.write(record_codec.encode(source.x[row], source.y[row]))
     content = path.read_bytes()
     listed = {
         "path": path.name,

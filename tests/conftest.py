@@ -14,7 +14,7 @@ from django.core.cache import cache
 from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import translation
 
-from rbac import append_only
+from rbac.audit import triggers as audit_triggers
 from tests import postgres_server, properties
 from tests.etcd_server import EtcdServer
 from tests.personas import Personas, make_personas
@@ -83,8 +83,8 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
 
 _LONGEST = (
     *("tests/end_to_end/", "tests/faults/"),
-    *("tests/portal/test_images_of_the_platform.py", "tests/jobs/kubernetes/test_losses.py"),
-    *("tests/jobs/kubernetes/test_jobs.py", "tests/jobs/backends/test_kubernetes.py"),
+    *("tests/portal/deployment/test_images_of_the_platform.py", "tests/jobs/operator/cluster/test_losses.py"),
+    *("tests/jobs/operator/cluster/test_jobs.py", "tests/jobs/backends/kubernetes/test_backend.py"),
 )
 
 
@@ -163,9 +163,9 @@ def _a_trail_that_tests_may_empty() -> Iterator[None]:
     empty = BaseDatabaseOperations.execute_sql_flush
 
     def empty_unguarded(operations: BaseDatabaseOperations, statements: list[str]) -> None:
-        append_only.lift(operations.connection)
+        audit_triggers.lift(operations.connection)
         empty(operations, statements)
-        append_only.guard(operations.connection)
+        audit_triggers.guard(operations.connection)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BaseDatabaseOperations, "execute_sql_flush", empty_unguarded)

@@ -7,7 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.lifecycle import JobState
+from jobs.lifecycle.state_machine import JobState
 from jobs.models import Attempt, CodeSnapshot, Job
 from rbac.models import ApiToken, Membership, Namespace, Role, User
 from rbac.selectors import digest_of

@@ -10,7 +10,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.test import Client
 
 from rbac.models import Namespace, Role, User
-from rbac.sessions import SessionStore
+from rbac.sign_in.sessions import SessionStore
 from tests.factories import LONG_AGO, make_member, make_namespace, make_token, make_user
 
 # Those who belong to the namespace, from much to little; then those who do not.

@@ -11,15 +11,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from runtime.isolation import kernel
+from runtime.isolation import syscalls
 
 UID = 65534
 PROJECT = Path(__file__).resolve().parent.parent
 
 
 def main(command: list[str]) -> None:
-    kernel.unshare(kernel.CLONE_NEWNS)
-    kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    syscalls.unshare(syscalls.CLONE_NEWNS)
+    syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     open_up([sys.prefix, sys.base_prefix, str(PROJECT)])
     os.setgroups([])
     os.setresgid(UID, UID, UID)
@@ -34,11 +34,11 @@ def open_up(paths: Iterable[str]) -> None:
         if (wall := _first_closed(Path(path).resolve())) is not None:
             closed.setdefault(str(wall), []).append(str(Path(path).resolve()))
     for wall, inside in closed.items():
-        trees = [(path, kernel.clone_tree(path)) for path in inside]
-        kernel.mount("tmpfs", wall, "tmpfs", 0, "mode=755")
+        trees = [(path, syscalls.clone_tree(path)) for path in inside]
+        syscalls.mount("tmpfs", wall, "tmpfs", 0, "mode=755")
         for path, tree in trees:
             Path(path).mkdir(parents=True, exist_ok=True)
-            kernel.attach(tree, path)
+            syscalls.attach(tree, path)
 
 
 def _first_closed(path: Path) -> Path | None:

@@ -11,8 +11,8 @@ RUN grep -E '^(kubernetes|prometheus-client|PyYAML)==' requirements.txt > contro
 COPY jobs/__init__.py jobs/
 # The contract of Paddle, which the controller shares with the portal.
 COPY jobs/frameworks/__init__.py jobs/frameworks/paddle.py jobs/frameworks/
-COPY jobs/kubernetes jobs/kubernetes
+COPY jobs/operator jobs/operator
 # What objects say by themselves, which it shares with elastic jobs.
-COPY jobs/objects jobs/objects
+COPY jobs/kubernetes_objects jobs/kubernetes_objects
 USER 10001
-ENTRYPOINT ["python3", "-m", "jobs.kubernetes"]
+ENTRYPOINT ["python3", "-m", "jobs.operator"]

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from jobs.frameworks.table import NATIVE
+from jobs.frameworks.definitions import NATIVE
 from runtime import contract
 
 
@@ -51,10 +51,10 @@ class ReplicaPlan:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a backend needs to run one attempt. Made by ``jobs.planner``, pure.
+    """All that a backend needs to run one attempt. Made by ``jobs.launch.planner``, pure.
 
     Processes of some frameworks have to be told where the others are, which the backend decides: it gives each of them
-    the ports of ``jobs.frameworks.told.PORTS`` and the variables of ``jobs.frameworks.told.told``.
+    the ports of ``jobs.frameworks.peer_env.PORTS`` and the variables of ``jobs.frameworks.peer_env.told``.
     """
 
     ref: AttemptRef

@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from jobs.elastic import policy, report, scenarios, traces, what_if
-from jobs.elastic.figures import Outcome
-from jobs.elastic.simulator import Workload, simulate
+from jobs.elastic.policy import policy
+from jobs.elastic.simulation import report, scenarios, traces, what_if
+from jobs.elastic.simulation.metrics import Outcome
+from jobs.elastic.simulation.simulator import Workload, simulate
 
 _MOST_SECONDS, _MOST_BYTES = 20, 2 * 1024**3
 

@@ -6,6 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+# Unix time, kind, text.
+EventRow = tuple[float, str, str]
+
 
 class LogLine(NamedTuple):
     """One line of output. ``time`` is unix time in seconds; ``stream`` is stdout, stderr, agent or

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from jobs.models.streams import StreamKind
 from jobs.streams.entries import LogLine, Point
-from jobs.streams.models import StreamKind
 
 FRAME_BYTES = 64 * 1024
 FRAME_ENTRIES = 500

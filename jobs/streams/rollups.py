@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from jobs.streams import reduction, store
+from jobs.streams import downsampling, store
+from jobs.streams.block_codec import Points, WriterId
+from jobs.streams.downsampling import Floats, Summary
 from jobs.streams.entries import number_to_json
-from jobs.streams.packing import Points, WriterId
-from jobs.streams.reduction import Floats, Summary
 
 AXES = ("step", "elapsed", "wall")
 SERIES_ROWS = 1 << 17
@@ -119,7 +119,7 @@ def _width(rows: list[_Rows], from_: float | None, to: float | None, buckets: in
     lows, highs = [row.low for row in rows], [row.high for row in rows]
     start = from_ if from_ is not None else min(lows, default=0.0)
     end = to if to is not None else max(highs, default=0.0)
-    return reduction.width_for(end - start, buckets)
+    return downsampling.width_for(end - start, buckets)
 
 
 def _edges(width: float, from_: float | None, to: float | None) -> tuple[float | None, float | None]:
@@ -143,7 +143,7 @@ class _Rows:
     def __init__(self) -> None:
         self.width = 0.0
         self.low, self.high = np.inf, -np.inf
-        self._whole = reduction.empty()
+        self._whole = downsampling.empty()
         self._parts: list[Summary] = []
         self._count = 0
 
@@ -168,11 +168,11 @@ class _Rows:
     def _coarsen(self) -> None:
         # Halving leaves room for as many points again: each row is moved a constant number of times.
         rows = self.summary()
-        width = max(self.width, reduction.width_for(self.high - self.low, SERIES_ROWS))
-        rows = reduction.reduce(rows, width)
+        width = max(self.width, downsampling.width_for(self.high - self.low, SERIES_ROWS))
+        rows = downsampling.reduce(rows, width)
         while len(rows) > SERIES_ROWS // 2:
             width *= 2
-            rows = reduction.reduce(rows, width)
+            rows = downsampling.reduce(rows, width)
         self.width, self._whole, self._count = width, rows, len(rows)
 
 
@@ -233,7 +233,7 @@ def _by_key(parts: list[tuple[str, Summary]], width: float) -> dict[str, Summary
     gathered: dict[str, list[Summary]] = {}
     for key, part in parts:
         gathered.setdefault(key, []).append(part)
-    return {key: reduction.reduce(Summary.joined(summaries), width) for key, summaries in sorted(gathered.items())}
+    return {key: downsampling.reduce(Summary.joined(summaries), width) for key, summaries in sorted(gathered.items())}
 
 
 def _exactly(job_id: uuid.UUID, first: int, last: int) -> Iterator[tuple[int, Points]]:

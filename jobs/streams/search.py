@@ -92,7 +92,7 @@ def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[
 @contextlib.contextmanager
 def _child(pattern: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     check_pattern(pattern)
-    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("matching.py")), pattern]
+    argv = [sys.executable, "-I", "-S", str(Path(__file__).with_name("regex_worker.py")), pattern]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         yield cast(IO[bytes], child.stdin), cast(IO[bytes], child.stdout)

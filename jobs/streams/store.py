@@ -23,10 +23,9 @@ from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from jobs.models import Attempt
-from jobs.streams import names, search
-from jobs.streams.entries import Gap, LogLine, LogPage, Point
-from jobs.streams.models import Block, Source, StreamHead, StreamKind
-from jobs.streams.packing import (
+from jobs.models.streams import Block, Source, StreamHead, StreamKind
+from jobs.streams import metric_names, search
+from jobs.streams.block_codec import (
     STREAMS,
     Lines,
     Packed,
@@ -37,6 +36,7 @@ from jobs.streams.packing import (
     unpack_lines,
     unpack_points,
 )
+from jobs.streams.entries import Gap, LogLine, LogPage, Point
 from portal.common.doorbell import ring
 from portal.common.rows import ensure
 
@@ -106,7 +106,7 @@ def _append(
 
 def _admitted(attempt: Attempt, points: Points) -> Points:
     """The points whose names the job may have; the log says when the first is left out."""
-    kept, message = names.admitted(attempt, points)
+    kept, message = metric_names.admitted(attempt, points)
     if message:
         lines = [(time.time(), "system", message)]
         append_logs(job_id=attempt.job_id, attempt=attempt, replica=_PORTAL, first=1, lines=lines)

@@ -20,9 +20,9 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 from channels.db import DatabaseSyncToAsync
 
+from jobs.models.streams import StreamKind
 from jobs.streams import store
 from jobs.streams.frames import Frame, frames_of
-from jobs.streams.models import StreamKind
 from jobs.streams.window import Window
 from portal.common.doorbell import Bell, Doorbell
 

@@ -1,4 +1,4 @@
-"""The errors that a person may see, as one tree, each with a stable code and an HTTP status. ``portal.common.http``
+"""The errors that a person may see, as one tree, each with a stable code and an HTTP status. ``portal.common.problems``
 maps them.
 
 RegattaError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django import template
 
-from quota.amounts import bare
+from quota.resources import bare
 
 register = template.Library()
 

@@ -11,19 +11,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.common.paging import PARAMETERS, paginate
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
+from portal.common.pagination import PARAMETERS, paginate
 from rbac import (
-    connecting,
-    schema,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
+    openapi,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
     services,
-    signing_in,
     tokens,
 )
 from rbac.access import account_of, require_admin, signed_in
-from rbac.api.shapes import DONE, page_of, read
+from rbac.api.common import DONE, page_of, read
 from rbac.models import Role, Session
 from rbac.selectors import namespaces_of
+from rbac.sign_in import cli_authorization, sign_in
 
 
 class SignInInput(serializers.Serializer[Any]):
@@ -79,8 +78,8 @@ class AuthTokenView(APIView):
     @extend_schema(request=SignInInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
         body = read(SignInInput, request)
-        user = signing_in.check_password(request._request, body["username"], body["password"])
-        signing_in.require_second_factor(user, body["code"])
+        user = sign_in.check_password(request._request, body["username"], body["password"])
+        sign_in.require_second_factor(user, body["code"])
         _, secret = tokens.create_token(actor=user, name=body["name"], request=request._request)
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 
@@ -94,7 +93,7 @@ class ExchangeView(APIView):
     @extend_schema(request=ExchangeInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
         body = read(ExchangeInput, request)
-        _, secret = connecting.exchange(**body, now=wall_clock(), request=request._request)
+        _, secret = cli_authorization.exchange(**body, now=wall_clock(), request=request._request)
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 
 
@@ -124,14 +123,14 @@ class SessionsView(APIView):
 
     @extend_schema(parameters=[*PARAMETERS], responses=page_of(SessionOutput))
     def get(self, request: Request) -> Response:
-        mine = signing_in.sessions_of(account_of(request.user))
+        mine = sign_in.sessions_of(account_of(request.user))
         return Response(paginate(mine, request.query_params, order=("-seen", "handle"), render=_session))
 
     @extend_schema(operation_id="sessions_destroy_all", responses={204: DONE})
     def delete(self, request: Request) -> Response:
         """Sign out everywhere: all sessions end, and their sockets close. Tokens stay."""
         actor = account_of(request.user)
-        signing_in.end_all_sessions(actor=actor, user=actor, request=request._request)
+        sign_in.end_all_sessions(actor=actor, user=actor, request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -140,7 +139,7 @@ class SessionView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, handle: str) -> Response:
-        signing_in.end_session(actor=account_of(request.user), handle=handle, request=request._request)
+        sign_in.end_session(actor=account_of(request.user), handle=handle, request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

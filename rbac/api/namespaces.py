@@ -11,12 +11,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from portal.common.paging import PARAMETERS, paginate
-from rbac import invitations, mail, services
+from portal.common.pagination import PARAMETERS, paginate
+from rbac import mail, services
 from rbac.access import account_of, is_granted, namespace_for, require_admin, restrict, signed_in
 from rbac.api.accounts import RoleInNamespace
-from rbac.api.shapes import DONE, page_of, read
+from rbac.api.common import DONE, page_of, read
 from rbac.models import Invitation, Membership, Namespace, Role
+from rbac.namespaces import invitations
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
 from rbac.selectors import abilities_in, members_of, user_named
 

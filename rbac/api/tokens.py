@@ -11,12 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict
-from portal.common.paging import PARAMETERS, paginate
-from portal.common.time import now as wall_clock
+from portal.common.pagination import PARAMETERS, paginate
 from rbac import tokens
 from rbac.access import account_of, namespace_for, signed_in
-from rbac.api.shapes import DONE, page_of, read
+from rbac.api.common import DONE, page_of, read
 from rbac.models import ApiToken, Role
 from rbac.scopes import OF_NAMESPACES, Scope
 from rbac.selectors import service_tokens_of, tokens_of

@@ -6,15 +6,15 @@ from typing import Any
 
 from django.db import migrations
 
-from rbac import append_only
+from rbac.audit import triggers as audit_triggers
 
 
 def guard(apps: Any, schema_editor: Any) -> None:
-    append_only.guard(schema_editor.connection)
+    audit_triggers.guard(schema_editor.connection)
 
 
 def lift(apps: Any, schema_editor: Any) -> None:
-    append_only.lift(schema_editor.connection)
+    audit_triggers.lift(schema_editor.connection)
 
 
 class Migration(migrations.Migration):

@@ -11,7 +11,7 @@ from django.db.models import F, Func
 
 import rbac.models
 from portal.common.migrating import check_rows
-from rbac import names
+from rbac import namespace_names
 
 _PLAIN_NAME = "member"
 _CHUNK = 1000
@@ -30,7 +30,7 @@ def rename_accounts(apps: Any, schema_editor: Any) -> None:
                 reason = "The name had no letter and no digit: as a part of an address it led elsewhere."
                 changes = {"before": {"username": old}, "after": {"username": user.username}}
                 entries.create(action="user.rename", target=old, detail={}, outcome="done", reason=reason, **changes)
-            user.skeleton = names.skeleton(user.username)
+            user.skeleton = namespace_names.skeleton(user.username)
         users.bulk_update(chunk, ["username", "skeleton"], batch_size=_CHUNK)
         last = chunk[-1].pk
 

@@ -17,9 +17,9 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.errors import Conflict, Forbidden, NotSignedIn, TooManyRequests, ValidationFailed
-from portal.common.sentences import told
-from rbac import guessing, providers, second_factor, signing_up
-from rbac.pages import attempt, user_of
+from portal.common.messages import told
+from rbac.sign_in import external, password_guessing, registration, second_factor
+from rbac.view_helpers import attempt, user_of
 
 
 @never_cache
@@ -33,8 +33,8 @@ def account(request: HttpRequest) -> HttpResponse:
         "has_second_factor": second_factor.device_of(user) is not None,
         "is_owed": second_factor.is_owed(user),
         "codes_left": second_factor.codes_left(user),
-        "connections": providers.connections_of(user),
-        "providers": providers.configured(),
+        "connections": external.connections_of(user),
+        "providers": external.configured(),
         "next": request.path,
     }
     return render(request, "rbac/account.html", context)
@@ -48,8 +48,8 @@ def change_password(request: HttpRequest) -> HttpResponse:
     user, keeps = user_of(request), "keep_tokens" in request.POST
 
     def deed() -> None:
-        guessing.check_present_password(user, request.POST.get("old", ""))
-        signing_up.set_password(
+        password_guessing.check_present_password(user, request.POST.get("old", ""))
+        registration.set_password(
             actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
         )
 

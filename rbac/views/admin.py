@@ -16,13 +16,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.errors import Conflict, ValidationFailed
-from portal.common.paging import paginate
+from portal.common.pagination import paginate
 from portal.common.tables import csv_line
-from rbac import administration, audit, configuration, mail, signing_up, throttle, trail
+from rbac import account_admin, mail, throttle
 from rbac.access import require_admin
+from rbac.audit import log as audit_log
+from rbac.audit import queries as audit_queries
 from rbac.models import Membership, Namespace, User
-from rbac.pages import attempt, user_of
-from rbac.signing_in import sessions_of
+from rbac.sign_in import overview, registration
+from rbac.sign_in.sign_in import sessions_of
+from rbac.view_helpers import attempt, user_of
 
 _TRIAL_LETTERS = 10  # an hour
 View = Callable[..., HttpResponseBase]
@@ -66,12 +69,12 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
 
 
 def _user(request: HttpRequest, username: str, password: str = "") -> HttpResponse:
-    person = administration.person_named(username)
+    person = account_admin.person_named(username)
     context = {
         "person": person,
         "memberships": Membership.objects.filter(user=person, namespace__closed=None).select_related("namespace"),
         "sessions": sessions_of(person).count(),
-        "entries": trail.entries({"target": username})[:20],
+        "entries": audit_queries.entries({"target": username})[:20],
         "password": password,
     }
     return render(request, "admin/user.html", context)
@@ -85,7 +88,7 @@ def open_account(request: HttpRequest) -> HttpResponse:
     username, by_letter = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
 
     def do() -> None:
-        _person, password = administration.open_account(
+        _person, password = account_admin.open_account(
             actor=user_of(request),
             username=username,
             email=request.POST.get("email", ""),
@@ -118,9 +121,9 @@ def change_user(request: HttpRequest, username: str, deed: str) -> HttpResponse:
 
     def do() -> None:
         if deed in ("enable", "disable"):
-            administration.set_active(active=deed == "enable", **fields)
+            account_admin.set_active(active=deed == "enable", **fields)
         else:
-            administration.set_admin(admin=deed == "make-admin", **fields)
+            account_admin.set_admin(admin=deed == "make-admin", **fields)
 
     attempt(request, do, _DONE[deed])
     return redirect("admin-user", username=username)
@@ -135,7 +138,7 @@ def reset_password(request: HttpRequest, username: str) -> HttpResponse:
     def do() -> None:
         reason = request.POST.get("reason", "")
         made.append(
-            administration.reset_password(actor=user_of(request), username=username, reason=reason, request=request)
+            account_admin.reset_password(actor=user_of(request), username=username, reason=reason, request=request)
         )
 
     if attempt(request, do, _("The password has been reset.")):
@@ -149,7 +152,7 @@ def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
     """See the portal as that account sees it."""
 
     def do() -> None:
-        administration.begin_to_look(
+        account_admin.begin_to_look(
             actor=user_of(request), username=username, reason=request.POST.get("reason", ""), request=request
         )
 
@@ -161,7 +164,7 @@ def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
 @login_required
 def end_looking(request: HttpRequest) -> HttpResponse:
     """Be oneself again."""
-    return redirect("admin-user", username=administration.end_looking(request))
+    return redirect("admin-user", username=account_admin.end_looking(request))
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------
@@ -181,9 +184,9 @@ def namespaces(request: HttpRequest) -> HttpResponse:
 def sign_in_settings(request: HttpRequest) -> HttpResponse:
     """How sign-in is set up, and what changes it."""
     context = {
-        "settings": configuration.overview(),
-        "providers": configuration.providers(request.build_absolute_uri),
-        "waiting": signing_up.waiting_accounts().count(),
+        "settings": overview.overview(),
+        "providers": overview.providers(request.build_absolute_uri),
+        "waiting": registration.waiting_accounts().count(),
     }
     return render(request, "admin/sign_in.html", context)
 
@@ -199,7 +202,7 @@ def send_trial_letter(request: HttpRequest) -> HttpResponse:
             raise ValidationFailed({"email": ["Your account has no e-mail address; give it one first."]})
         throttle.take("trial-letter", str(actor.pk), most=_TRIAL_LETTERS)
         why = mail.try_out(actor.email)
-        audit.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
+        audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
         if why:
             raise Conflict(f"The letter could not be sent: {why}")
 
@@ -212,12 +215,12 @@ def send_trial_letter(request: HttpRequest) -> HttpResponse:
 @admins_only
 def audit_trail(request: HttpRequest) -> HttpResponse:
     """What was done, newest first, filtered by the address."""
-    filters, error = trail.filters_in(request.GET), ""
+    filters, error = audit_queries.filters_in(request.GET), ""
     try:
-        page = _page(request, trail.entries(filters), ("-at", "-id"))
+        page = _page(request, audit_queries.entries(filters), ("-at", "-id"))
     except ValidationFailed as refused:
         page, error = {"results": [], "next": None}, refused.detail
-    context = {"page": page, "filters": filters, "address": trail.address(filters), "error": error}
+    context = {"page": page, "filters": filters, "address": audit_queries.address(filters), "error": error}
     return render(request, "admin/audit.html", context)
 
 
@@ -225,16 +228,16 @@ def audit_trail(request: HttpRequest) -> HttpResponse:
 @admins_only
 def audit_csv(request: HttpRequest) -> StreamingHttpResponse:
     """The same as a file; all rows that the filters let through, written as they are read."""
-    rows = trail.entries(trail.filters_in(request.GET)).iterator(chunk_size=500)
+    rows = audit_queries.entries(audit_queries.filters_in(request.GET)).iterator(chunk_size=500)
     answer = StreamingHttpResponse(_csv(rows), content_type="text/csv; charset=utf-8")
     answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'
     return answer
 
 
 def _csv(rows: Any) -> Iterator[str]:
-    yield csv_line(trail.COLUMNS)
+    yield csv_line(audit_queries.COLUMNS)
     for row in rows:
-        yield csv_line(_text(cell) for cell in trail.cells(row))
+        yield csv_line(_text(cell) for cell in audit_queries.cells(row))
 
 
 def _text(cell: Any) -> str:

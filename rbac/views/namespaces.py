@@ -13,12 +13,13 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.common.errors import ValidationFailed
-from rbac import invitations, mail, services
+from rbac import mail, services
 from rbac.access import may
 from rbac.models import Invitation, Role
-from rbac.pages import attempt, enter, user_of
+from rbac.namespaces import invitations
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, SCOPES_OF_ROLE, Scope
 from rbac.selectors import abilities_in, people_of
+from rbac.view_helpers import attempt, enter, user_of
 
 
 @never_cache

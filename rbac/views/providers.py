@@ -24,10 +24,10 @@ from social_core.exceptions import (
 )
 from social_django.utils import psa
 
-from rbac import providers, signing_in
 from rbac.models import User
-from rbac.pages import attempt, user_of
-from rbac.views.signing_in import checked, way_on
+from rbac.sign_in import external, sign_in
+from rbac.view_helpers import attempt, user_of
+from rbac.views.sign_in import checked, way_on
 
 _log = logging.getLogger(__name__)
 _NEXT = "next"
@@ -40,7 +40,7 @@ _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 _BROKEN = _("The other side does not answer as it should. Try again in a while.")
 # What a person is told: the first that fits.
 _SENTENCES: tuple[tuple[type[Exception], int, str], ...] = (
-    (providers.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
+    (external.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
     (AuthSessionError, 403, _("It took too long, or was begun in another tab or browser. Begin anew.")),
     (AuthAssociationError, 409, _("That account is connected with another account here.")),
@@ -77,7 +77,7 @@ def complete(request: Any, backend: str) -> HttpResponse:
         return redirect("account")
     if request.user.is_authenticated:
         return redirect(way_on(request, wanted))
-    if signing_in.pending(request) is not None:
+    if sign_in.pending(request) is not None:
         return redirect("sign-in-code")
     sentence = gettext("Your account is not open, or not any more. An admin can tell you more.")
     return render(request, "rbac/provider_failed.html", {"sentence": sentence, "title": _title(backend)}, status=403)
@@ -87,7 +87,7 @@ def _admit(backend: Any, user: User, social_user: Any) -> None:
     """What social-auth calls with the account: the session begins, or the second factor is asked for."""
     request: HttpRequest = backend.strategy.request
     path = f"{type(backend).__module__}.{type(backend).__qualname__}"
-    signing_in.admit(request, user, path, checked(request, request.session.get(_NEXT) or ""))
+    sign_in.admit(request, user, path, checked(request, request.session.get(_NEXT) or ""))
 
 
 def _explain(request: Any, error: Exception) -> HttpResponse:
@@ -100,7 +100,7 @@ def _explain(request: Any, error: Exception) -> HttpResponse:
 
 
 def _title(name: str) -> str:
-    return next((provider.title for provider in providers.configured() if provider.name == name), name)
+    return next((provider.title for provider in external.configured() if provider.name == name), name)
 
 
 @login_required
@@ -109,7 +109,7 @@ def disconnect(request: HttpRequest, connection_id: int) -> HttpResponse:
     """Forget one way into one's account."""
     attempt(
         request,
-        lambda: providers.disconnect(actor=user_of(request), connection_id=connection_id, request=request),
+        lambda: external.disconnect(actor=user_of(request), connection_id=connection_id, request=request),
         _("The connection has been removed."),
     )
     return redirect("account")

@@ -8,8 +8,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST, require_safe
 
-from rbac import signing_in
-from rbac.pages import user_of
+from rbac.sign_in import sign_in
+from rbac.view_helpers import user_of
 
 
 @never_cache
@@ -18,8 +18,8 @@ from rbac.pages import user_of
 def sessions(request: HttpRequest) -> HttpResponse:
     """Every browser in which the account is signed in."""
     rows = [
-        {"session": session, "present": signing_in.is_present(request, session)}
-        for session in signing_in.sessions_of(user_of(request))
+        {"session": session, "present": sign_in.is_present(request, session)}
+        for session in sign_in.sessions_of(user_of(request))
     ]
     return render(request, "rbac/sessions.html", {"rows": rows})
 
@@ -28,7 +28,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 @require_POST
 def end(request: HttpRequest, handle: str) -> HttpResponse:
     """Sign one browser out."""
-    signing_in.end_session(actor=user_of(request), handle=handle, request=request)
+    sign_in.end_session(actor=user_of(request), handle=handle, request=request)
     return redirect("sessions")
 
 
@@ -36,5 +36,5 @@ def end(request: HttpRequest, handle: str) -> HttpResponse:
 @require_POST
 def end_all(request: HttpRequest) -> HttpResponse:
     """Sign out everywhere, here too."""
-    signing_in.end_all_sessions(actor=user_of(request), user=user_of(request), request=request)
+    sign_in.end_all_sessions(actor=user_of(request), user=user_of(request), request=request)
     return redirect("sign-in")

@@ -14,14 +14,14 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, ValidationFailed
-from portal.common.sentences import told
-from portal.common.time import now as wall_clock
+from portal.common.messages import told
 from rbac import tokens
 from rbac.models import ApiToken, Role
-from rbac.pages import attempt, enter, user_of
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
 from rbac.selectors import service_tokens_of, tokens_of
+from rbac.view_helpers import attempt, enter, user_of
 
 _LONGEST_NAME = 100
 # Days of life that the forms offer; the empty one means for ever.

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from runtime.errors import UsageError
-from runtime.pserver.optimisers import Optimiser
+from runtime.parameters.optimisers import Optimiser
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from runtime import contract
 from runtime.agent import settings
-from runtime.agent.supervision import STOP_SIGNALS, AlreadyRunning, Supervisor
+from runtime.agent.supervisor import STOP_SIGNALS, AlreadyRunning, Supervisor
 
 DELIVER = "--deliver"
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     except ValueError as misread:
         return _refuse(f"A variable of the contract could not be read: {misread}.")
     if list(arguments) == [DELIVER]:
-        from runtime.agent.delivery import deliver
+        from runtime.agent.delivery.redelivery import deliver
 
         return deliver(told)
     try:

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable
 
-from runtime.agent import processes
-from runtime.agent.disk import Disk
-from runtime.agent.endings import Force, Forced, mebibytes
-from runtime.agent.processes import Unmeasurable
+from runtime.agent import process_tree
+from runtime.agent.disk_usage import Disk
+from runtime.agent.exit_status import Force, Forced, mebibytes
+from runtime.agent.process_tree import Unmeasurable
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
 
@@ -37,7 +37,7 @@ class Limits:
         self._settings, self._root, self._shared_memory = settings, root, shared_memory
         self._isolated = shared_memory is not None
         self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
-        self._held = processes.Held(0, 0)
+        self._held = process_tree.Held(0, 0)
         self._look_at = 0.0
         self._disk = Disk(map(str, (settings.work, settings.output, settings.temporary)))
         if settings.disk:
@@ -66,7 +66,7 @@ class Limits:
 
     def _processes(self) -> Forced | None:
         most = self._settings.processes
-        self._census = processes.census(self._root, most)
+        self._census = process_tree.census(self._root, most)
         if most and self._census.tasks > most:
             return Forced(Force.PROCESSES, f"started more than {most:,} processes and threads")
         return None
@@ -77,7 +77,7 @@ class Limits:
         files = self._in_shared_memory() + self._held.memory
         if not limit or _total(self._census.memory, files) <= limit:
             return None
-        used = _total(processes.shared_out(self._root), files)
+        used = _total(process_tree.shared_out(self._root), files)
         if used <= limit:
             return None
         return Forced(Force.MEMORY, f"out of memory: used {mebibytes(used)} of {mebibytes(limit)}")
@@ -97,7 +97,7 @@ class Limits:
     def _look_at_descriptors(self) -> None:
         now = time.monotonic()
         if self._isolated and now >= self._look_at:
-            self._held = processes.held(self._root, self._device)
+            self._held = process_tree.held(self._root, self._device)
             self._look_at = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
 
     def _in_shared_memory(self) -> int:
@@ -107,7 +107,7 @@ class Limits:
         return (status.f_blocks - status.f_bfree) * status.f_frsize
 
 
-def _total(mapped: processes.Memory, files: int) -> int:
+def _total(mapped: process_tree.Memory, files: int) -> int:
     """Shared memory is mapped or only a file; what is both counts once."""
     return mapped.own + max(mapped.shared, files)
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from runtime.agent.output import LineSplitter
+from runtime.agent.line_splitter import LineSplitter
 
 _CHUNK = 256 * 1024
 _TICK_SECONDS = 0.25

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent.settings import Settings
-from runtime.isolation import landlock, order, view
+from runtime.isolation import landlock, launch_request, view
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys/devices/system", view.DEVICE_LIST)
 # What a view has files of its own for: the names of users and groups.
@@ -50,7 +50,7 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.LOOK)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
-    return {**readable, **devices, order.SHARED_MEMORY: landlock.SHARE, **own}
+    return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}
 
 
 def _installation(command: Sequence[str]) -> Iterator[str]:

@@ -19,7 +19,8 @@ from runtime.contract import AgentOrder
 from runtime.isolation import network
 
 # Only for the forks, which all need them.
-from runtime.agent import ingest, membership, pipes, shipping  # noqa: F401  isort: skip
+from runtime.agent import membership, pipes  # noqa: F401  isort: skip
+from runtime.agent.delivery import ingest_client, shipping  # noqa: F401  isort: skip
 
 
 def main(orders: Sequence[AgentOrder]) -> int:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from runtime.checkpoint.progress import Progress
+from runtime.checkpoint.data_position import Progress
 from runtime.errors import RegattaError
 
 MAGIC = b"DCK1"

@@ -9,12 +9,12 @@ from functools import partial
 from typing import BinaryIO, TypeVar
 
 from runtime.checkpoint import format
-from runtime.checkpoint.files import Files
+from runtime.checkpoint.data_position import Progress, common
+from runtime.checkpoint.filesystem import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
-from runtime.checkpoint.meta import Entry, Generation, Meta
-from runtime.checkpoint.progress import Progress, common
+from runtime.checkpoint.index import Entry, Generation, Meta
+from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.patience import is_shortage, patiently
-from runtime.pserver.slots import BLOCK_BYTES
 
 Key = tuple[int, int]  # array and block
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.checkpoint import reader
-from runtime.checkpoint.files import Files, LocalFiles, of_attempt
+from runtime.checkpoint.data_position import Progress
+from runtime.checkpoint.filesystem import Files, LocalFiles, of_attempt
 from runtime.checkpoint.format import Damaged, Header
-from runtime.checkpoint.meta import Entry
-from runtime.checkpoint.progress import Progress
+from runtime.checkpoint.index import Entry
 from runtime.checkpoint.writer import MARK
-from runtime.pserver.declaration import Mode
+from runtime.parameters.declaration import Mode
 
 
 @dataclass(frozen=True)

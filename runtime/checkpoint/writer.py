@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from runtime.checkpoint import format
-from runtime.checkpoint.files import Draft, Files
+from runtime.checkpoint.filesystem import Draft, Files
 from runtime.checkpoint.format import Buffer, Header
-from runtime.checkpoint.meta import Book, Entry, Meta
+from runtime.checkpoint.index import Book, Entry, Meta
 from runtime.coordination.base import Compare
 
 # Array, block and numbers.

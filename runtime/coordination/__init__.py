@@ -9,7 +9,8 @@ _ETCD = "etcd://"
 
 
 def connect(url: str) -> CoordinationStore:
-    """The store that ``url`` names: ``sqlite:///path`` or ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
+    """The store that ``url`` names: ``sqlite:///path`` or
+    ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
 
     The path is always absolute, since every replica has a working directory of its own; a fourth slash does not matter.
     Raises CoordinationError, with a sentence, for any other address and StoreUnavailable if the file cannot be opened.

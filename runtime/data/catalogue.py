@@ -21,12 +21,12 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from runtime.data import folders, records, versions
+from runtime.data import local_files, record_codec, version_layout
 from runtime.data.dataset import FEATURES, BadDataset, Chunk, DatasetInfo, UnknownDataset
 from runtime.data.errors import FormatError, RecordError
-from runtime.data.formats import table
-from runtime.data.formats.span import CHUNK_BYTES
-from runtime.data.records import Features
+from runtime.data.formats import registry
+from runtime.data.record_codec import Features
+from runtime.data.span import CHUNK_BYTES
 from runtime.errors import Lost, UsageError
 from runtime.patience import is_shortage, patiently
 
@@ -63,7 +63,7 @@ def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
 
 def locate(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
     """The same for who runs on this machine: a name, or files by their path. Raises like ``find``."""
-    found = _find(name, data_path) or _undescribed(name, data_path) or folders.find(name)
+    found = _find(name, data_path) or _undescribed(name, data_path) or local_files.find(name)
     return found or _refuse(name, data_path)
 
 
@@ -71,7 +71,7 @@ def _find(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | None:
     plain, version = _parts(name)
     for folder in (root / plain for root in _roots(data_path) if plain):
         description = folder / DESCRIPTION
-        info = versions.find(folder) or (_describe(plain, description) if description.is_file() else None)
+        info = version_layout.find(folder) or (_describe(plain, description) if description.is_file() else None)
         if info is not None and version in (None, info.version):
             return info
     return None
@@ -90,7 +90,7 @@ def _undescribed(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | No
     if not plain or version is not None:
         return None
     places = (root / plain for root in _roots(data_path) if root.resolve() != SHIPPED)
-    return next((info for place in places if place.is_dir() and (info := folders.of_folder(name, place))), None)
+    return next((info for place in places if place.is_dir() and (info := local_files.of_folder(name, place))), None)
 
 
 def _refuse(name: str, data_path: Sequence[str | Path]) -> NoReturn:
@@ -102,7 +102,7 @@ def names(data_path: Sequence[str | Path] = ()) -> list[str]:
     found = {
         description.parent.relative_to(root).as_posix()
         for root in _roots(data_path)
-        for pattern in (f"{depth}/{file}" for depth in ("*", "*/*") for file in (DESCRIPTION, versions.VERSION))
+        for pattern in (f"{depth}/{file}" for depth in ("*", "*/*") for file in (DESCRIPTION, version_layout.VERSION))
         for description in root.glob(pattern)
     }
     return sorted(found)
@@ -123,7 +123,7 @@ def read_chunk(chunk: Chunk) -> Iterator[Any]:
     """
     path = Path(chunk.path)
     try:
-        yield from patiently(lambda: _begun(table.named(chunk.format).read(path, chunk.span)))
+        yield from patiently(lambda: _begun(registry.named(chunk.format).read(path, chunk.span)))
     except OSError as error:
         if is_shortage(error):
             raise Lost(f"{path.name} cannot be read for now ({error.strerror}).") from error
@@ -163,7 +163,7 @@ def _wanted(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collecti
 
 def load(info: DatasetInfo, split: str) -> tuple[Features, npt.NDArray[np.generic]]:
     """A whole split as arrays: features (n, *shape) float32 and labels (n,) int64 or float32."""
-    return records.stack(record for chunk in chunks(info, split) for record in read_chunk(chunk))
+    return record_codec.stack(record for chunk in chunks(info, split) for record in read_chunk(chunk))
 
 
 def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
@@ -173,7 +173,7 @@ def _roots(data_path: Iterable[str | Path]) -> Iterator[Path]:
 
 def _list(path: Path, name: str) -> tuple[Chunk, ...]:
     def index() -> tuple[Chunk, ...]:
-        format_ = table.named(name) if name else table.detect(path)
+        format_ = registry.named(name) if name else registry.detect(path)
         return tuple(Chunk.of(path, span, format_.name) for span in format_.index(path, CHUNK_BYTES))
 
     try:
@@ -204,7 +204,7 @@ def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
     splits, features = body["splits"], body.get("features")
     format_ = str(body.get("format") or ("" if features is None else FEATURES))
     if format_:
-        table.named(format_)
+        registry.named(format_)
     files = {split: tuple(_plain_name(file["path"]) for file in part["files"]) for split, part in splits.items()}
     return DatasetInfo(
         name=name,

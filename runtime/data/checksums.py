@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.data.optional import find
+from runtime.data.optional_imports import find
 
 Bytes = bytes | bytearray | memoryview
 Words = NDArray[np.uint32]

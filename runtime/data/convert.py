@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from runtime.data import values
+from runtime.data import value_codec
 from runtime.data.errors import FormatError
-from runtime.data.formats import table, tfrecord
-from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.formats import registry, tfrecord
 from runtime.data.formats.webdataset import KEY, is_safe
 from runtime.data.recordio import Writer
+from runtime.data.span import CHUNK_BYTES
 from runtime.errors import UsageError
 
 MOST_SHARDS = 1000  # all are open at once
@@ -42,7 +42,7 @@ class _Target:
 def records(paths: Iterable[Path], name: str | None = None) -> Iterator[Any]:
     """All records of files, in order. Raises FormatError, UsageError and OSError."""
     for path in paths:
-        format_ = table.named(name) if name else table.detect(path)
+        format_ = registry.named(name) if name else registry.detect(path)
         for span in format_.index(path, CHUNK_BYTES):
             yield from format_.read(path, span)
 
@@ -151,7 +151,7 @@ def _as_bytes(row: Any) -> bytes:
 
 TARGETS: Mapping[str, _Target] = {
     "recordio": _Target(".recordio", lambda file, shards: _recordio(file, shards, _as_bytes)),
-    "values": _Target(".recordio", lambda file, shards: _recordio(file, shards, values.encode)),
+    "values": _Target(".recordio", lambda file, shards: _recordio(file, shards, value_codec.encode)),
     "webdataset": _Target(".tar", _webdataset),
     "tfrecord": _Target(".tfrecord", _tfrecord),
 }

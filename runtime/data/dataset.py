@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.data.formats.span import Span
+from runtime.data.span import Span
 from runtime.errors import RegattaError, UsageError
 
 # The format of data sets whose description gives the shape of their features.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.data.errors import RecordError
-from runtime.data.optional import find
+from runtime.data.optional_imports import find
 
 _PNG, _TIFF = b"\x89PNG\r\n\x1a\n", (b"II*\0", b"MM\0*")
 _FIRST_BYTES = (b"\xff\xd8\xff", _PNG, b"GIF87a", b"GIF89a", *_TIFF)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-from runtime.data.choosing import Unread
 from runtime.data.errors import FormatError
+from runtime.data.format_selection import Unread
 from runtime.data.splits import TRAIN, split_of
 
 MOST_BYTES = 16 << 20  # of a description

@@ -6,7 +6,7 @@ and a sentence ``why``.
     GET  /v1/task                        200 {"task", "pass", "epoch", "records", "chunks"}: work, the same until it is
                                          reported; 204: wait for Retry-After seconds, then ask again; 410: all is done
     GET  /v1/records/TASK?format=csv     its records: a line each, label first; format=raw: u32 length and bytes each,
-                                         little-endian (runtime/gateway/forms.py)
+                                         little-endian (runtime/gateway/encodings.py)
     POST /v1/task/TASK/done              {"epoch", "metrics"?}; also /fail {"epoch", "why"} and /release {"epoch"};
                                          409 "stale": another trainer has it now
     POST /v1/params                      {"params": {NAME: {"shape", "dtype"?: "f4" | "f8", "values"?}},

@@ -12,8 +12,8 @@ from typing import Any
 
 from runtime import contract, dist
 from runtime.errors import RegattaError
-from runtime.gateway.desk import Desk
-from runtime.gateway.service import Service
+from runtime.gateway.http_server import Service
+from runtime.gateway.session import Desk
 
 LOOK_SECONDS = 0.2
 

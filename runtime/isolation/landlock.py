@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from runtime.isolation import kernel
+from runtime.isolation import syscalls
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the launcher imports this module before every job
@@ -36,11 +36,11 @@ class LandlockMissing(Exception):
 def prepare(grants: Mapping[str, int]) -> int:
     """The descriptor of a rule set that grants rights below these paths and nothing else. Raises LandlockMissing where
     the kernel has none, and OSError where it has but the rules could not be made: the process must not run then."""
-    version = kernel.landlock_version()
+    version = syscalls.landlock_version()
     if not version:
         raise LandlockMissing("This kernel has no Landlock: the trainer can read what its user may read.")
     known = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
-    ruleset = kernel.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
+    ruleset = syscalls.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
     try:
         for path, rights in grants.items():
             _allow(ruleset, path, rights & known)
@@ -58,6 +58,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS
-        kernel.landlock_allow(ruleset, descriptor, rights)
+        syscalls.landlock_allow(ruleset, descriptor, rights)
     finally:
         os.close(descriptor)

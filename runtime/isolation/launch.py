@@ -16,7 +16,7 @@ from runtime.isolation import launcher
 from runtime.isolation.view import View
 
 if TYPE_CHECKING:
-    from runtime.isolation.order import Order
+    from runtime.isolation.launch_request import Order
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Not the file of the launcher, which would be compiled at every start.

@@ -22,15 +22,15 @@ import select
 import struct
 import sys
 
-from runtime.isolation import kernel, landlock
+from runtime.isolation import landlock, syscalls
 from runtime.isolation.confinement import confine
-from runtime.isolation.order import DEVICE, GIVE, READ, SHARED_MEMORY, TEMPORARY
+from runtime.isolation.launch_request import DEVICE, GIVE, READ, SHARED_MEMORY, TEMPORARY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-    from runtime.isolation.order import Order
+    from runtime.isolation.launch_request import Order
 
 STARTED = b"+"
 SHARED_MEMORY_OPENED = b"s"
@@ -84,22 +84,22 @@ def main(order: Order) -> int:
 def _join_network(order: Order) -> None:
     """Before the process has namespaces of its own: those of the command are then below the network's user namespace,
     and have no power over the network."""
-    kinds = kernel.CLONE_NEWUSER, kernel.CLONE_NEWNET
+    kinds = syscalls.CLONE_NEWUSER, syscalls.CLONE_NEWNET
     for descriptor, kind in zip(order["network"], kinds):  # noqa: B905  two each
         if descriptor >= 0:
-            kernel.setns(descriptor, kind)
+            syscalls.setns(descriptor, kind)
             os.close(descriptor)
 
 
 def _unshare(order: Order) -> None:
-    namespaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
+    namespaces = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC
     if order["cgroup"] >= 0:
-        namespaces |= kernel.CLONE_NEWCGROUP  # its own is the root of all that /proc shows
+        namespaces |= syscalls.CLONE_NEWCGROUP  # its own is the root of all that /proc shows
     if order["uid"]:
-        kernel.unshare(namespaces)
+        syscalls.unshare(namespaces)
         return
     uid, gid = os.geteuid(), os.getegid()
-    kernel.unshare(namespaces | kernel.CLONE_NEWUSER)
+    syscalls.unshare(namespaces | syscalls.CLONE_NEWUSER)
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{uid} {uid} 1")
     _write("/proc/self/gid_map", f"{gid} {gid} 1")
@@ -111,7 +111,7 @@ def _map_of_owners(uid: int) -> int:
     child = os.fork()
     if child == 0:
         try:
-            kernel.unshare(kernel.CLONE_NEWUSER)
+            syscalls.unshare(syscalls.CLONE_NEWUSER)
             os.write(writing, STARTED)
             signal.pause()
         finally:
@@ -132,7 +132,7 @@ def _map_of_owners(uid: int) -> int:
 
 
 def _die_with(parent: int) -> None:
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_FAILED)
 
@@ -156,7 +156,7 @@ class _Init:
 
     def run(self) -> NoReturn:
         try:
-            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+            syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
             if _is_broken(self._status):
                 os._exit(_FAILED)  # the launcher ended before that call
             opened = build(self._order["view"], self._order["shared_memory"], self._userns)
@@ -179,10 +179,10 @@ class _Init:
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda number, frame: _pass_on(command, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         # With an identity of its own the command is another user's process.
-        kernel.drop_capabilities(1 << kernel.CAP_KILL if self._order["uid"] else 0)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        syscalls.drop_capabilities(1 << syscalls.CAP_KILL if self._order["uid"] else 0)
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         self._report.close()
         _forget(self._order["inherit"])
         while True:
@@ -209,41 +209,41 @@ def _is_broken(pipe: int) -> bool:
 def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
     """Build the view and make it the root; the descriptor of its /dev/shm."""
     trees, links, files = shown
-    kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
     # All at once, before the first mount covers one of them.
     copies = [(_copy(source, use, userns), target) for source, target, use in trees]
-    kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4m,mode=755")
+    syscalls.mount("tmpfs", _BASE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "size=4m,mode=755")
     for path, content in files:
         _write(_place(path, directory=False), content)
     for path, target in links:
         os.symlink(target, _parent(path))
     for descriptor, target in copies:
-        kernel.attach(descriptor, _place(target, directory=_is_directory(descriptor)))
+        syscalls.attach(descriptor, _place(target, directory=_is_directory(descriptor)))
         os.close(descriptor)
     options = f"size={shared_memory},mode=1777" if shared_memory else "mode=1777"
-    kernel.mount("tmpfs", _place(SHARED_MEMORY), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-    kernel.mount("proc", _place("/proc"), "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+    syscalls.mount("tmpfs", _place(SHARED_MEMORY), "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+    syscalls.mount("proc", _place("/proc"), "proc", syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC)
     for path in filter(os.path.exists, _MASKED):
         nothing = _copy("/dev/null", DEVICE, 0)
-        kernel.attach(nothing, _BASE + path)
+        syscalls.attach(nothing, _BASE + path)
         os.close(nothing)
-    kernel.enter_root(_BASE)
-    kernel.restrict_mount("/", kernel.MOUNT_ATTR_RDONLY)
+    syscalls.enter_root(_BASE)
+    syscalls.restrict_mount("/", syscalls.MOUNT_ATTR_RDONLY)
     return os.open(SHARED_MEMORY, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _copy(source: str, use: str, userns: int) -> int:
     """The descriptor of a copy of the tree, with the attributes of its use."""
-    descriptor = kernel.clone_tree(source)
-    attributes = kernel.MOUNT_ATTR_NOSUID
+    descriptor = syscalls.clone_tree(source)
+    attributes = syscalls.MOUNT_ATTR_NOSUID
     if use != DEVICE:
-        attributes |= kernel.MOUNT_ATTR_NODEV
+        attributes |= syscalls.MOUNT_ATTR_NODEV
     if use in (READ, GIVE):
-        attributes |= kernel.MOUNT_ATTR_RDONLY
-    kernel.restrict_tree(descriptor, attributes)
+        attributes |= syscalls.MOUNT_ATTR_RDONLY
+    syscalls.restrict_tree(descriptor, attributes)
     if use == GIVE and userns:
         try:
-            kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)
+            syscalls.restrict_tree(descriptor, syscalls.MOUNT_ATTR_IDMAP, userns)
         except OSError:
             pass  # a file system that cannot: its files are shown as they are
     return descriptor
@@ -299,13 +299,13 @@ def _run_command(order: Order, report: socket.socket) -> NoReturn:
 
 
 def _drop_privileges(uid: int) -> None:
-    kernel.drop_bounding_set()
-    kernel.prctl(kernel.PR_SET_SECUREBITS, _SECURE_BITS)
+    syscalls.drop_bounding_set()
+    syscalls.prctl(syscalls.PR_SET_SECUREBITS, _SECURE_BITS)
     if uid:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
-    kernel.drop_capabilities()
+    syscalls.drop_capabilities()
 
 
 def _ruleset(writable: list[str]) -> int | None:

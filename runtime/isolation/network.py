@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.isolation import kernel
+from runtime.isolation import syscalls
 
 _ROOT = str(Path(__file__).resolve().parent.parent.parent)
 _PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
@@ -63,8 +63,8 @@ def enter(namespaces: tuple[int, int]) -> None:
     """Move this process, which has a single thread, into the network. Raises OSError."""
     user, net = namespaces
     if user >= 0:
-        kernel.setns(user, kernel.CLONE_NEWUSER)
-    kernel.setns(net, kernel.CLONE_NEWNET)
+        syscalls.setns(user, syscalls.CLONE_NEWUSER)
+    syscalls.setns(net, syscalls.CLONE_NEWNET)
 
 
 def is_kept(keeper: int) -> bool:
@@ -159,18 +159,18 @@ def _namespaces(user: bool) -> list[int]:
     """New namespaces of this process with a loopback device; their descriptors."""
     if user:
         uid, gid = os.geteuid(), os.getegid()
-        kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)
+        syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)
         for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
             Path("/proc/self", name).write_text(text, encoding="ascii")
     else:
-        kernel.unshare(kernel.CLONE_NEWNET)
+        syscalls.unshare(syscalls.CLONE_NEWNET)
     with socket.socket() as any_socket:
         answer = fcntl.ioctl(any_socket, _GET_FLAGS, _FLAGS.pack(b"lo", 0))
         _, flags = _FLAGS.unpack(answer)
         fcntl.ioctl(any_socket, _SET_FLAGS, _FLAGS.pack(b"lo", flags | _UP))
     names = ("user", "net") if user else ("net",)
     given = [os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in names]
-    kernel.drop_capabilities()
+    syscalls.drop_capabilities()
     return given
 
 

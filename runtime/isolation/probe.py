@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from runtime.isolation import kernel, landlock, order, view
+from runtime.isolation import landlock, launch_request, syscalls, view
 from runtime.isolation.launch import Command, NotLaunched, launch
 from runtime.isolation.network import join
 
@@ -92,7 +92,7 @@ class Isolation:
 def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
     """Try what is best and then what is left. ``uid``: one that attempts would get; ``hidden``: directories that no job
     may see."""
-    version = kernel.landlock_version()
+    version = syscalls.landlock_version()
     weaker = _without_landlock(version)
     for directory in hidden:
         if (tree := _exposing(directory)) is not None:
@@ -139,7 +139,7 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
                 namespaces = stack.enter_context(contextlib.closing(join(attempt, not uid))).namespaces
                 number = str(os.fstat(namespaces[1]).st_ino)
             words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, number]
-            command = Command(words, {}, order.TEMPORARY, uid, shown, [directory], network=namespaces)
+            command = Command(words, {}, launch_request.TEMPORARY, uid, shown, [directory], network=namespaces)
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)
             code = launched.process.wait(_SECONDS)

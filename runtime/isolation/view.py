@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from runtime.isolation import landlock
-from runtime.isolation.order import DEVICE, GIVE, READ, TEMPORARY, WRITE
+from runtime.isolation.launch_request import DEVICE, GIVE, READ, TEMPORARY, WRITE
 
 _TEMPORARY_TOO = "/var/tmp"  # noqa: S108  the replica's own too
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")

@@ -16,23 +16,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runtime import contract, coordination
-from runtime.channel import Channel, Members
+from runtime.agent_channel import Channel, Members
 from runtime.checkpoint import reader
-from runtime.checkpoint.files import before_attempt
-from runtime.checkpoint.progress import Progress
+from runtime.checkpoint.data_position import Progress
+from runtime.checkpoint.filesystem import before_attempt
 from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
-from runtime.master.ledger import Ledger, lead
+from runtime.master.listener import Reception
+from runtime.master.log_throttle import Pace
 from runtime.master.messages import Trainer, serving
-from runtime.master.pace import Pace
-from runtime.master.reception import Reception
+from runtime.master.queue_store import Ledger, lead
 from runtime.master.server import STORE_PATIENCE_SECONDS, Master
-from runtime.master.state import Happening, Plan
-from runtime.master.table import TaskTable, partition
+from runtime.master.task_table import TaskTable, partition
+from runtime.master.types import Happening, Plan
+from runtime.parameters.declaration import Mode
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
-from runtime.pserver.declaration import Mode
 
 REGISTRATION_SECONDS = 30.0
 # How often a master that stands by looks whether it was asked to end.

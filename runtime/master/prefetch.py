@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from runtime.master.board import Board
-from runtime.master.dealing import Dealing
+from runtime.master.assignment import Dealing
 from runtime.master.messages import Ahead, Task, Trainer
-from runtime.master.state import Key, Timer
+from runtime.master.task_states import Board
+from runtime.master.types import Key, Timer
 
 # What is given ahead keeps a trainer busy for about so long, which a master may need to answer on a busy machine...
 AHEAD_SECONDS = 0.2

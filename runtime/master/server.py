@@ -15,13 +15,13 @@ from typing import Any
 
 from runtime.coordination.base import Clock, StoreUnavailable
 from runtime.errors import Lost, Refused, RegattaError
-from runtime.master import requests
-from runtime.master.commits import Commits, Committed, Operation, Ticket, View
-from runtime.master.ledger import Behind, Ledger
+from runtime.master import handlers
+from runtime.master.group_commit import Commits, Committed, Operation, Ticket, View
+from runtime.master.listener import Call, Reception
 from runtime.master.messages import Trainer, Wait
-from runtime.master.reception import Call, Reception
-from runtime.master.state import Happening, Plan
-from runtime.master.table import TaskTable
+from runtime.master.queue_store import Behind, Ledger
+from runtime.master.task_table import TaskTable
+from runtime.master.types import Happening, Plan
 
 # A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
 HOLD_SECONDS = 2.0
@@ -219,7 +219,7 @@ class Master:
     def _take(self, call: Call, hold_until: float) -> None:
         """Line the call up for the next commit."""
         try:
-            asked = requests.operation(call.request)
+            asked = handlers.operation(call.request)
         except Refused as refused:
             self._reception.refuse(call, refused)
             return
@@ -228,7 +228,7 @@ class Master:
 
     def _ticket(self, call: Call, asked: Operation, hold_until: float) -> Ticket:
         now = time.monotonic()
-        if requests.is_notice(call.request):
+        if handlers.is_notice(call.request):
             return Ticket(asked, now, lambda ticket: None, notice=True)
 
         def settled(ticket: Ticket) -> None:
@@ -247,16 +247,16 @@ class Master:
         elif isinstance(ticket.value, Wait) and not self._closing:
             self._held.append((hold_until, call))
         else:
-            self._reception.answer(call, requests.reply(call.request, ticket.value))
+            self._reception.answer(call, handlers.reply(call.request, ticket.value))
 
     def _let_go(self, call: Call) -> None:
-        self._reception.answer(call, requests.reply(call.request, Wait(0.0)))
+        self._reception.answer(call, handlers.reply(call.request, Wait(0.0)))
 
     # --- Commits: begun and concluded by the thread of the requests, made by the other one ---------------------------
     def _take_off(self, now: float) -> None:
         self._next_commit = now + COMMIT_SECONDS
         held, self._held = self._held, []
-        again = [self._ticket(call, requests.operation(call.request), until) for until, call in held]
+        again = [self._ticket(call, handlers.operation(call.request), until) for until, call in held]
         self._flying, self._due = self._due + again, []
         self._batches.put(self._flying)
 

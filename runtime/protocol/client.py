@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
+from runtime.protocol.concurrent_exchange import Talk
 from runtime.protocol.connection import (
     Allocate,
     Arrived,
@@ -22,7 +23,6 @@ from runtime.protocol.connection import (
     Message,
     refuse_blocks,
 )
-from runtime.protocol.duplex import Talk
 from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
 from runtime.protocol.proof import Claim, Unproven
 

@@ -17,23 +17,24 @@ from functools import partial
 from pathlib import Path
 
 from runtime import contract, coordination
-from runtime.channel import Channel
+from runtime.agent_channel import Channel
 from runtime.checkpoint import reader
-from runtime.checkpoint.files import before_attempt, of_attempt
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.filesystem import before_attempt, of_attempt
+from runtime.checkpoint.index import Book
 from runtime.contract import PSERVER, Environment
 from runtime.coordination.base import Compare, CoordinationError, CoordinationStore
 from runtime.errors import RegattaError
+from runtime.parameters.messages import NOTHING
+from runtime.parameters.sharding import even_table
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
-from runtime.pserver import keeper
-from runtime.pserver.comeback import NOTHING, Recovered
-from runtime.pserver.keeper import Identity, Keeper
-from runtime.pserver.rate import RECORDS_PER_SECOND
-from runtime.pserver.room import Room
+from runtime.pserver import checkpointer
+from runtime.pserver.checkpointer import Identity, Keeper
+from runtime.pserver.memory_budget import Room
+from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.slots import even_table
+from runtime.pserver.throughput import RECORDS_PER_SECOND
 
 REGISTRATION_SECONDS = 30.0
 # How often that there are values is noted again where the store did not take it.
@@ -45,7 +46,7 @@ log = logging.getLogger("pserver")
 class _Checkpoints:
     """Where this server's checkpoints are."""
 
-    def __init__(self, environment: Environment, store: CoordinationStore, tell: keeper.Tell) -> None:
+    def __init__(self, environment: Environment, store: CoordinationStore, tell: checkpointer.Tell) -> None:
         self._environment = environment
         self._tell = tell
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
@@ -57,12 +58,12 @@ class _Checkpoints:
     def restore(self, shard: Shard) -> None:
         """Bring the first process of an attempt to where an earlier attempt was."""
         sources = ((files, reader.found(files, self._unusable)) for files in self._earlier)
-        keeper.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
+        checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:
         """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
         meta = self._book.meta(self._environment.index)
-        return keeper.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
+        return checkpointer.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
 
     def _unusable(self, why: str) -> None:
         self._tell("warning", why)

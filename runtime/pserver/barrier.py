@@ -20,9 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-NEVER = -1
-# A pass after all others: a trainer that ends it is never waited for again.
-FOREVER = (1 << 31) - 1
+from runtime.parameters.messages import NEVER
 
 
 @dataclass

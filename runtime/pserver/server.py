@@ -14,25 +14,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.checkpoint.progress import Position, Progress
+from runtime.checkpoint.data_position import Position, Progress
 from runtime.contract import TRAINER, Member
 from runtime.errors import Refused, WireError
+from runtime.parameters import journal_layout, row_blocks
+from runtime.parameters.array_blocks import WIRE_TYPES, all_finite
+from runtime.parameters.declaration import BlockPlace, Declaration
+from runtime.parameters.embedding_tables import Pushed
+from runtime.parameters.messages import Offer, Outcome, Standing
 from runtime.protocol import bf16
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.proof import Refusals
 from runtime.protocol.server import Server, reply_head
-from runtime.protocol.shared import NOT_SHARED, Segment, Visit
-from runtime.pserver import desk, journal, parcels
-from runtime.pserver.comeback import Offer, Recovered, Standing
-from runtime.pserver.declaration import BlockPlace, Declaration
-from runtime.pserver.draft import Coming, Draft
-from runtime.pserver.editions import Edition
-from runtime.pserver.numbers import WIRE_TYPES, all_finite
-from runtime.pserver.rate import Rate
-from runtime.pserver.room import WITHOUT_LIMIT, Room
-from runtime.pserver.shard import REFUSALS, Outcome, Release, Releases, Shard, Step, Ticket, Who
-from runtime.pserver.tables import Pushed
+from runtime.protocol.shared_memory import NOT_SHARED, Segment, Visit
+from runtime.pserver import table_requests
+from runtime.pserver.eager_update import Coming, Draft
+from runtime.pserver.memory_budget import WITHOUT_LIMIT, Room
+from runtime.pserver.published_versions import Edition
+from runtime.pserver.recovery import Recovered
+from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.throughput import Rate
 
 # A trainer may connect before this server has heard that it is a member.
 JOIN_SECONDS = 15.0
@@ -220,7 +222,7 @@ class ShardServer:
             if self._parameters is None:
                 journalled = journalled and self._has_room_for_a_journal()
                 sizes = [(array.size, array.dtype.str) for array in self.shard.parameters]
-                layout = journal.layout(sizes, journalled)
+                layout = journal_layout.layout(sizes, journalled)
                 self._parameters = Segment.create(layout, private=True)
                 marks, *arrays = self._parameters.arrays
                 self.shard.move(marks, arrays[: len(sizes)], arrays[len(sizes) :])
@@ -261,8 +263,8 @@ class _Session:
         }
 
     def allocate(self, header: Header) -> memoryview:
-        if parcels.carries_rows(header):
-            return parcels.room(header)
+        if row_blocks.carries_rows(header):
+            return row_blocks.room(header)
         array = self._arrays().get((header.tensor, header.offset))
         if array is None:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
@@ -302,7 +304,7 @@ class _Session:
     def arrived(self, header: Header) -> None:
         """Widen and check a gradient while it is in the cache; what is not as it should be ``_numbers`` refuses."""
         coming = self._coming
-        if coming is None or parcels.carries_rows(header):
+        if coming is None or row_blocks.carries_rows(header):
             return
         key, places = (header.tensor, header.offset), self._shard.places
         number = coming.arrived
@@ -411,13 +413,13 @@ class _Session:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
         self._wait_for_others(who)
         with self._server.changed:
-            blocks = desk.pulled(self._shard.tables, request, who)
+            blocks = table_requests.pulled(self._shard.tables, request, who)
             return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
 
     def _rows(self, request: Message, who: Who) -> Pushed:
         """What a push carries for tables."""
         with self._server.changed:
-            return desk.pushed(self._shard.tables, request, who)
+            return table_requests.pushed(self._shard.tables, request, who)
 
     def _wait_for_others(self, who: Who) -> None:
         """Wait until this trainer is not too far ahead; in most modes it never is."""
@@ -561,7 +563,9 @@ class _Ahead:
 
 def _named(blocks: Sequence[Block]) -> dict[tuple[int, int], Header]:
     """The headers of blocks of parameters, by tensor and number."""
-    return {(header.tensor, header.offset): header for header, _payload in blocks if not parcels.carries_rows(header)}
+    return {
+        (header.tensor, header.offset): header for header, _payload in blocks if not row_blocks.carries_rows(header)
+    }
 
 
 def _declaration(body: Mapping[str, Any]) -> Declaration:

@@ -11,54 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime.checkpoint.progress import Position, Progress
-from runtime.protocol import frames
-from runtime.pserver import fused, kernels, optimisers
+from runtime.checkpoint.data_position import Position, Progress
+from runtime.parameters import optimisers
+from runtime.parameters.declaration import BlockPlace, Declaration, Mode
+from runtime.parameters.embedding_tables import Full, Piece, Pushed, Table, Tables
+from runtime.parameters.kernels import fused, numpy_kernels
+from runtime.parameters.kernels.gradient_mean import Means, Weights
+from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
+from runtime.parameters.optimisers import Optimiser
 from runtime.pserver.barrier import Barrier
-from runtime.pserver.comeback import NOTHING, Choice, Comeback, Offer, Recovered, Standing
-from runtime.pserver.copies import Copies
-from runtime.pserver.declaration import BlockPlace, Declaration, Mode
-from runtime.pserver.draft import Basis, Coming, Draft, State
-from runtime.pserver.editions import Edition, Editions
-from runtime.pserver.journal import Journal
-from runtime.pserver.means import Means, Weights
-from runtime.pserver.optimisers import Optimiser
-from runtime.pserver.pace import Pace
-from runtime.pserver.snapshot import Kept, Snapshot
-from runtime.pserver.tables import Full, Piece, Pushed, Table, Tables
+from runtime.pserver.copy_buffers import Copies
+from runtime.pserver.cow_snapshot import Kept, Snapshot
+from runtime.pserver.eager_update import Basis, Coming, Draft, State
+from runtime.pserver.published_versions import Edition, Editions
+from runtime.pserver.recovery import Choice, Comeback, Recovered
+from runtime.pserver.staleness import Pace
+from runtime.pserver.undo_journal import Journal
 
 Array = NDArray[Any]
 Ticket = Hashable
 
 # How long the first version waits for trainers of the launch that never came.
 START_SECONDS = 60.0
-
-
-class Outcome(StrEnum):
-    """How a request is answered."""
-
-    DONE = "done"
-    INITIALISE = "initialise"  # to a declaration: this trainer gives the first values
-    READY = "ready"  # to a declaration: there are values
-    RESEED = "reseed"  # to an offer: this trainer gives back the values that were lost
-    LOST = "lost"  # to an offer: nobody can give them back
-    ALREADY = "already"  # to an initialisation: there were values, these are dropped
-    DUPLICATE = "duplicate"  # applied before
-    STALE = "stale"  # the version was made without it; dropped
-    SUPERSEDED = frames.SUPERSEDED  # the same step came again on another connection
-    CONFLICT = "conflict"
-    FENCED = "fenced"
-    NOT_READY = "not_ready"
-    OUT_OF_PLACE = "out_of_place"
-    NOT_FINITE = "not_finite"
-    NO_ROOM = "no_room"  # no memory for the rows of a step
 
 
 REFUSALS = frozenset(
@@ -299,7 +279,7 @@ class Shard:
         self._start_by = now + START_SECONDS
         self.places = self.places_of(declaration)
         sizes = [(place.stop - place.start, declaration.tensors[place.tensor].dtype) for place in self.places]
-        self.parameters = list(kernels.adjacent(sizes))
+        self.parameters = list(numpy_kernels.adjacent(sizes))
         self._optimiser = declaration.rule
         self._state = self._optimiser.states(self.parameters)
 

@@ -17,15 +17,15 @@ from runtime.contract import Environment
 from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
-from runtime.pserver.optimisers import SGD, Optimiser
-from runtime.trainer import loading
+from runtime.parameters.optimisers import SGD, Optimiser
+from runtime.trainer.environment import Surroundings, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
-from runtime.trainer.loop import Loop
+from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import RAISE, Arrays, Params
-from runtime.trainer.reader import AHEAD, FAIL_TASK, ON_BAD_RECORD, Decode, Reader
-from runtime.trainer.reports import Reports
-from runtime.trainer.surroundings import Surroundings, end_for_restart, guard
-from runtime.trainer.tasks import TaskSource
+from runtime.trainer.task_loop import Loop
+from runtime.trainer.tasks import loading
+from runtime.trainer.tasks.reader import AHEAD, FAIL_TASK, ON_BAD_RECORD, Decode, Reader
+from runtime.trainer.tasks.task_client import TaskSource
 
 # The elected trainer has this long to write the model before another may be elected.
 SAVE_SECONDS = 60.0
@@ -77,7 +77,8 @@ class Job:
         A record is what its format gives, for shipped data sets ``(features, label)``. With ``batch`` records come as
         arrays of that many of them, fewer at the end of a task: ``(x, y)`` for pairs, a dict of columns for rows with
         names. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run with the same
-        seed. ``decode`` is applied to each record first; without it ``runtime/trainer/collation.py`` says what comes.
+        seed. ``decode`` is applied to each record first; without it ``runtime/trainer/tasks/collation.py`` says what
+        comes.
 
         ``on_bad_record`` says what becomes of a record that cannot be decoded: ``fail-task`` (the master is told
         and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``. A whole file that

@@ -17,28 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime import contract
-from runtime.checkpoint.progress import NO_TASK, Position
+from runtime.checkpoint.data_position import NO_TASK, Position
 from runtime.errors import Lost, Refused, RegattaError, UsageError
+from runtime.parameters.array_blocks import all_finite
+from runtime.parameters.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
+from runtime.parameters.embedding_tables import Full, Rows, Table, Tables, Unlike, joined
+from runtime.parameters.initializers import Initial, Uniform
+from runtime.parameters.messages import FOREVER, Outcome
+from runtime.parameters.optimisers import Optimiser
+from runtime.parameters.row_blocks import pack, unpack
+from runtime.parameters.sharding import even_table, servers_of_rows
 from runtime.protocol.client import Client
+from runtime.protocol.concurrent_exchange import converse
 from runtime.protocol.connection import Message
-from runtime.protocol.duplex import converse
 from runtime.protocol.frames import Op
-from runtime.pserver.barrier import FOREVER
-from runtime.pserver.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
-from runtime.pserver.initial import Initial, Uniform
-from runtime.pserver.numbers import all_finite
-from runtime.pserver.optimisers import Optimiser
-from runtime.pserver.parcels import pack, unpack
-from runtime.pserver.shard import Outcome
-from runtime.pserver.slots import even_table, servers_of_rows
-from runtime.pserver.tables import Full, Rows, Table, Tables, Unlike, joined
-from runtime.trainer.link import PATIENCE_SECONDS, Link
-from runtime.trainer.pending import Pending
-from runtime.trainer.rounds import Rounds
-from runtime.trainer.staging import Staging
-from runtime.trainer.store import NO_ROWS, Pushes, Store, arrays_of
+from runtime.trainer.gradient_staging import Staging
+from runtime.trainer.local_sgd import Rounds
+from runtime.trainer.memory_window import Window
+from runtime.trainer.parameter_store import NO_ROWS, Pushes, Store, arrays_of
+from runtime.trainer.server_connection import PATIENCE_SECONDS, Link
 from runtime.trainer.tables import SharedTable
-from runtime.trainer.window import Window
 
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -634,3 +632,19 @@ def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
             f'convert it with .astype("{parameter.dtype}").'
         )
     return np.ascontiguousarray(gradient).reshape(-1)
+
+
+class Pending:
+    """What ``params.push_async`` gives. The parameters are fresh once ``result`` has returned, and torn before."""
+
+    def __init__(self, future: Future[None], settle: Callable[[], int]) -> None:
+        self._future = future
+        self._settle = settle
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+        return self._future.done()
+
+    def result(self) -> int:
+        """Wait, then give the version. Raises what ``push_pull`` would have raised."""
+        return self._settle()

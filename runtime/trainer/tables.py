@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.errors import UsageError
-from runtime.pserver.tables import Rows, Table, joined
+from runtime.parameters.embedding_tables import Rows, Table, joined
 
 Array = NDArray[Any]
 

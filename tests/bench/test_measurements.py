@@ -36,8 +36,8 @@ from bench import (
 )
 from bench.report import Row
 from bench.servers import Absent
-from jobs.backends import sessions
-from jobs.elastic import scenarios
+from jobs.backends.local import process_sessions
+from jobs.elastic.simulation import scenarios
 from quota.models import Limit, Reservation
 from runtime.contract import ReplicaState
 from tests.factories import make_job
@@ -211,8 +211,8 @@ def test_a_lost_machine_takes_the_agent_and_all_its_processes(
     way: str, killed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     kills: list[str] = []
-    monkeypatch.setattr(sessions, "kill_children", lambda *_given: kills.append("children"))
-    monkeypatch.setattr(sessions, "kill", lambda *_given: kills.append("all"))
+    monkeypatch.setattr(process_sessions, "kill_children", lambda *_given: kills.append("children"))
+    monkeypatch.setattr(process_sessions, "kill", lambda *_given: kills.append("all"))
     _Played(httpx.Client(), "1", tmp_path).kill("trainer-1", way)
     assert kills == [killed]
 

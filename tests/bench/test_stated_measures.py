@@ -36,10 +36,11 @@ from bench import (
     uploads,
 )
 from bench.report import Row
-from jobs.elastic import scenarios
+from jobs.elastic.simulation import scenarios
 from portal.settings import SWEEP_SECONDS
 from runtime import contract
-from runtime.pserver import compiled, kernels, optimisers
+from runtime.parameters import optimisers
+from runtime.parameters.kernels import jit, numpy_kernels
 
 GOALS = {
     "R": "R1 R1c R1n R2 R3 R4 R5 R6 R7 R8 R9 R10",
@@ -64,7 +65,7 @@ def test_each_number_to_reach_has_a_row() -> None:
 # --- Runtime ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "available", lambda: False)
+    monkeypatch.setattr(jit, "available", lambda: False)
 
 
 @pytest.mark.usefixtures("no_accelerator")
@@ -86,10 +87,10 @@ def test_r3_runs_what_a_parameter_server_runs(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(updates, "_alternate", remember)
     monkeypatch.setattr(updates, "wait_until", lambda *given: None)
-    monkeypatch.setattr(compiled, "available", lambda: True)
-    monkeypatch.setattr(compiled, "begin", lambda *given: None)
+    monkeypatch.setattr(jit, "available", lambda: True)
+    monkeypatch.setattr(jit, "begin", lambda *given: None)
     list(updates._rows(optimisers.SGD(1e-3), 1, None))
-    assert seen == {"NumPy": kernels.run, "accelerator": optimisers.run}
+    assert seen == {"NumPy": numpy_kernels.run, "accelerator": optimisers.run}
 
 
 def test_r5_shares_no_memory_with_the_parameter_server() -> None:
@@ -109,8 +110,8 @@ def test_r5_trains_on_records_of_a_dataset(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_r7_kills_a_process_alone_and_a_whole_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Only the second way makes the lease run out."""
     killed: list[str] = []
-    monkeypatch.setattr(recovery.sessions, "kill_children", lambda *given: killed.append("children"))
-    monkeypatch.setattr(recovery.sessions, "kill", lambda *given: killed.append("session"))
+    monkeypatch.setattr(recovery.process_sessions, "kill_children", lambda *given: killed.append("children"))
+    monkeypatch.setattr(recovery.process_sessions, "kill", lambda *given: killed.append("session"))
     monkeypatch.setattr(recovery, "_until", lambda what, condition: None)
     state = SimpleNamespace(pid=1, ticks=1, life=1)
     monkeypatch.setattr(recovery.RunningJob, "_at_work", lambda self, replica, life: (tmp_path, state))

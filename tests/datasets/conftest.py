@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from pytest_django import Settings
 
-from datasets import checksums, manifest, services, uploads
+from datasets import checksums, manifest, services
 from datasets.checksums import Checksum
 from datasets.models import Dataset, File, Version
 from datasets.storage import default_storage
-from datasets.uploads import Place
+from datasets.uploads import uploads
+from datasets.uploads.uploads import Place
 from quota.models import Limit
 from rbac.models import User
 from tests.personas import Personas

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from datasets import indexing, services
+from datasets import services
+from datasets.indexing import indexing
 from datasets.models import Version
 from rbac.models import User
 from tests.datasets.conftest import Uploader

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from datasets import indexing, services
+from datasets import services
+from datasets.indexing import indexing
 from datasets.models import Dataset, Version
 from tests.datasets.conftest import Uploader
-from tests.datasets.test_glance import PNG
+from tests.datasets.indexing.test_record_table import PNG
 from tests.factories import LONG_AGO, make_job, make_namespace
 from tests.personas import Personas
 

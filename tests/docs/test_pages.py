@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from django.urls import Resolver404, resolve
 
-from jobs import spec
-from jobs.states import JobState
+from jobs.lifecycle.states import JobState
+from jobs.selectors import specifications
 from regatta import errors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -80,7 +80,7 @@ def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> 
 
 def test_the_description_in_the_guide_is_taken() -> None:
     (described,) = blocks(GUIDE, "yaml")
-    assert spec.parse(described).trainer.replicas == 2
+    assert specifications.parse(described).trainer.replicas == 2
 
 
 def calls() -> list[str]:
@@ -157,7 +157,7 @@ def is_defined(name: str, path: Path) -> bool:
 @pytest.mark.parametrize("place", named_places())
 def test_what_the_architecture_names_is_there(place: str) -> None:
     path, _, name = place.partition("::")
-    if not (ROOT / path).exists():  # jobs/services.submit_job: a name in a module
+    if not (ROOT / path).exists():  # jobs/services/jobs.submit_job: a name in a module
         module, _, name = path.rpartition(".")
         path = f"{module}.py"
     assert (ROOT / path).exists()

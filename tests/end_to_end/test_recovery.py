@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs.facts import MASTERS_LAST_WORD
+from jobs.lifecycle.observations import MASTERS_LAST_WORD
 from regatta import Client, Job
 from tests.end_to_end import code, processes
 from tests.end_to_end.house import House, is_of_a_replica

@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.proxy import Proxy
 from runtime import contract, coordination
-from runtime.agent import processes
+from runtime.agent import process_tree
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
 from tests import waiting
@@ -77,8 +77,8 @@ class Life:
     def pid(self) -> int:
         """The role's process. It is the agent's first child."""
         if not self.child:
-            until(lambda: self.ended or any(processes.descendants(self.agent.pid)), f"{self.who} starts")
-            self.child = next(iter(processes.descendants(self.agent.pid)), 0)
+            until(lambda: self.ended or any(process_tree.descendants(self.agent.pid)), f"{self.who} starts")
+            self.child = next(iter(process_tree.descendants(self.agent.pid)), 0)
         return self.child
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runtime.data import recordio, records
+from runtime.data import record_codec, recordio
 
 NAME = "faults/numbers"
 FILE = "train-00000-of-00000.recordio"
@@ -18,7 +18,7 @@ def make(root: Path, tasks: int, records_a_task: int = 1) -> Path:
     path = directory / FILE
     with path.open("wb") as file, recordio.Writer(file) as writer:
         for number in range(tasks * records_a_task):
-            writer.write(records.encode([number, 1.0], number))
+            writer.write(record_codec.encode([number, 1.0], number))
             if (number + 1) % records_a_task == 0:
                 writer.flush()
     count = tasks * records_a_task

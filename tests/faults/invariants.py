@@ -27,12 +27,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from runtime.checkpoint.meta import Meta
+from runtime.checkpoint.index import Meta
 from runtime.coordination.base import Listing, Versioned
-from runtime.master.ledger import Ledger
 from runtime.master.messages import Trainer
-from runtime.master.state import Entry, Saved, Status
-from runtime.master.table import TaskTable
+from runtime.master.queue_store import Ledger
+from runtime.master.task_table import TaskTable
+from runtime.master.types import Entry, Saved, Status
 from tests.faults.history import Event, of_kind
 
 Violations = list[str]

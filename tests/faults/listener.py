@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Message
-from runtime.trainer.link import Link
+from runtime.trainer.server_connection import Link
 
 if TYPE_CHECKING:
     import pytest

@@ -15,14 +15,15 @@ from typing import Any
 import numpy as np
 
 from runtime.data.dataset import Chunk
-from runtime.master.ledger import Ledger
 from runtime.master.messages import Ahead, Answer, JobDone, PassEnd, Task, Trainer, Wait
-from runtime.master.queue import Key, Plan, TaskQueue, Verdict
-from runtime.master.table import TaskTable
-from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import SGD
-from runtime.pserver.shard import Outcome, Releases, Shard, Step, Who
-from runtime.pserver.slots import even_table
+from runtime.master.queue_store import Ledger
+from runtime.master.task_queue import Key, Plan, TaskQueue, Verdict
+from runtime.master.task_table import TaskTable
+from runtime.parameters.declaration import Declaration, Tensor
+from runtime.parameters.messages import Outcome
+from runtime.parameters.optimisers import SGD
+from runtime.parameters.sharding import even_table
+from runtime.pserver.shard import Releases, Shard, Step, Who
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 
 Schedule = Sequence[tuple[str, int]]

@@ -10,10 +10,10 @@ import pytest
 
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.data.dataset import Chunk
-from runtime.master.ledger import Ledger
 from runtime.master.messages import Task, Trainer
-from runtime.master.queue import Key, Plan, Saved, Status, TaskQueue
-from runtime.master.table import TaskTable
+from runtime.master.queue_store import Ledger
+from runtime.master.task_queue import Key, Plan, Saved, Status, TaskQueue
+from runtime.master.task_table import TaskTable
 from tests.faults import invariants
 from tests.faults.history import Event
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from runtime.contract import Member
+from runtime.parameters.optimisers import SGD
+from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
+from runtime.protocol.concurrent_exchange import Talk
 from runtime.protocol.connection import Message
-from runtime.protocol.duplex import Talk
 from runtime.protocol.frames import Op
-from runtime.pserver.optimisers import SGD
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.slots import even_table
 from runtime.trainer import params as trainer
-from runtime.trainer.link import Link
 from runtime.trainer.params import Params, ServerStore
+from runtime.trainer.server_connection import Link
 from tests.faults import invariants
 from tests.faults.history import Event
 from tests.faults.listener import LinkWitness

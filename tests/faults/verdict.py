@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runtime.checkpoint import reader
-from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.filesystem import LocalFiles
 from runtime.checkpoint.format import Damaged
-from runtime.pserver.declaration import M_OF_N, SSP, SYNC, Mode
+from runtime.parameters.declaration import M_OF_N, SSP, SYNC, Mode
 from tests.faults import invariants
 from tests.faults.cluster import Cluster
 from tests.faults.history import Event

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from runtime import contract
-from runtime.checkpoint import files
-from runtime.checkpoint.meta import Book, Entry
+from runtime.checkpoint import filesystem
+from runtime.checkpoint.index import Book, Entry
+from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
-from runtime.pserver import keeper
-from runtime.pserver.shard import Outcome, Release, Shard, Step, Who
+from runtime.pserver import checkpointer
+from runtime.pserver.shard import Release, Shard, Step, Who
 from tests.faults.history import CRASH_AT, HISTORY, WHO, Recorder
 
 # Where a writer of checkpoints can be killed.
@@ -161,15 +162,15 @@ class DiskWitness:
         self._writes = 0
 
     def watch(self) -> None:
-        _after(files.LocalFiles, "create", self._created)
-        _before(files._LocalDraft, "write", self._writing)
-        _before(files._LocalDraft, "sync", lambda draft: self._reach("written"))
-        _after(files._LocalDraft, "sync", lambda none, draft: self._reach("synced"))
-        _after(files.LocalFiles, "sync_directory", lambda none, some: self._reach("directory synced"))
+        _after(filesystem.LocalFiles, "create", self._created)
+        _before(filesystem._LocalDraft, "write", self._writing)
+        _before(filesystem._LocalDraft, "sync", lambda draft: self._reach("written"))
+        _after(filesystem._LocalDraft, "sync", lambda none, draft: self._reach("synced"))
+        _after(filesystem.LocalFiles, "sync_directory", lambda none, some: self._reach("directory synced"))
         _before(Book, "record", self._recording)
         _after(Book, "record", self._recorded)
-        _before(files.LocalFiles, "delete", lambda some, name: self._reach("before a deletion"))
-        _after(files.LocalFiles, "delete", self._deleted)
+        _before(filesystem.LocalFiles, "delete", lambda some, name: self._reach("before a deletion"))
+        _after(filesystem.LocalFiles, "delete", self._deleted)
 
     def _reach(self, point: str) -> None:
         if point == self._point and self._checkpoint == _CRASHING_CHECKPOINT:
@@ -207,7 +208,7 @@ class DiskWitness:
 def main() -> int:
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
     # As often as the contract's setting says, however short.
-    keeper.LOOK_SECONDS, keeper.NOTICE_SECONDS = 0.02, 0.1
+    checkpointer.LOOK_SECONDS, checkpointer.NOTICE_SECONDS = 0.02, 0.1
     ShardWitness(recorder).watch()
     if directory := os.environ.get(contract.CHECKPOINT_DIR):
         DiskWitness(recorder, Path(directory), os.environ.get(CRASH_AT, "")).watch()

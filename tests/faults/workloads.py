@@ -14,10 +14,10 @@ import numpy as np
 from bench.proxy import dial_through
 from runtime import contract, dist
 from runtime.errors import Leaving, Lost
-from runtime.pserver.slots import even_table, server_of
+from runtime.parameters.sharding import even_table, server_of
+from runtime.trainer.environment import end_for_restart
 from runtime.trainer.job import Job
-from runtime.trainer.surroundings import end_for_restart
-from runtime.trainer.tasks import JobDone, Task, Wait
+from runtime.trainer.tasks.task_client import JobDone, Task, Wait
 from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
 from tests.faults.listener import LinkWitness
 

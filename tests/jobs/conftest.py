@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from jobs import services, spec
-from jobs.backends import registry
+from jobs.backends import factory as backend_factory
 from jobs.models import Job
+from jobs.selectors import specifications
+from jobs.services import jobs as job_services
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
 
@@ -35,7 +36,7 @@ def use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Use:
     """Puts a backend in the place of the real one."""
 
     def put(backend: ObedientBackend) -> ObedientBackend:
-        monkeypatch.setattr(registry, "BACKENDS", {"fake": lambda: backend})
+        monkeypatch.setattr(backend_factory, "BACKENDS", {"fake": lambda: backend})
         settings.CLUSTER_BACKEND = "fake"
         return backend
 
@@ -52,7 +53,7 @@ def submit(personas: Personas) -> Callable[..., Job]:
     """Submits a job as the developer of ``team``; keywords replace fields of the specification."""
 
     def submitted(**fields: Any) -> Job:
-        wanted = spec.parse({**SPEC, **fields})
-        return services.submit_job(actor=personas.developer, namespace="team", spec=wanted).job
+        wanted = specifications.parse({**SPEC, **fields})
+        return job_services.submit_job(actor=personas.developer, namespace="team", spec=wanted).job
 
     return submitted

@@ -12,7 +12,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
 
-from jobs import consumers
+from jobs.live import consumers
 from jobs.streams import tailer
 from portal.asgi import application
 

@@ -22,23 +22,27 @@ from schemathesis.core import NOT_SET
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
-from datasets import indexing
+from datasets.indexing import indexing
 from datasets.services import create_dataset
-from jobs import reports, services, spec
+from jobs.lifecycle.states import JobState
 from jobs.models import Job
-from jobs.states import JobState
+from jobs.selectors import specifications
+from jobs.services import jobs as job_services
+from jobs.services import replica_reports
 from jobs.streams import store
-from portal.common.time import now
+from portal.common.clock import now
 from quota.services import ask_for_more
-from rbac import connecting, invitations, tokens
+from rbac import tokens
 from rbac.models import Connection, Role, Session
+from rbac.namespaces import invitations
 from rbac.selectors import digest_of
+from rbac.sign_in import cli_authorization
 from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_attempt, make_member, make_namespace, make_token, make_user
 from tests.jobs.conftest import SPEC
 from tests.personas import Personas
-from tests.rbac.test_connecting import CHALLENGE, VERIFIER
+from tests.rbac.sign_in.test_cli_authorization import CHALLENGE, VERIFIER
 
 pytestmark = pytest.mark.django_db
 CONTENT, SHA = b"m", sha(b"m")
@@ -118,7 +122,8 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
     make_user("grace", password=PASSWORD)
     make_member(make_namespace("spare", owner=personas.owner), personas.developer)
     submitted = [
-        services.submit_job(actor=personas.developer, namespace="team", spec=spec.parse(SPEC)).job for _ in "ab"
+        job_services.submit_job(actor=personas.developer, namespace="team", spec=specifications.parse(SPEC)).job
+        for _ in "ab"
     ]
     running, ended = submitted
     Job.objects.filter(pk=running.pk).update(state=JobState.RUNNING)
@@ -135,7 +140,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         challenge=CHALLENGE,
         user=personas.viewer,
         name="laptop",
-        expires=now() + connecting.LIFE,
+        expires=now() + cli_authorization.LIFE,
     )
     stored = upload(personas)
     places = {
@@ -189,7 +194,7 @@ def write(job: Job) -> None:
     points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
     store.append_logs(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, lines=lines)
     store.append_metrics(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, points=points)
-    reports.store_artifact(
+    replica_reports.store_artifact(
         attempt, replica="trainer-0", name="model.npz", sha256=SHA, size=1, stream=io.BytesIO(CONTENT)
     )
 

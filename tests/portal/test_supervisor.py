@@ -24,7 +24,7 @@ STUBBORN = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up'); 
 PROGRAM = """
     import sys
     from portal.supervisor import Command, Supervisor, say
-    from runtime.isolation.kernel import PR_SET_CHILD_SUBREAPER, prctl
+    from runtime.isolation.syscalls import PR_SET_CHILD_SUBREAPER, prctl
     {first}
     children = {{name: Command((sys.executable, "-u", "-c", code)) for name, code in {children!r}.items()}}
     Supervisor(

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from django.db import connection, connections
 
+from portal.common.clock import now
 from portal.common.errors import QuotaExceeded
-from portal.common.time import now
 from quota import ledger, storage
 from quota.ledger import Ask
 from quota.models import Capacity, Claim, Kept, Kind, Limit, Reservation, Stored, Stretch

@@ -11,7 +11,7 @@ from django.contrib.messages import get_messages
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from portal.common.time import now
+from portal.common.clock import now
 from quota import ledger, selectors
 from quota.ledger import Ask
 from quota.models import Capacity, Limit, QuotaRequest, Reservation, Stretch

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota import policy
-from quota.amounts import HELD
 from quota.policy import Claim, Holding, Obstacle, Outlook, Room, Rules, State, outlook
+from quota.resources import HELD
 
 NOW = 1_000_000.0
 AT_ONCE = Rules(shortest_run=0)

@@ -8,11 +8,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from portal.common.clock import now
 from portal.common.errors import QuotaExceeded
-from portal.common.time import now
 from quota import storage
-from quota.amounts import in_bytes
 from quota.models import Capacity, Kept, Kind, Limit, Stored
+from quota.resources import in_bytes
 from quota.selectors import bounds_of, kept_by_kind, overheld, quota_of
 from quota.storage import Thing
 from rbac.models import Namespace

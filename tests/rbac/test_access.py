@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from portal.common.clock import now
 from portal.common.errors import Forbidden, NotFound
-from portal.common.time import now
 from rbac import access
 from rbac.models import ApiToken, Membership, Namespace, User
 from rbac.scopes import Scope

@@ -9,9 +9,9 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from rbac import names
+from rbac import namespace_names
 from rbac.models import AuditEntry, User
-from rbac.providers import _free_name
+from rbac.sign_in.external import _free_name
 from tests.factories import make_user
 from tests.personas import Personas
 
@@ -45,12 +45,12 @@ def test_the_command_of_the_operator_refuses_them(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", [*BAD, "@x", ""])
 def test_who_comes_from_a_provider_gets_another(name: str) -> None:
-    assert names.fault_of_account(_free_name(name)) == ""
+    assert namespace_names.fault_of_account(_free_name(name)) == ""
 
 
 def test_who_comes_from_a_provider_looks_like_nobody() -> None:
     make_user("ace")
-    assert names.skeleton(_free_name("\u0430\u0441\u0435")) != "ace"
+    assert namespace_names.skeleton(_free_name("\u0430\u0441\u0435")) != "ace"
 
 
 @pytest.mark.parametrize("name", ["ACE", "\u0430\u0441\u0435"])

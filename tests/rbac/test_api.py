@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
-from portal.common.time import now
+from portal.common.clock import now
 from rbac.models import ApiToken
 from tests.factories import make_token, make_user
 from tests.personas import EVERYBODY, Personas

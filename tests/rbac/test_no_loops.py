@@ -10,11 +10,11 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from rbac import second_factor
 from rbac.models import Session, User
+from rbac.sign_in import second_factor
 from tests.factories import make_user
 from tests.personas import Personas
-from tests.rbac.test_providers import provider, running, there_and_back  # noqa: F401  fixtures
+from tests.rbac.sign_in.test_external import provider, running, there_and_back  # noqa: F401  fixtures
 from tests.sign_in_provider import Provider
 
 pytestmark = pytest.mark.django_db

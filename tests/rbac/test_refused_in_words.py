@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 from django.test import Client
 
-from jobs.states import JobState
+from jobs.lifecycle.states import JobState
 from rbac.models import AuditEntry, Invitation, Membership, Namespace
 from tests.factories import make_job, make_user
 from tests.personas import Personas

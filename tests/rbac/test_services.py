@@ -4,8 +4,9 @@ import pytest
 from django.test import RequestFactory
 
 from portal.common.errors import Conflict, Forbidden, NotFound, NotSignedIn, TooManyRequests, ValidationFailed
-from rbac import services, signing_in, tokens
+from rbac import services, tokens
 from rbac.models import AuditEntry, Membership, Role, User
+from rbac.sign_in import sign_in
 from tests.factories import make_namespace, make_user
 from tests.personas import Personas
 
@@ -19,8 +20,8 @@ def request_from(address: str):
 
 def test_the_first_sign_in_makes_a_personal_namespace_owned_by_the_account() -> None:
     user = make_user("carol", password=PASSWORD)
-    signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
-    signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+    sign_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+    sign_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
     assert [(m.namespace.name, m.role) for m in Membership.objects.filter(user=user)] == [("carol", Role.OWNER)]
 
 
@@ -35,7 +36,7 @@ def test_the_sentence_is_the_same_for_a_wrong_name_and_a_wrong_password() -> Non
     sentences = set()
     for username in ("carol", "nobody-of-that-name"):
         with pytest.raises(NotSignedIn) as refused:
-            signing_in.check_password(request_from("10.0.0.1"), username, "wrong")
+            sign_in.check_password(request_from("10.0.0.1"), username, "wrong")
         sentences.add(refused.value.detail)
     assert len(sentences) == 1
 
@@ -43,7 +44,7 @@ def test_the_sentence_is_the_same_for_a_wrong_name_and_a_wrong_password() -> Non
 def fail_often(username: str, address: str) -> None:
     for _ in range(100):
         try:
-            signing_in.check_password(request_from(address), username, "wrong")
+            sign_in.check_password(request_from(address), username, "wrong")
         except NotSignedIn:
             continue
         except TooManyRequests:
@@ -60,19 +61,19 @@ def test_guessing_is_throttled_even_with_the_right_password_at_last(few_attempts
     make_user("carol", password=PASSWORD)
     fail_often("carol", "10.0.0.1")
     with pytest.raises(TooManyRequests):
-        signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
+        sign_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD)
 
 
 def test_guessing_one_name_locks_out_nobody_else_behind_the_same_proxy(few_attempts: None) -> None:
     make_user("carol", password=PASSWORD)
     fail_often("mallory", "10.0.0.1")
-    assert signing_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD).username == "carol"
+    assert sign_in.check_password(request_from("10.0.0.1"), "carol", PASSWORD).username == "carol"
 
 
 def test_guessing_does_not_lock_the_account_from_elsewhere(few_attempts: None) -> None:
     make_user("carol", password=PASSWORD)
     fail_often("carol", "10.0.0.1")
-    assert signing_in.check_password(request_from("10.0.0.2"), "carol", PASSWORD).username == "carol"
+    assert sign_in.check_password(request_from("10.0.0.2"), "carol", PASSWORD).username == "carol"
 
 
 def test_only_admins_open_accounts(personas: Personas) -> None:

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.test import Client
 
+from portal.common.clock import now
 from portal.common.errors import Conflict, Forbidden, ValidationFailed
-from portal.common.time import now
 from rbac import tokens
 from rbac.models import ApiToken, Role, User
 from rbac.scopes import Scope

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from jobs import meeting
+from jobs.launch import coordination_accounts
 from portal.management.commands.up import ensure_admin, migrate
 from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             migrate()
             ensure_admin()
             try:
-                guarded = meeting.guard()
+                guarded = coordination_accounts.guard()
             except CoordinationError as error:
                 raise CommandError(str(error)) from None
         database = settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]

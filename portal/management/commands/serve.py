@@ -9,8 +9,8 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from portal.http.direct_body import StraightHttpProtocol
 from portal.preflight import CannotStart, listen
-from portal.straight import StraightHttpProtocol
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
@@ -34,7 +34,7 @@ class Command(BaseCommand):
             access_log=False,
             log_level="warning",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # Whom to believe about callers is decided in one place: portal.common.transport.
+            # Whom to believe about callers is decided in one place: portal.common.proxy_middleware.
             proxy_headers=False,
             server_header=False,
         )

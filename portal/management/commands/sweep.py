@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 
-from portal.common.time import now as wall_clock
+from portal.common.clock import now as wall_clock
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
@@ -25,22 +25,22 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from datasets.housekeeping import Stewardship
-        from jobs.admission import Explanations
-        from jobs.elastic.controller import Controller
-        from jobs.following.rounds import Following
-        from jobs.keeping import Accounting
-        from jobs.meeting import Housekeeping
-        from jobs.periodic import Periodic, Task
-        from jobs.pruning import Pruning
-        from jobs.retention import Retaining
-        from jobs.selectors import versions_in_use
-        from jobs.steadiness import Watch
-        from jobs.streams.sealing import seal_due
-        from jobs.sweeping import sweep
-        from jobs.tenants import Tenancy
-        from rbac.guessing import SignInAttempts
+        from datasets.garbage_collection import Stewardship
+        from jobs.elastic.controller.controller import Controller
+        from jobs.launch.cluster_namespaces import Tenancy
+        from jobs.launch.coordination_accounts import Housekeeping
+        from jobs.lifecycle.steadiness import Watch
+        from jobs.log_follower.pool import Following
+        from jobs.maintenance.garbage_collection import Pruning
+        from jobs.maintenance.periodic import Periodic, Task
+        from jobs.maintenance.retention import Retaining
+        from jobs.maintenance.stream_compaction import seal_due
+        from jobs.reconcile.admission import Explanations
+        from jobs.reconcile.sweep import sweep
+        from jobs.selectors.jobs import versions_in_use
+        from jobs.storage_usage import Accounting
         from rbac.outbox import Outbox
+        from rbac.sign_in.password_guessing import SignInAttempts
 
         stop = threading.Event()
         # First the numbers of trainers: who has to wait finds the capacity that was freed for it.

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
-from jobs.backends import isolation
+from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.preflight import CannotStart, listen, lock_data_directory
 from portal.private_files import open_to_others
@@ -102,7 +102,7 @@ def _controller() -> dict[str, Child]:
     where = ("--kubeconfig", settings.KUBECONFIG) if settings.KUBECONFIG else ()
     # Other portals of the cluster have controllers of their own.
     mine = ("--namespace-prefix", settings.KUBERNETES_PREFIX) if settings.KUBERNETES_PREFIX else ()
-    command = (sys.executable, "-m", "jobs.kubernetes", "run", *where, *mine, "--lost-seconds", "30")
+    command = (sys.executable, "-m", "jobs.operator", "run", *where, *mine, "--lost-seconds", "30")
     return {"pods": Child((*command, "--listen", "127.0.0.1:0", "--log-level", "warning"))}
 
 
@@ -126,6 +126,6 @@ def _answers() -> bool:
 
 
 def _interrupt() -> None:
-    from jobs.interruption import interrupt_all
+    from jobs.reconcile.shutdown import interrupt_all
 
     interrupt_all(seconds=INTERRUPT_SECONDS - 0.5)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_all, read_bytes, too_large
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.data.splits import split_of
 from runtime.patience import is_shortage
 

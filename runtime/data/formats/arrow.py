@@ -17,8 +17,8 @@ from typing import IO, Any, NamedTuple
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_all, read_bytes, too_large
 from runtime.data.formats.parquet import rows_of
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
-from runtime.data.optional import need
+from runtime.data.optional_imports import need
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1

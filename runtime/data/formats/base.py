@@ -9,7 +9,7 @@ from typing import IO, Any, Literal, Protocol
 
 from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 
 _PIECE_BYTES = 1 << 20
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from runtime.data.formats.base import read_bytes, too_large
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.pictures import is_picture
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.data.splits import split_of
 
 Label = int | str

@@ -15,7 +15,7 @@ from runtime.data.formats import dialect
 from runtime.data.formats.base import File, read_bytes
 from runtime.data.formats.dialect import Layout
 from runtime.data.formats.lines import cut, not_utf8
-from runtime.data.formats.span import Span
+from runtime.data.span import Span
 
 Row = dict[str, str] | tuple[str, ...]
 _QUOTE = b'"'

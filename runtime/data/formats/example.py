@@ -16,7 +16,7 @@ import numpy as np
 from runtime.data.errors import RecordError
 from runtime.data.formats import tfrecord
 from runtime.data.formats.base import File
-from runtime.data.formats.span import Span
+from runtime.data.span import Span
 
 # Kinds of fields on the wire, and the numbers of those that are read.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5

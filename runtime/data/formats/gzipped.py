@@ -20,7 +20,7 @@ from typing import IO, Any, Literal, NamedTuple
 
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, Index, Read, Recognise, digest_of
-from runtime.data.formats.span import Span
+from runtime.data.span import Span
 
 MAGIC = b"\x1f\x8b\x08"  # and the one method that there is
 # What unpacks to more than this much of its size is a bomb, and from so many bytes on it counts as one.

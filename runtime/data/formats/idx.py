@@ -19,7 +19,7 @@ from runtime.data.errors import FormatError
 from runtime.data.formats import gzipped
 from runtime.data.formats.arrays import Array, Rows, checked, rows_of, spans_of
 from runtime.data.formats.base import File, read_all, read_bytes
-from runtime.data.formats.span import Span
+from runtime.data.span import Span
 
 _HEAD = struct.Struct(">HBB")
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}

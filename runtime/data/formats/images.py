@@ -13,8 +13,8 @@ from pathlib import Path
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.lines import cut, filled, not_utf8, without_mark
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
 from runtime.data.formats.webdataset import is_safe
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.patience import is_shortage
 
 Label = int | str

@@ -13,7 +13,7 @@ from typing import IO, Any
 from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError, RecordError
 from runtime.data.formats.base import File, read_bytes
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put before the first line
 

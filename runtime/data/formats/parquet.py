@@ -13,8 +13,8 @@ import numpy as np
 
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import too_large
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
-from runtime.data.optional import need
+from runtime.data.optional_imports import need
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.patience import is_shortage
 
 _MAGIC = b"PAR1"

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runtime.data import records, values
+from runtime.data import record_codec, value_codec
 from runtime.data.errors import RecordError
-from runtime.data.formats.span import Span
 from runtime.data.recordio import RecordIOError, chunks, files, index, reader
 from runtime.data.recordio.header import HEADER_BYTES, MAGIC_BYTES, Header
+from runtime.data.span import Span
 
 Decode = Callable[[memoryview], Any]
 
@@ -48,9 +48,9 @@ def _read_as(decode: Decode, path: Path, span: Span) -> Iterator[Any]:
             raise RecordError(f"{path}, chunk at {span.offset}, record {number}: {error}") from error
 
 
-def read_features(path: Path, span: Span) -> Iterator[records.Record]:
-    return records.decode_all(list(read(path, span)))
+def read_features(path: Path, span: Span) -> Iterator[record_codec.Record]:
+    return record_codec.decode_all(list(read(path, span)))
 
 
 read_bytes = partial(_read_as, bytes)
-read_values = partial(_read_as, values.decode)
+read_values = partial(_read_as, value_codec.decode)

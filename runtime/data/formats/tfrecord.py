@@ -13,7 +13,7 @@ from typing import IO
 from runtime.data.checksums import crc32c, crc32c_of_each, masked
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")

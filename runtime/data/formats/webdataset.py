@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
-from runtime.data.formats.span import MAX_CHUNK_BYTES, Span
+from runtime.data.span import MAX_CHUNK_BYTES, Span
 
 KEY = "__key__"
 BLOCK_BYTES = 512

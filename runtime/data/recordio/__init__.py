@@ -7,15 +7,16 @@ with Reader("train.recordio") as reader:
     for record in reader: ...                   # bytes; reader.views() gives memoryviews, without a copy
 
 A file is chunks back to back, without header or footer; an empty file is legal, so is an empty record. Records are
-bytes and nothing else: what they mean is for their reader to know (``runtime.data.records``, ``runtime.data.values``).
+bytes and nothing else: what they mean is for their reader to know (``runtime.data.record_codec``,
+``runtime.data.value_codec``).
 """
 
-from runtime.data.formats.span import Span
 from runtime.data.recordio.chunks import decode_chunk, encode_chunk
 from runtime.data.recordio.header import COMPRESSORS, GZIP, MAGIC, NONE, SNAPPY, Header, RecordIOError
 from runtime.data.recordio.index import Damage, scan
 from runtime.data.recordio.reader import Reader, read
 from runtime.data.recordio.writer import Writer
+from runtime.data.span import Span
 
 __all__ = [
     "COMPRESSORS",

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runtime.data.formats.span import Span
 from runtime.data.recordio import chunks, compression
 from runtime.data.recordio.files import Source
 from runtime.data.recordio.header import COMPRESSORS, HEADER_BYTES, MAGIC_BYTES, Header, RecordIOError
+from runtime.data.span import Span
 
 # How much is looked through at once for the next chunk.
 _WINDOW_BYTES = 1 << 20

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-from runtime.data.formats.span import Span
 from runtime.data.recordio import chunks
 from runtime.data.recordio.files import File, Source
 from runtime.data.recordio.header import RecordIOError
 from runtime.data.recordio.index import Damage, hop, survey
+from runtime.data.span import Span
 
 Found = TypeVar("Found")
 # Chunks that are read and checked while the one before is used. Reading and checksums leave the interpreter to others.

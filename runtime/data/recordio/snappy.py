@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from runtime.data.checksums import crc32c, masked
-from runtime.data.optional import find
+from runtime.data.optional_imports import find
 from runtime.data.recordio.header import RecordIOError
 
 STREAM_IDENTIFIER = bytes.fromhex("ff060000734e61507059")

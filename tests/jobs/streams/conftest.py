@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from jobs.models import Attempt, Job
-from jobs.streams import names, rollups, store
+from jobs.streams import metric_names, rollups, store
 from tests.factories import make_attempt, make_job
 
 
@@ -42,5 +42,5 @@ class Writer:
 @pytest.fixture
 def writer(db: None) -> Writer:
     rollups.forget()
-    names.forget()
+    metric_names.forget()
     return Writer(make_attempt(make_job(attempt=1)))

@@ -7,8 +7,9 @@ from collections.abc import ValuesView
 
 import pytest
 
-from jobs.streams import rollups, sealing, store
-from portal.common.time import now
+from jobs.maintenance import stream_compaction
+from jobs.streams import rollups, store
+from portal.common.clock import now
 from tests.factories import make_attempt, make_job
 from tests.jobs.streams.conftest import Writer
 
@@ -59,7 +60,7 @@ def test_a_restart_gives_the_same_answer(long: Writer) -> None:
 def test_a_merge_of_blocks_gives_the_same_answer(long: Writer) -> None:
     before = rows(chart(long, from_=100, to=900))
     store.close(long.job.pk)
-    sealing.seal_due(now())
+    stream_compaction.seal_due(now())
     rollups.forget()
     assert rows(chart(long, from_=100, to=900)) == before
 

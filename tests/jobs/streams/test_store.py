@@ -10,9 +10,9 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.models.streams import Block, Source, StreamHead
 from jobs.streams import store
 from jobs.streams.entries import Gap
-from jobs.streams.models import Block, Source, StreamHead
 from jobs.streams.tailer import in_thread
 from portal.common.doorbell import Doorbell
 from tests.contracts.doorbell_contract import run

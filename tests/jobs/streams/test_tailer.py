@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from jobs.models.streams import StreamKind
 from jobs.streams import store, tailer
-from jobs.streams.models import StreamKind
 from jobs.streams.tailer import StreamReader, Tailer, Watcher
 from tests.jobs.streams.conftest import Writer
 

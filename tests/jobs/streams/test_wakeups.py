@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from jobs.streams import rollups, sealing, store
+from jobs.maintenance import stream_compaction
+from jobs.models.streams import StreamKind
+from jobs.streams import rollups, store
 from jobs.streams.entries import LogLine
 from jobs.streams.frames import frames_of
-from jobs.streams.models import StreamKind
 from jobs.streams.tailer import StreamReader, Watcher
-from portal.common.time import now
+from portal.common.clock import now
 from tests.jobs.streams.conftest import Writer
 
 SECONDS = 5.0
@@ -132,7 +133,7 @@ def test_blocks_that_are_merged_while_a_chart_reads_them_count_once(
 
     def merge() -> None:
         store.close(long.job.pk)
-        assert sealing.seal_due(now()) == 1
+        assert stream_compaction.seal_due(now()) == 1
 
     after_one_block(monkeypatch, merge)
     assert counts(long) == exact

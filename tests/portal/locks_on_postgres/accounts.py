@@ -9,8 +9,9 @@ from django.db import transaction
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.errors import Conflict, NotFound
-from rbac import access, administration, second_factor, services
+from rbac import access, account_admin, services
 from rbac.models import Role
+from rbac.sign_in import second_factor
 from tests.factories import make_member, make_namespace, make_user
 from tests.portal.locks_on_postgres.conftest import Deed, Meet
 
@@ -34,9 +35,9 @@ def test_of_two_admins_who_demote_each_other_at_once_one_stays(meet: Meet) -> No
     one, two = make_user("one", admin=True), make_user("two", admin=True)
 
     def demote(actor: Any, other: Any) -> Deed:
-        return lambda: administration.set_admin(actor=actor, username=other.username, admin=False, reason="a test")
+        return lambda: account_admin.set_admin(actor=actor, username=other.username, admin=False, reason="a test")
 
-    _, refused = meet("rbac.administration.wake_sockets", demote(one, two), demote(two, one))
+    _, refused = meet("rbac.account_admin.wake_sockets", demote(one, two), demote(two, one))
     assert isinstance(refused, Conflict)
 
 
@@ -67,5 +68,5 @@ def test_of_two_authenticators_that_one_sets_up_at_once_the_later_one_counts(
             second_factor.wall_clock()
         return int(device.pk)
 
-    _, later = meet("rbac.second_factor.wall_clock", begin, begin)
+    _, later = meet("rbac.sign_in.second_factor.wall_clock", begin, begin)
     assert [device.pk for device in TOTPDevice.objects.all()] == [later]

@@ -9,11 +9,12 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from datasets import housekeeping, manifest, services, uploads
+from datasets import garbage_collection, manifest, services
 from datasets.models import Blob, File, Part, Version
 from datasets.states import VersionState
+from datasets.uploads import uploads
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound
-from portal.common.time import now as wall_clock
 from quota import storage
 from quota.models import Capacity, Kind
 from quota.storage import Thing
@@ -55,7 +56,7 @@ def test_who_announces_a_file_and_who_keeps_another_thing_do_not_wait_in_a_circl
     def take() -> None:
         storage.take(namespace, Thing(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
 
-    announced, taken = meet("datasets.uploads._known", lambda: uploader.announce("a.csv", CONTENT), take)
+    announced, taken = meet("datasets.uploads.uploads._known", lambda: uploader.announce("a.csv", CONTENT), take)
     assert isinstance(announced, File)
     assert taken is None
 
@@ -71,7 +72,7 @@ def test_a_part_does_not_count_for_a_file_that_is_begun_anew(uploader: Uploader,
     def note_part() -> None:
         uploads._note_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
-    begun, refused = meet("datasets.uploads.wall_clock", begin_anew, note_part)
+    begun, refused = meet("datasets.uploads.uploads.wall_clock", begin_anew, note_part)
     assert begun is None
     assert isinstance(refused, NotFound)
     assert not Part.objects.exists()
@@ -84,5 +85,5 @@ def test_content_that_a_file_is_being_given_is_not_deleted(uploader: Uploader, m
     def announce() -> File:
         return uploader.announce("b.csv", CONTENT, sha(CONTENT))
 
-    meet("datasets.uploads.wall_clock", announce, lambda: housekeeping.doom(wall_clock()))
+    meet("datasets.uploads.uploads.wall_clock", announce, lambda: garbage_collection.doom(wall_clock()))
     assert File.objects.get().blob == Blob.objects.get(doomed=None)

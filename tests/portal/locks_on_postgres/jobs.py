@@ -11,18 +11,22 @@ import pytest
 from pytest_django import Settings
 
 from datasets.storage.base import Stat
-from jobs import admission, elasticity, planner, reconciler, reports, retention, scaling, services
-from jobs import spec as specification
-from jobs.batches import Report
-from jobs.elastic import lease
+from jobs.elastic.controller import leader_lease
+from jobs.ingest.payloads import Report
+from jobs.launch import planner
+from jobs.lifecycle.states import JobState, ReplicaState
+from jobs.maintenance import retention, stream_compaction
+from jobs.maintenance.retention import Rule
 from jobs.models import Elastic, Job, JobEvent, Replica, Transition
-from jobs.retention import Rule
-from jobs.spec import JobSpec
-from jobs.states import JobState, ReplicaState
-from jobs.streams import sealing, store
-from jobs.streams.models import StreamHead
+from jobs.models.streams import StreamHead
+from jobs.reconcile import admission, reconciler
+from jobs.selectors import elastic_jobs, specifications
+from jobs.services import elastic_mode, replica_reports, scaling
+from jobs.services import jobs as job_services
+from jobs.spec.model import JobSpec
+from jobs.streams import store
+from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict
-from portal.common.time import now as wall_clock
 from quota import ledger
 from quota.models import Claim
 from rbac.models import AuditEntry, Namespace, User
@@ -48,7 +52,9 @@ def test_blocks_that_two_merge_at_once_are_merged_once(meet: Meet) -> None:
     for number in (1, 2, 3):
         writer.lines(number, number)
     head = StreamHead.objects.get()
-    assert meet("jobs.keeping.sealed", lambda: sealing._seal(head.pk), lambda: sealing._seal(head.pk)) == [None, None]
+    assert meet(
+        "jobs.storage_usage.sealed", lambda: stream_compaction._seal(head.pk), lambda: stream_compaction._seal(head.pk)
+    ) == [None, None]
     assert [line.seq for line in store.read_logs(writer.job.pk).lines] == [1, 2, 3]
 
 
@@ -58,9 +64,9 @@ def test_of_two_reports_at_once_neither_is_lost(meet: Meet) -> None:
 
     def told(phase: str) -> Deed:
         report = Report(replica="trainer-0", phase=phase, code=0, signal=None, out_of_memory=False, why="")
-        return lambda: reports.record_report(attempt, report)
+        return lambda: replica_reports.record_report(attempt, report)
 
-    assert meet("jobs.reports.tell", told("registered"), told("exited")) == [None, None]
+    assert meet("jobs.services.replica_reports.tell", told("registered"), told("exited")) == [None, None]
     row = Replica.objects.get()
     assert row.registered is not None
     assert (row.state, row.flushed) == (ReplicaState.EXITED, True)
@@ -71,10 +77,10 @@ def test_events_that_come_twice_at_once_are_stored_once(meet: Meet) -> None:
 
     def record(first: int) -> int:
         rows = [(1e9 + first, "epoch", f"The epoch {first}.")]
-        return reports.record_events(attempt, replica="trainer-0", first=first, events=rows)
+        return replica_reports.record_events(attempt, replica="trainer-0", first=first, events=rows)
 
     record(1)
-    assert meet("jobs.reports.ring", partial(record, 2), partial(record, 2)) == [2, 2]
+    assert meet("jobs.services.replica_reports.ring", partial(record, 2), partial(record, 2)) == [2, 2]
     assert JobEvent.objects.count() == 2
 
 
@@ -82,10 +88,10 @@ def test_each_file_that_another_replaces_is_removed_once(meet: Meet) -> None:
     attempt = make_attempt(make_job(attempt=1))
 
     def write(content: str) -> Stat | None:
-        return reports._write_artifact(attempt, "model", "trainer-0", Stat(content, 1, content * 64))[1]
+        return replica_reports._write_artifact(attempt, "model", "trainer-0", Stat(content, 1, content * 64))[1]
 
     write("a")
-    replaced = meet("jobs.reports.Stat", partial(write, "b"), partial(write, "c"))
+    replaced = meet("jobs.services.replica_reports.Stat", partial(write, "b"), partial(write, "c"))
     assert [each.key for each in replaced] == ["a", "b"]
 
 
@@ -104,7 +110,7 @@ def team(owner: User, settings: Settings) -> Namespace:
 @pytest.fixture
 def spec() -> JobSpec:
     """Of two trainers; one to four are allowed."""
-    return specification.parse(
+    return specifications.parse(
         {
             "name": "digits",
             "framework": "native",
@@ -125,8 +131,10 @@ def ended(team: Namespace, owner: User, spec: JobSpec) -> Job:
 
 
 def test_a_job_that_is_run_again_is_not_deleted(ended: Job, owner: User, meet: Meet) -> None:
-    retry = partial(services.retry_job, actor=owner, job_id=ended.pk)
-    again, refused = meet("jobs.services.tell", retry, partial(services.delete_job, actor=owner, job_id=ended.pk))
+    retry = partial(job_services.retry_job, actor=owner, job_id=ended.pk)
+    again, refused = meet(
+        "jobs.services.jobs.tell", retry, partial(job_services.delete_job, actor=owner, job_id=ended.pk)
+    )
     assert isinstance(refused, Conflict)
     assert again == Job.objects.get(state=JobState.QUEUED)
 
@@ -137,7 +145,7 @@ def test_history_of_a_job_that_is_run_again_during_its_removal_begins_anew(ended
         retention._remove_history(job)
 
     prune = partial(retention._remove, ended.pk, wall_clock(), Rule(lambda: None, remove))
-    meet("jobs.retention.ring", prune, partial(services.retry_job, actor=owner, job_id=ended.pk))
+    meet("jobs.maintenance.retention.ring", prune, partial(job_services.retry_job, actor=owner, job_id=ended.pk))
     assert Transition.objects.get().state == JobState.QUEUED
 
 
@@ -145,7 +153,7 @@ def test_a_job_that_is_cancelled_leaves_no_claim(team: Namespace, owner: User, s
     job = make_job(team, owner, spec=spec.to_json())
 
     def cancel() -> None:
-        services.cancel_job(actor=owner, job_id=job.pk)
+        job_services.cancel_job(actor=owner, job_id=job.pk)
         reconciler.reconcile(job.pk)
 
     claim = partial(admission._claim, Job.objects.filter(state=JobState.QUEUED, cancel_requested=None), wall_clock())
@@ -173,30 +181,30 @@ def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
 
 def test_the_number_that_a_person_wishes_for_stays(running: Job, owner: User, meet: Meet) -> None:
     scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, wish={"trainer": 4})
-    meet("jobs.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
+    meet("jobs.launch.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
     assert Job.objects.values_list("trainers", "elastic").get() == (4, False)
 
 
 def test_who_takes_over_the_lead_finds_what_was_written_before(running: Job, meet: Meet) -> None:
     now = wall_clock()
-    term = lease.lead("one", now)
+    term = leader_lease.lead("one", now)
     assert term is not None
 
     def take_over() -> tuple[bool, int | None]:
-        led = lease.lead("two", now + timedelta(minutes=1)) is not None
+        led = leader_lease.lead("two", now + timedelta(minutes=1)) is not None
         return led, Job.objects.get().trainers
 
-    scale = partial(automatically, running, partial(lease.holds, term, now), now)
-    assert meet("jobs.scaling.tell", scale, take_over) == [scaling.Growth.DONE, (True, 3)]
+    scale = partial(automatically, running, partial(leader_lease.holds, term, now), now)
+    assert meet("jobs.services.scaling.tell", scale, take_over) == [scaling.Growth.DONE, (True, 3)]
 
 
 def test_the_audit_log_has_the_mode_that_was_there_before_each_change(meet: Meet) -> None:
-    switch = partial(elasticity.switch, actor=make_user(admin=True), reason="a test")
+    switch = partial(elastic_mode.switch, actor=make_user(admin=True), reason="a test")
     Elastic.objects.create()
 
     def switch_on() -> None:
-        with stop_before('UPDATE "jobs_elastic"', lambda: elasticity.mode()):
+        with stop_before('UPDATE "jobs_elastic"', lambda: elastic_jobs.mode()):
             switch(mode="on")
 
-    assert meet("jobs.elasticity.mode", switch_on, partial(switch, mode="off")) == [None, None]
+    assert meet("jobs.selectors.elastic_jobs.mode", switch_on, partial(switch, mode="off")) == [None, None]
     assert [entry.before for entry in AuditEntry.objects.order_by("id")] == [{"mode": "settings"}, {"mode": "on"}]

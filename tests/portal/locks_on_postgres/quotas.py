@@ -91,7 +91,7 @@ def test_nobody_else_is_called_back_beside_whom_another_decision_calls_back(sett
         Reservation.objects.filter(job=older.job).update(priority="low")  # now it would be the first to go
         call_back()
 
-    assert meet("rbac.audit.record", call_back, call_back_later) == [None, None]
+    assert meet("rbac.audit.log.record", call_back, call_back_later) == [None, None]
     assert list(Reservation.objects.exclude(recalled=None).values_list("job", flat=True)) == [newer.job]
 
 
@@ -106,14 +106,14 @@ def test_a_limit_and_what_may_be_borrowed_are_set_at_once(meet: Meet) -> None:
     def lend() -> None:
         services.set_limits(actor=admin, namespace=team, limits={}, borrow={"cpu": 2})
 
-    assert meet("rbac.audit.record", limit, lend) == [None, None]
+    assert meet("rbac.audit.log.record", limit, lend) == [None, None]
     assert Limit.objects.values_list("amount", "borrow").get() == (8, 2)
 
 
 def test_the_audit_log_has_the_capacity_that_was_there_before_each_change(meet: Meet) -> None:
     admin = make_user(admin=True)
     Capacity.objects.create(resource="cpu", amount=4)
-    meet("rbac.audit.record", *(partial(services.set_capacity, actor=admin, amounts={"cpu": n}) for n in (8, 16)))
+    meet("rbac.audit.log.record", *(partial(services.set_capacity, actor=admin, amounts={"cpu": n}) for n in (8, 16)))
     assert [entry.before for entry in AuditEntry.objects.order_by("id")] == [{"cpu": 4}, {"cpu": 8}]
 
 
@@ -126,7 +126,7 @@ def test_of_two_admins_who_answer_a_wish_at_once_the_second_is_refused(meet: Mee
     def answer(approve: bool) -> Deed:
         return lambda: services.answer(actor=admin, request_id=wish.pk, approve=approve, reason="a test").state
 
-    approved, refused = meet("rbac.audit.record", answer(True), answer(False))
+    approved, refused = meet("rbac.audit.log.record", answer(True), answer(False))
     assert approved == "approved"
     assert isinstance(refused, Conflict)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime import contract, coordination
-from runtime.isolation import kernel
+from runtime.isolation import syscalls
 from tests.etcd_server import EtcdServer
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.processes
 
 JOINED = """
     import os, sys, time
-    from runtime.channel import Channel
+    from runtime.agent_channel import Channel
     channel = Channel.from_environment()
     channel.hello()
     members = channel.wait_for_members(bool, 10)
@@ -227,7 +227,7 @@ def test_a_command_that_is_not_there_is_told(replica: Replica, portal: IngestSer
 _WITH_A_FAULT = """
 import os, sys
 from runtime.agent.__main__ import main
-from runtime.isolation import kernel
+from runtime.isolation import syscalls
 
 def fails(*_):
     raise OSError({code}, os.strerror({code}))
@@ -246,7 +246,7 @@ def agent_in_which(call: str, code: int) -> list[str]:
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.ENOMEM, contract.EXIT_RESTART), (errno.EINVAL, contract.EXIT_ERROR)]
 )
-@pytest.mark.skipif(not kernel.landlock_version(), reason="the kernel has no Landlock")
+@pytest.mark.skipif(not syscalls.landlock_version(), reason="the kernel has no Landlock")
 def test_a_process_whose_landlock_rules_cannot_be_made_does_not_start(
     replica: Replica, call: str, number: int, code: int
 ) -> None:

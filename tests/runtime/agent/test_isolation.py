@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from runtime import contract
-from runtime.isolation import cgroup, kernel, landlock
+from runtime.isolation import cgroup, landlock, syscalls
 from tests import cgroup_tree, unprivileged
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
@@ -255,7 +255,7 @@ def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, sea
     assert all(word in control for word in (f"open {cell.secret}", "chmod", "utime", "write"))
 
 
-@pytest.mark.skipif(not kernel.landlock_version(), reason="the kernel has no Landlock")
+@pytest.mark.skipif(not syscalls.landlock_version(), reason="the kernel has no Landlock")
 def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell: Cell) -> None:
     # A file of the machine that everybody may read, as settings with the usual mode are.
     env = {"SETTINGS": "/etc/hostname"}
@@ -278,7 +278,7 @@ def test_other_processes_are_out_of_reach(cell: Cell) -> None:
 def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
     said = cell.run("sockets").said
     assert str(cell.data) not in said
-    if kernel.landlock_version() >= landlock.SCOPES_SINCE:
+    if syscalls.landlock_version() >= landlock.SCOPES_SINCE:
         assert said == "HELD"
     assert cell.control("sockets").count("answers secret") == 2
 

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from runtime.agent import disk, processes
-from runtime.agent.disk import Disk
+from runtime.agent import disk_usage, process_tree
+from runtime.agent.disk_usage import Disk
 from runtime.agent.limits import Limits
 from runtime.agent.settings import Settings
 from tests.waiting import until
@@ -51,7 +51,7 @@ def test_a_shortage_of_the_machine_for_a_moment_ends_no_replica(
     for began in (0.0, 60.0):  # the second one has nothing to do with the first
         clock.now = began
         with monkeypatch.context() as patched:
-            patched.setattr(processes.os, "open", short(code))
+            patched.setattr(process_tree.os, "open", short(code))
             assert watched.broken() is None
             clock.now += 4.0
             assert watched.broken() is None
@@ -61,7 +61,7 @@ def test_a_shortage_of_the_machine_for_a_moment_ends_no_replica(
 def test_a_shortage_that_lasts_ends_the_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     watched = limits(tmp_path, clock)
-    monkeypatch.setattr(processes.os, "open", short(errno.EMFILE))
+    monkeypatch.setattr(process_tree.os, "open", short(errno.EMFILE))
     watched.broken()
     clock.now = 5.0
     broken = watched.broken()
@@ -72,15 +72,15 @@ def test_what_is_kept_from_being_measured_ends_the_replica_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = limits(tmp_path, Clock())
-    monkeypatch.setattr(processes.os, "open", short(errno.EACCES))
+    monkeypatch.setattr(process_tree.os, "open", short(errno.EACCES))
     assert watched.broken() is not None
 
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Clock], Disk]:
     """Measures a directory of which the first look fails."""
-    monkeypatch.setattr(disk, "_PAUSE_SECONDS", 0.001)
-    size, looks = disk.size, list[int]()
+    monkeypatch.setattr(disk_usage, "_PAUSE_SECONDS", 0.001)
+    size, looks = disk_usage.size, list[int]()
 
     def start(code: int, clock: Clock) -> Disk:
         def look(directories: Any) -> int:
@@ -89,7 +89,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
                 short(code)()
             return size(directories)
 
-        monkeypatch.setattr(disk, "size", look)
+        monkeypatch.setattr(disk_usage, "size", look)
         (tmp_path / "file").write_bytes(b"x")
         found = Disk([str(tmp_path)], clock)
         found.start()
@@ -114,7 +114,7 @@ def test_a_measurement_that_fails_for_any_reason_is_a_problem(tmp_path: Path, mo
     def short(_directories: object) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(disk, "size", short)
+    monkeypatch.setattr(disk_usage, "size", short)
     found = Disk([str(tmp_path)])
     found._run()
     assert found.problem == "MemoryError()"

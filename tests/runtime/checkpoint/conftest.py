@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 
 from runtime.checkpoint.format import Header
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.index import Book
 from runtime.coordination.base import Compare
 from runtime.coordination.embedded import EmbeddedStore
-from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import Momentum
+from runtime.parameters.declaration import Declaration, Tensor
+from runtime.parameters.optimisers import Momentum
 
 DECLARATION = Declaration((Tensor("w", (3,), "<f4"),), Momentum(0.1))
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from runtime import patience
 from runtime.checkpoint import reader, writer
-from runtime.checkpoint.files import LocalFiles
+from runtime.checkpoint.filesystem import LocalFiles
 from runtime.checkpoint.format import Damaged, Header
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.index import Book
 from runtime.coordination.base import StoreUnavailable
 from runtime.errors import Lost
 from tests.runtime.checkpoint.conftest import Writer, blocks

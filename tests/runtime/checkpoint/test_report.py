@@ -4,9 +4,9 @@ import pytest
 
 from runtime.__main__ import main
 from runtime.checkpoint import reader, writer
-from runtime.checkpoint.files import LocalFiles, of_attempt
+from runtime.checkpoint.filesystem import LocalFiles, of_attempt
 from runtime.checkpoint.format import Header
-from runtime.checkpoint.meta import Book
+from runtime.checkpoint.index import Book
 from tests.runtime.checkpoint.conftest import DECLARATION, Writer, blocks
 
 REMEDY = "Bring it back from a copy, or delete it."

@@ -17,7 +17,6 @@ import grpc
 import pytest
 
 from runtime.coordination import connect as connect_to
-from runtime.coordination.accounts import open_account
 from runtime.coordination.base import (
     AccessDenied,
     Compare,
@@ -33,9 +32,10 @@ from runtime.coordination.base import (
     Versioned,
 )
 from runtime.coordination.etcd import EtcdStore
+from runtime.coordination.etcd_accounts import open_account
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.etcd_compaction import compact
 from runtime.coordination.etcd_connection import Connection
-from runtime.coordination.history import compact
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
 from tests.etcd_server import EtcdServer, cluster, make_certificate
 from tests.waiting import let_pass, until

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.data import catalogue, recordio, records
+from runtime.data import catalogue, record_codec, recordio
 from runtime.data.catalogue import Unreadable
 from runtime.data.dataset import BadDataset, UnknownDataset
 from runtime.data.errors import RecordError
@@ -24,7 +24,7 @@ def make(root: Path, name: str, rows: int = 4, **changes: object) -> Path:
     folder.mkdir(parents=True)
     with (folder / "train.recordio").open("wb") as file, recordio.Writer(file, max_chunk_bytes=0) as writer:
         for row in range(rows):
-            writer.write(records.encode([float(row)], row))
+            writer.write(record_codec.encode([float(row)], row))
     body = {
         "title": "A test",
         "task": "regression",
@@ -153,7 +153,7 @@ def test_a_data_set_of_any_format_is_read_chunk_by_chunk(tmp_path):
 def test_the_description_may_name_the_format(tmp_path):
     make(tmp_path, "own", features=None, format="recordio")
     (chunk, *_others) = catalogue.chunks(catalogue.find("own", [tmp_path]))
-    assert list(catalogue.read_chunk(chunk)) == [records.encode([0.0], 0)]
+    assert list(catalogue.read_chunk(chunk)) == [record_codec.encode([0.0], 0)]
 
 
 def test_a_format_that_there_is_none_of_is_told(tmp_path):

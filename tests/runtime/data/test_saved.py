@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.data import catalogue, folders, saved
-from runtime.data.choosing import Unread
+from runtime.data import catalogue, local_files, saved
 from runtime.data.dataset import BadDataset
 from runtime.data.errors import FormatError
+from runtime.data.format_selection import Unread
 
 SAMPLES = Path(__file__).resolve().parent / "formats" / "samples"
 STATE = json.dumps({"_data_files": [{"filename": "data-0.arrow"}]})
@@ -65,7 +65,7 @@ needs_pyarrow = pytest.mark.formats
 @pytest.mark.invariant("A dataset that HuggingFace saved is read whole or refused.")
 @needs_pyarrow
 def test_a_saved_dataset_is_read_with_arrays_and_pictures() -> None:
-    info = folders.find(str(SAMPLES / "saved"))
+    info = local_files.find(str(SAMPLES / "saved"))
     assert info is not None and (info.splits, info.format) == (("train",), "arrow")
     rows = [row for chunk in info.listing("train") for row in catalogue.read_chunk(chunk)]
     assert [(row["text"], row["label"]) for row in rows] == [("one", 0), ("two", 1), ("数字", 0)]
@@ -76,7 +76,7 @@ def test_a_saved_dataset_is_read_with_arrays_and_pictures() -> None:
 
 @needs_pyarrow
 def test_saved_splits_are_splits_and_others_have_no_records() -> None:
-    info = folders.find(str(SAMPLES / "saved_dict"))
+    info = local_files.find(str(SAMPLES / "saved_dict"))
     assert info is not None and sorted(info.splits) == ["test", "train"]
     texts = {
         split: [row["text"] for chunk in info.listing(split) for row in catalogue.read_chunk(chunk)]
@@ -91,12 +91,12 @@ def test_a_saved_dataset_of_which_a_shard_is_missing_is_refused(tmp_path: Path) 
     shutil.copytree(SAMPLES / "saved", tmp_path / "saved")
     (tmp_path / "saved" / "data-00001-of-00002.arrow").unlink()
     with pytest.raises(BadDataset, match=r"names 'data-00001-of-00002.arrow', which is not there"):
-        folders.find(str(tmp_path / "saved"))
+        local_files.find(str(tmp_path / "saved"))
 
 
 @needs_pyarrow
 def test_files_of_a_cache_beside_the_shards_add_no_records(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "saved", tmp_path / "saved")
     shutil.copy(tmp_path / "saved" / "data-00000-of-00002.arrow", tmp_path / "saved" / "cache-1.arrow")
-    info = folders.find(str(tmp_path / "saved"))
+    info = local_files.find(str(tmp_path / "saved"))
     assert info is not None and sum(chunk.records for chunk in info.listing("train")) == 3

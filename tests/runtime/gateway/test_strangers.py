@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runtime.gateway import service as gateway
-from runtime.gateway.desk import Desk
-from runtime.gateway.service import Service
+from runtime.gateway import http_server as gateway
+from runtime.gateway.http_server import Service
+from runtime.gateway.session import Desk
 
 
 class RecordingDesk:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime.isolation import view
-from runtime.isolation.order import DEVICE, GIVE, READ, WRITE
+from runtime.isolation.launch_request import DEVICE, GIVE, READ, WRITE
 
 UID = 2_000_000_011
 

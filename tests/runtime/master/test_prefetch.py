@@ -14,9 +14,9 @@ from runtime.master.messages import (
     answer_to_json,
 )
 from runtime.master.prefetch import MOST_AHEAD, MOST_FORETOLD, how_many
-from runtime.master.queue import TaskQueue
-from runtime.master.state import Status, Verdict
-from tests.runtime.master.test_queue import Asker, X, Y, queue_of
+from runtime.master.task_queue import TaskQueue
+from runtime.master.types import Status, Verdict
+from tests.runtime.master.test_task_queue import Asker, X, Y, queue_of
 
 USUAL = 20.0
 

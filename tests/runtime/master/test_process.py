@@ -20,7 +20,7 @@ from runtime import contract
 from runtime.coordination.base import Lease
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.master.messages import JobDone, Task
-from runtime.trainer.tasks import TaskClient
+from runtime.trainer.tasks.task_client import TaskClient
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes

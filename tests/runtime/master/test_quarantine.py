@@ -7,13 +7,13 @@ import re
 import pytest
 
 from runtime.data.dataset import Chunk
-from runtime.master.ledger import Ledger
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.queue import TaskQueue
-from runtime.master.state import Bad, Plan, Status
-from runtime.master.table import TaskTable
+from runtime.master.queue_store import Ledger
+from runtime.master.task_queue import TaskQueue
+from runtime.master.task_table import TaskTable
+from runtime.master.types import Bad, Plan, Status
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_queue import Asker, said
+from tests.runtime.master.test_task_queue import Asker, said
 
 PASSES = 3
 CHUNKS = (Chunk("/data/a.recordio", 0, 100, 40), Chunk("/data/a.recordio", 100, 100, 60))

@@ -1,12 +1,12 @@
 """An attempt that begins where the parameters of an earlier one are."""
 
-from runtime.checkpoint.progress import Progress
-from runtime.master.ledger import Ledger
+from runtime.checkpoint.data_position import Progress
 from runtime.master.messages import PassEnd, Trainer, answer_from_json, answer_to_json
-from runtime.master.queue import TaskQueue
-from runtime.master.state import Key, Plan
+from runtime.master.queue_store import Ledger
+from runtime.master.task_queue import TaskQueue
+from runtime.master.types import Key, Plan
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_ledger import table_of
+from tests.runtime.master.test_queue_store import table_of
 
 A, B = Trainer(0, 5), Trainer(1, 6)
 

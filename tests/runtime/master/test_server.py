@@ -15,13 +15,13 @@ from runtime.coordination.base import Compare, Operation, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost, Refused, UsageError
 from runtime.master.__main__ import await_lead
-from runtime.master.ledger import Ledger, lead
+from runtime.master.listener import Reception
 from runtime.master.messages import JobDone, Task, Trainer
-from runtime.master.reception import Reception
+from runtime.master.queue_store import Ledger, lead
 from runtime.master.server import Master
-from runtime.master.state import Happening, Key, Plan, Status
-from runtime.trainer.tasks import JobFailed, TaskClient, TaskSource
-from tests.runtime.master.test_queue import table_of
+from runtime.master.types import Happening, Key, Plan, Status
+from runtime.trainer.tasks.task_client import JobFailed, TaskClient, TaskSource
+from tests.runtime.master.test_task_queue import table_of
 
 PREFIX = "/regatta/j/1/"
 X, Y = Trainer(0, 11), Trainer(1, 12)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.master.ledger import Ledger
 from runtime.master.messages import Task, Trainer, Wait
-from runtime.master.queue import TaskQueue
-from runtime.master.state import Status, Verdict
+from runtime.master.queue_store import Ledger
+from runtime.master.task_queue import TaskQueue
+from runtime.master.types import Status, Verdict
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_queue import Asker, X, Y, Z, queue_of, said
+from tests.runtime.master.test_task_queue import Asker, X, Y, Z, queue_of, said
 
 USUAL = 20.0
 

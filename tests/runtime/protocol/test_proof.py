@@ -15,7 +15,7 @@ import pytest
 
 from runtime import contract
 from runtime.errors import Lost, Refused, UsageError
-from runtime.master.reception import Reception
+from runtime.master.listener import Reception
 from runtime.protocol import proof
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Closed, Connection, Message
@@ -176,7 +176,7 @@ class PolledServer:
 
 
 def set_in_both(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
-    for module in ("runtime.protocol.server", "runtime.master.reception"):
+    for module in ("runtime.protocol.server", "runtime.master.listener"):
         monkeypatch.setattr(f"{module}.{name}", value)
 
 

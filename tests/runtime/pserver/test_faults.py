@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from runtime import contract
-from runtime.channel import Channel
+from runtime.agent_channel import Channel
 from runtime.coordination.base import AccessDenied, CoordinationError, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.pserver import __main__ as process

@@ -5,10 +5,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import SGD
-from runtime.pserver.shard import Outcome, Shard, Step, Who
-from runtime.pserver.slots import even_table
+from runtime.parameters.declaration import Declaration, Tensor
+from runtime.parameters.messages import Outcome
+from runtime.parameters.optimisers import SGD
+from runtime.parameters.sharding import even_table
+from runtime.pserver.shard import Shard, Step, Who
 from tests.properties import examples
 
 

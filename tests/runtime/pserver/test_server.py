@@ -6,9 +6,10 @@ import threading
 
 import pytest
 
+from runtime.parameters.messages import Outcome
+from runtime.parameters.sharding import even_table
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Outcome, Release, Shard, Ticket
-from runtime.pserver.slots import even_table
+from runtime.pserver.shard import Release, Shard, Ticket
 
 
 @pytest.fixture

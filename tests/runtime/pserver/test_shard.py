@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from runtime.pserver.barrier import FOREVER
-from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import SGD
-from runtime.pserver.schedules import Steps
-from runtime.pserver.shard import START_SECONDS, Outcome, Shard, Step, Who
-from runtime.pserver.slots import even_table
+from runtime.parameters.declaration import Declaration, Tensor
+from runtime.parameters.lr_schedules import Steps
+from runtime.parameters.messages import FOREVER, Outcome
+from runtime.parameters.optimisers import SGD
+from runtime.parameters.sharding import even_table
+from runtime.pserver.shard import START_SECONDS, Shard, Step, Who
 
 TRAINERS = [Who(index, 10 + index) for index in range(4)]
 A, B, C, D = TRAINERS

@@ -3,10 +3,10 @@ import threading
 import pytest
 
 from runtime.contract import Member
+from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.slots import even_table
 from runtime.trainer.params import ServerStore
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from runtime.errors import UsageError
-from runtime.pserver.optimisers import SGD, Momentum
+from runtime.parameters.optimisers import SGD, Momentum
 from runtime.trainer.params import LocalStore, Params
 
 

@@ -7,14 +7,15 @@ import pytest
 
 from runtime.contract import Member
 from runtime.errors import Refused
+from runtime.parameters.declaration import Declaration, Tensor
+from runtime.parameters.messages import NOTHING, Offer, Standing
+from runtime.parameters.optimisers import SGD
+from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
 from runtime.protocol.frames import Op
-from runtime.pserver.comeback import NOTHING, Offer, Recovered, Standing
-from runtime.pserver.declaration import Declaration, Tensor
-from runtime.pserver.optimisers import SGD
+from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard, Who
-from runtime.pserver.slots import even_table
 from runtime.trainer.params import Params, ServerStore
 from tests.waiting import until
 

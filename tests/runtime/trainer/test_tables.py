@@ -5,15 +5,15 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
+from runtime.parameters import embedding_tables
+from runtime.parameters.embedding_tables import Piece
+from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.pserver import tables
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.slots import even_table
-from runtime.pserver.tables import Piece
+from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
 from runtime.trainer.params import LocalStore, Params, ServerStore
-from runtime.trainer.surroundings import Alone
 
 VOCABULARY = 200
 
@@ -301,7 +301,7 @@ def test_tables_that_differ_between_trainers_are_told_in_words(servers, together
 def test_a_server_without_memory_for_more_rows_refuses_the_step_in_words(servers, monkeypatch):
     p = params(servers(1).store(0))
     table = zeros(p, 64)
-    monkeypatch.setattr(tables, "headroom", lambda: 0)
+    monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
     table.push(np.arange(10), ones(10, 64))
     with pytest.raises(
         UsageError, match="Table 'emb' on parameter server 0 holds 0 rows and has no memory for 10 more of trainer-0"

@@ -3,12 +3,12 @@ import pytest
 
 from runtime import contract
 from runtime.errors import UsageError
+from runtime.parameters.optimisers import SGD, Adam
 from runtime.protocol.client import Client
 from runtime.protocol.frames import Op
-from runtime.pserver.optimisers import SGD, Adam
+from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
 from runtime.trainer.params import ServerStore
-from runtime.trainer.surroundings import Alone
 from tests.waiting import until
 
 torch = pytest.importorskip("torch", reason="group torch: torch is not installed (pip install torch==2.13.0)")

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from runtime.data import records, values
-from runtime.data.formats import table, tfrecord
-from runtime.data.formats.span import CHUNK_BYTES, Span
+from runtime.data import record_codec, value_codec
+from runtime.data.formats import registry, tfrecord
 from runtime.data.recordio import Writer
+from runtime.data.span import CHUNK_BYTES, Span
 
 
 def chunks(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) -> list[Span]:
-    format_ = table.named(name) if name else table.detect(path)
+    format_ = registry.named(name) if name else registry.detect(path)
     return list(format_.index(path, chunk_bytes))
 
 
 def read(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) -> list[Any]:
     """All records, chunk by chunk; each chunk has as many as its index says."""
-    format_ = table.named(name) if name else table.detect(path)
+    format_ = registry.named(name) if name else registry.detect(path)
     found = []
     for span in format_.index(path, chunk_bytes):
         of_chunk = list(format_.read(path, span))
@@ -144,12 +144,12 @@ FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
     "values": (
         ".recordio",
         [1, ("x", [2.5, None]), {"数": b"\0\1"}],
-        lambda path, rows: recordio(path, list(map(values.encode, rows))),
+        lambda path, rows: recordio(path, list(map(value_codec.encode, rows))),
     ),
     "features": (
         ".features",
         [([1.0, 2.0, 3.0] * 5, 3), ([4.0], 6)],
-        lambda path, rows: recordio(path, [records.encode(*row) for row in rows]),
+        lambda path, rows: recordio(path, [record_codec.encode(*row) for row in rows]),
     ),
     "webdataset": (".tar", SAMPLES, tar),
     "tfrecord": (".tfrecord-00000-of-00002", [b"hello", b"", bytes(300)], of_tensorflow),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.data.errors import FormatError
-from runtime.data.formats import arrow, table
+from runtime.data.formats import arrow, registry
 from tests.runtime.data.formats import makers
 
 pytestmark = pytest.mark.formats
@@ -107,4 +107,4 @@ def test_a_picture_that_lies_elsewhere_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [b"", b"\xff\xff\xff\xff", b"\xff" * 64, b"\xff\xff\xff\xff\x08\0\0\0\x20\0\0\0"])
 def test_other_bytes_are_not_taken_for_arrow(head: bytes) -> None:
-    assert not table.named("arrow").recognise(head)
+    assert not registry.named("arrow").recognise(head)

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from runtime.data.errors import FormatError, RecordError
-from runtime.data.formats import table
-from runtime.data.formats.span import CHUNK_BYTES, Span
-from runtime.data.optional import find
+from runtime.data.formats import registry
+from runtime.data.optional_imports import find
+from runtime.data.span import CHUNK_BYTES, Span
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make, plain
 
 CHECKED_WHEN_READ = {"recordio", "values", "features", "tfrecord", "example", "parquet", "arrow", "list"}
@@ -40,7 +40,7 @@ SIZES = st.sampled_from([1, 2, 7, 50, 300, CHUNK_BYTES])
 def index(path: Path, name: str, chunk_bytes: int) -> list[Span] | None:
     """The chunks; None where the file is refused in words."""
     try:
-        return list(table.named(name).index(path, chunk_bytes))
+        return list(registry.named(name).index(path, chunk_bytes))
     except FormatError as refused:
         assert str(refused).endswith(".")
         return None
@@ -52,7 +52,7 @@ def read(path: Path, name: str, spans: list[Span]) -> list[Any] | None:
     try:
         for span in spans:
             before = len(found)
-            found += table.named(name).read(path, span)
+            found += registry.named(name).read(path, span)
             assert len(found) - before == span.records > 0
     except RecordError:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runtime.data.errors import FormatError
-from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.span import CHUNK_BYTES
 from tests.runtime.data.formats.makers import chunks, read
 
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.data.errors import FormatError
-from runtime.data.formats import arrays, table, tfrecord, webdataset
-from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.formats import arrays, registry, tfrecord, webdataset
+from runtime.data.span import CHUNK_BYTES
 from runtime.data.splits import split_of
 from runtime.errors import UsageError
 from tests.properties import examples
@@ -293,7 +293,7 @@ def test_a_row_of_an_array_in_fortran_order_that_has_changed_is_refused(tmp_path
     content = bytearray((tmp_path / "data.npy").read_bytes())
     content[-1] ^= 1  # of the last row's last column
     (tmp_path / "data.npy").write_bytes(content)
-    npy = table.named("npy")
+    npy = registry.named("npy")
     assert [row.tolist() for row in npy.read(tmp_path / "data.npy", spans[0])] == [[1, 1, 1]]
     with pytest.raises(FormatError, match="has changed since it was listed"):
         list(npy.read(tmp_path / "data.npy", spans[-1]))
@@ -459,4 +459,4 @@ def test_a_record_of_tensorflow_is_recognised_without_its_name():
     file = io.BytesIO()
     tfrecord.write(file, b"hello")
     assert tfrecord.recognise(file.getvalue())
-    assert table.FORMATS["tfrecord"].recognise(file.getvalue())
+    assert registry.FORMATS["tfrecord"].recognise(file.getvalue())

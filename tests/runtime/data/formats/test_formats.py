@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtime.data import span as spans
 from runtime.data.errors import FormatError
-from runtime.data.formats import span as spans
-from runtime.data.formats import table
-from runtime.data.formats.span import CHUNK_BYTES
-from runtime.data.optional import find
+from runtime.data.formats import registry
+from runtime.data.optional_imports import find
+from runtime.data.span import CHUNK_BYTES
 from runtime.errors import UsageError
 from tests.properties import examples
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, chunks, make, plain, read
@@ -26,7 +26,7 @@ every_format = pytest.mark.parametrize("name", NAMES)
 
 
 def test_every_format_of_the_table_is_tried_here():
-    assert FILES.keys() == table.FORMATS.keys()
+    assert FILES.keys() == registry.FORMATS.keys()
 
 
 @every_format
@@ -40,7 +40,7 @@ def test_all_records_are_read_in_order_however_large_chunks_are(name, chunk_byte
 def test_a_file_is_recognised(name, tmp_path):
     path, _rows = make(name, tmp_path)
     if name not in {"features", "example"}:  # which only a description tells from other RecordIO, or TFRecord
-        assert table.detect(path).name == name
+        assert registry.detect(path).name == name
 
 
 @every_format
@@ -65,7 +65,7 @@ def test_a_chunk_that_has_changed_since_it_was_listed_is_refused(name, tmp_path)
     (span,) = chunks(path, name) if name != "recordio" else chunks(path, name)[:1]
     path.write_bytes(path.read_bytes()[::-1])
     with pytest.raises(FormatError):
-        list(table.named(name).read(path, span))
+        list(registry.named(name).read(path, span))
 
 
 @every_format
@@ -74,7 +74,7 @@ def test_a_file_that_shrank_since_it_was_listed_is_told(name, tmp_path):
     span = chunks(path, name)[-1]
     path.write_bytes(path.read_bytes()[: span.offset + span.length // 2])
     with pytest.raises(FormatError):
-        list(table.named(name).read(path, span))
+        list(registry.named(name).read(path, span))
 
 
 @every_format
@@ -103,12 +103,12 @@ def test_an_empty_file_has_no_chunks(name, tmp_path):
 )
 def test_where_the_content_does_not_tell_the_name_does(name, expected, tmp_path):
     (tmp_path / name).touch()
-    assert table.detect(tmp_path / name).name == expected
+    assert registry.detect(tmp_path / name).name == expected
 
 
 def test_the_content_counts_for_more_than_the_name(tmp_path):
     path, _rows = make("recordio", tmp_path)
-    assert table.detect(path.rename(tmp_path / "wrong.csv")).name == "recordio"
+    assert registry.detect(path.rename(tmp_path / "wrong.csv")).name == "recordio"
 
 
 def test_what_is_of_no_format_is_told_the_known_endings(tmp_path):
@@ -116,7 +116,7 @@ def test_what_is_of_no_format_is_told_the_known_endings(tmp_path):
     with pytest.raises(
         FormatError, match=r"of no format that is known here. Names end in .arrow, .csv, .feather, .idx"
     ):
-        table.detect(tmp_path / "notes.doc")
+        registry.detect(tmp_path / "notes.doc")
 
 
 def test_what_is_packed_once_more_is_told_to_be_unpacked(tmp_path):
@@ -124,12 +124,12 @@ def test_what_is_packed_once_more_is_told_to_be_unpacked(tmp_path):
     (tmp_path / "data.doc.gz").write_bytes(gzip.compress(b"a,b\n"))
     for name, how in (("data.csv.bz2", "bzip2"), ("data.doc.gz", "gzip")):
         with pytest.raises(FormatError, match=f"packed with {how}.*Unpack it first"):
-            table.detect(tmp_path / name)
+            registry.detect(tmp_path / name)
 
 
 def test_a_format_that_there_is_none_of_is_told_the_nearest():
     with pytest.raises(UsageError, match="Did you mean tfrecord"):
-        table.named("tfrecrd")
+        registry.named("tfrecrd")
 
 
 # --- Damage ----------------------------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_noise_is_read_or_refused_in_words(noise, name, files):
 def test_what_cannot_be_divided_and_is_too_large_is_refused(name, tmp_path, monkeypatch):
     """With a bound of a few bytes in place of half a gigabyte."""
     path, _rows = make(name, tmp_path)
-    module = table.named(name).index.__module__
+    module = registry.named(name).index.__module__
     for place in {module, "runtime.data.formats.base", "runtime.data.formats.lines", "runtime.data.formats.images"}:
         if hasattr(sys.modules[place], "MAX_CHUNK_BYTES"):
             monkeypatch.setattr(f"{place}.MAX_CHUNK_BYTES", 2)

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from runtime.data.errors import FormatError
-from runtime.data.formats import gzipped, table
-from runtime.data.formats.span import CHUNK_BYTES
+from runtime.data.formats import gzipped, registry
+from runtime.data.span import CHUNK_BYTES
 from tests.runtime.data.formats.makers import FILES, chunks, make, plain, read
 from tests.runtime.data.formats.test_counts import check
 
-PACKED = sorted(name for name in FILES if table.named(name).packable)
+PACKED = sorted(name for name in FILES if registry.named(name).packable)
 
 
 def pack(path: Path) -> Path:
@@ -46,17 +46,17 @@ def test_records_are_those_of_the_file_that_is_packed(name: str, chunk_bytes: in
     path, rows = make(name, tmp_path)
     plain_spans = chunks(path, name, chunk_bytes)
     packed = pack(path)
-    assert table.detect(packed).name == name or name == "example"
+    assert registry.detect(packed).name == name or name == "example"
     assert [plain(record) for record in read(packed, name, chunk_bytes)] == [plain(row) for row in rows]
     assert [span[:3] for span in chunks(packed, name, chunk_bytes)] == [span[:3] for span in plain_spans]
-    assert table.unpacked_size(packed, table.named(name)) == len(gzip.decompress(packed.read_bytes()))
+    assert registry.unpacked_size(packed, registry.named(name)) == len(gzip.decompress(packed.read_bytes()))
 
 
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("name", PACKED)
 def test_chunks_are_read_in_any_order(name: str, tmp_path: Path) -> None:
     packed = pack(make(name, tmp_path)[0])
-    format_ = table.named(name)
+    format_ = registry.named(name)
     spans = chunks(packed, name, 1)
     expected = {span: repr(list(map(plain, format_.read(packed, span)))) for span in spans}
     shuffled = spans * 3
@@ -81,7 +81,7 @@ def test_members_one_after_the_other_and_zeros_behind_them_are_one_file(tmp_path
 )  # fmt: skip
 def test_the_name_without_its_end_tells_the_format(name: str, format_: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b""))
-    assert table.detect(tmp_path / name).name == format_
+    assert registry.detect(tmp_path / name).name == format_
 
 
 @pytest.mark.parametrize("name", PACKED)
@@ -135,7 +135,7 @@ def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "data.txt.gz", "wb", compresslevel=1) as file:
         for _ in range(64):
             file.write(line * 1000)
-    packed = table.detect(tmp_path / "data.txt.gz")
+    packed = registry.detect(tmp_path / "data.txt.gz")
     tracemalloc.start()
     try:
         records = sum(
@@ -153,6 +153,6 @@ def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
 def test_a_record_of_tensorflow_whose_length_looks_like_gzip_is_none(tmp_path: Path) -> None:
     path, rows = make("tfrecord", tmp_path, [bytes(0x00088B1F)])
     assert path.read_bytes().startswith(gzipped.MAGIC)
-    assert table.detect(path).name == "tfrecord"
+    assert registry.detect(path).name == "tfrecord"
     found: list[Any] = read(path)
     assert found == rows

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime.data import catalogue, folders
-from runtime.data.choosing import Unread, choose
+from runtime.data import catalogue, local_files
 from runtime.data.errors import FormatError
+from runtime.data.format_selection import Unread, choose
 from tests.runtime.data.formats.makers import chunks, of_mnist, read
 
 IMAGES = np.arange(24).reshape(6, 2, 2).tolist()
@@ -39,7 +39,7 @@ def test_images_come_with_their_labels(packed: bool, chunk_bytes: int, tmp_path:
 
 def test_a_folder_of_mnist_has_its_training_and_its_test(tmp_path: Path) -> None:
     mnist(tmp_path)
-    info = folders.find(str(tmp_path))
+    info = local_files.find(str(tmp_path))
     assert info is not None
     assert (info.format, info.splits) == ("idx", ("train", "test"))
     records = {

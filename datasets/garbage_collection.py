@@ -1,0 +1,167 @@
+"""What the sweep does for data sets: indexes what was forgotten, and takes away what nobody can want any more.
+
+Each step may be cut off: a row that knows of bytes is removed after them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from datasets import materialization, storage_usage, tasks
+from datasets.indexing import chunk_index, indexing, previews
+from datasets.models import Blob, Dataset, File, Version
+from datasets.states import FILLABLE, VersionState
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError
+from datasets.uploads import staging
+from rbac.models import Namespace
+
+_log = logging.getLogger(__name__)
+
+EVERY = timedelta(minutes=5)
+HINT_EVERY = timedelta(seconds=10)
+# What gathers without a row, or was to be handed over and was not, is left alone so long: it may be on its way.
+SETTLED = timedelta(hours=1)
+# So long nobody looks through one file.
+SCRATCH_SETTLED = timedelta(days=1)
+
+
+def grace() -> timedelta:
+    """How long what was deleted can be restored."""
+    return timedelta(days=settings.KEEP_DELETED_DATASETS_DAYS)
+
+
+# The ids of versions that somebody outside of this room needs, as a job that waits or runs does.
+Needed = Callable[[], Collection[int]]
+
+
+def _nobody() -> Collection[int]:
+    return ()
+
+
+class Stewardship:
+    """Does its round at most every few minutes, however often it is asked. What is ``needed`` stays."""
+
+    def __init__(self, needed: Needed = _nobody) -> None:
+        self._needed = needed
+        self._hint: datetime | None = None
+        self._tidy: datetime | None = None
+
+    def when_due(self, now: datetime) -> None:
+        if self._hint is None or now >= self._hint:
+            self._hint = now + HINT_EVERY
+            for version_id in indexing.due():
+                tasks.hint(version_id)
+        if self._tidy is None or now >= self._tidy:
+            self._tidy = now + EVERY
+            tidy(now, self._needed())
+
+
+def tidy(now: datetime, needed: Collection[int] = ()) -> None:
+    """One round. The versions ``needed`` stay, also when their grace is over."""
+    give_up_uploads(now - timedelta(days=settings.KEEP_UPLOADS_DAYS))
+    materialization.clear(now, needed)
+    purge(now - grace(), needed)
+    doom(now)
+    sweep_out()
+    discard_orphans(now)
+    clear_scratch(now)
+    find_homes()
+    storage_usage.repair(now)
+
+
+def give_up_uploads(before: datetime) -> int:
+    """Delete versions that nobody has filled since ``before``; how many."""
+    idle = Version.objects.filter(state__in=FILLABLE, touched__lt=before)
+    count = 0
+    for version in idle.select_related("dataset__namespace"):
+        with transaction.atomic():
+            count += _give_up(version, before)
+    return count
+
+
+def _give_up(version: Version, before: datetime) -> int:
+    rows = Version.objects.filter(pk=version.pk, state__in=FILLABLE, touched__lt=before)
+    if not rows.update(state=VersionState.DELETED, deleted_at=before, reserved=0):
+        return 0
+    version.files.filter(blob=None).delete()
+    storage_usage.settle(version.dataset)
+    return 1
+
+
+def purge(before: datetime, needed: Collection[int] = ()) -> None:
+    """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces; but of
+    those that are needed."""
+    versions = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).exclude(pk__in=needed)
+    previews.forget(versions.iterator())
+    versions.delete()
+    gone = Dataset.objects.filter(Q(deleted_at__lt=before) | Q(namespace__closed__lt=before))
+    for dataset in gone.exclude(versions__in=needed).select_related("namespace"):
+        previews.forget(dataset.versions.iterator())
+        with transaction.atomic():
+            storage_usage.forget(dataset)
+            dataset.delete()
+
+
+def doom(now: datetime) -> None:
+    """Mark content that no file has any more, and what was never handed over."""
+    unused = Blob.objects.filter(doomed=None, files=None)
+    stale = Q(kept__isnull=False) | Q(created__lt=now - SETTLED)
+    for namespace_id in unused.filter(stale).values_list("namespace_id", flat=True).distinct():
+        with transaction.atomic():
+            # A newcomer with the same content takes the same lock before it finds the row.
+            Namespace.objects.select_for_update().get(pk=namespace_id)
+            unused.filter(stale, namespace_id=namespace_id).update(doomed=now)
+
+
+def sweep_out() -> int:
+    """Delete the content that is marked, then its row; how many."""
+    count = 0
+    for blob in Blob.objects.filter(doomed__isnull=False).select_related("home__namespace"):
+        try:
+            default_storage().delete(blob.key)
+        except StorageError:
+            _log.warning("%s could not be deleted; the next round tries again.", blob.key, exc_info=True)
+            continue
+        with transaction.atomic():
+            blob.delete()
+            if blob.home is not None:
+                storage_usage.settle(blob.home)
+        count += 1
+    return count
+
+
+def find_homes() -> None:
+    """Count content whose data set is gone for another one that has it too."""
+    for blob in Blob.objects.filter(home=None, doomed=None, kept__isnull=False):
+        file = blob.files.select_related("version__dataset__namespace").order_by("pk").first()
+        if file is not None:
+            with transaction.atomic():
+                Blob.objects.filter(pk=blob.pk).update(home=file.version.dataset)
+                storage_usage.settle(file.version.dataset)
+
+
+def discard_orphans(now: datetime) -> int:
+    """Remove what gathers for files that are no more; how many."""
+    folder = default_storage().staging()
+    old = {name for name, written in staging.gathered(folder) if datetime.fromtimestamp(written, UTC) < now - SETTLED}
+    known = set(File.objects.filter(staging__in=old, blob=None).values_list("staging", flat=True)) if old else set()
+    for name in old - known:
+        staging.discard(folder, name)
+    return len(old - known)
+
+
+def clear_scratch(now: datetime) -> None:
+    """Remove what was laid out to be looked through by a worker that died of it."""
+    for folder in default_storage().shelf().glob(f"{chunk_index.SCRATCH}*"):
+        with contextlib.suppress(FileNotFoundError):
+            if datetime.fromtimestamp(folder.stat().st_mtime, UTC) < now - SCRATCH_SETTLED:
+                shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Chunk index and previews of a version."""

@@ -1,0 +1,140 @@
+"""What follows sealing: the files of a version are looked through (``chunking``), and the manifest is written.
+
+Whoever indexes claims the version first and renews the claim; where they die, another takes over when it has run out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from io import BytesIO
+
+from django.db import transaction
+from django.db.models import F, Q
+
+from datasets import manifest, states
+from datasets.indexing import previews
+from datasets.indexing.chunk_index import Look, Unindexable
+from datasets.manifest import Manifest
+from datasets.models import File, Version
+from datasets.states import Event, VersionState
+from datasets.storage import default_storage
+from portal.common.clock import now as wall_clock
+from portal.common.errors import RegattaError
+
+_log = logging.getLogger(__name__)
+
+CLAIM = timedelta(minutes=15)
+RENEW = CLAIM / 5
+TRIES = 3
+_AT_ONCE = 500  # rows of files that are written together
+_DIED = "Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."
+
+
+class TakenOver(Exception):
+    """Somebody else indexes the version now, or it has been deleted."""
+
+
+def index(version_id: int) -> None:
+    """Index a version that is being sealed, unless somebody does already. Ends in ``sealed`` or ``failed``; what may
+    pass by itself (a storage that is away) is left to the next try."""
+    version = _claim(version_id)
+    if version is None:
+        return
+    try:
+        look = Look(version, _renewal(version))
+        made = look.manifest()
+        key = f"manifests/{version.dataset_id}/{version.number}.json"
+        default_storage().put(key, BytesIO(made.dump()))
+        previews.make(version, made)
+    except TakenOver:
+        _log.info("Version %s is not indexed to its end here: it was deleted, or is indexed elsewhere.", version.pk)
+    except (Unindexable, manifest.BadManifest) as fault:
+        _fail(version, str(fault))
+    except (RegattaError, OSError) as fault:
+        _give_back(version, fault)
+    else:
+        _seal(version, look, made, key)
+
+
+def due() -> list[int]:
+    """The versions that wait to be indexed, and those whose claim has run out."""
+    waiting = Q(claimed_until=None) | Q(claimed_until__lt=wall_clock())
+    return list(Version.objects.filter(waiting, state=VersionState.INDEXING).values_list("pk", flat=True))
+
+
+def _claim(version_id: int) -> Version | None:
+    now = wall_clock()
+    free = Q(claimed_until=None) | Q(claimed_until__lt=now)
+    rows = Version.objects.filter(free, pk=version_id, state=VersionState.INDEXING)
+    if not rows.update(claimed_until=now + CLAIM, tries=F("tries") + 1):
+        return None
+    version = Version.objects.select_related("dataset__namespace").get(pk=version_id)
+    if version.tries > TRIES:  # whoever had it before died of it
+        _fail(version, _DIED.format(tries=TRIES))
+        return None
+    return version
+
+
+def _renewal(version: Version) -> Callable[[], None]:
+    """What keeps the claim, called often; it raises TakenOver where there is nothing to be kept any more."""
+    due = time.monotonic() + RENEW.total_seconds()
+
+    def renew() -> None:
+        nonlocal due
+        if time.monotonic() < due:
+            return
+        until = wall_clock() + CLAIM
+        ours = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
+        if not ours.update(claimed_until=until):
+            raise TakenOver
+        version.claimed_until, due = until, time.monotonic() + RENEW.total_seconds()
+
+    return renew
+
+
+def _give_back(version: Version, fault: Exception) -> None:
+    _log.warning("Version %s could not be indexed (try %s).", version.pk, version.tries, exc_info=fault)
+    if version.tries >= TRIES:
+        _fail(version, "The files could not be read from the storage. Seal the version again, or ask the operator.")
+    else:
+        pause = timedelta(seconds=10 * 4**version.tries)
+        Version.objects.filter(pk=version.pk, state=VersionState.INDEXING).update(claimed_until=wall_clock() + pause)
+
+
+def _fail(version: Version, why: str) -> None:
+    state = states.step(VersionState.INDEXING, Event.REFUSED, version.number)
+    rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
+    rows.update(state=state, why=why, claimed_until=None)
+
+
+@transaction.atomic
+def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
+    """By compare-and-set: a version that was deleted or claimed by another meanwhile is left alone."""
+    state = states.step(VersionState.INDEXING, Event.INDEXED, version.number)
+    rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
+    sealed = rows.update(
+        state=state,
+        why="",
+        format=look.format,
+        files_count=len(made.files),
+        size=made.size,
+        records=made.records,
+        manifest=key,
+        sealed=wall_clock(),
+        claimed_until=None,
+    )
+    if sealed:
+        _note_files(version, look, made)
+
+
+def _note_files(version: Version, look: Look, made: Manifest) -> None:
+    """Write down of each file how it is read."""
+    records = {entry.path: entry.records for entry in made.files}
+    files = []
+    for pk, path in version.files.values_list("pk", "path"):
+        format_, unread = look.chosen[path]
+        files.append(File(pk=pk, format=format_, unread=unread or "", records=records[path]))
+    File.objects.bulk_update(files, ["format", "unread", "records"], batch_size=_AT_ONCE)

@@ -1,0 +1,1 @@
+"""Uploads: parts, their staging and their verification."""

@@ -1,0 +1,163 @@
+"""What gathers is read again from where it lies, for the checksum of the whole: while later parts are still on their
+way, so that little is left to be read when the last has come.
+
+A part is told of by its mark, which is another one each time that its bytes are: whoever puts other bytes in the place
+of a part takes its mark away before (``datasets.uploads.uploads``). So what was read counts as long as the marks are
+the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from datasets.checksums import Running
+from datasets.manifest import Parts
+from datasets.storage.base import StorageError
+
+_PIECE = 1 << 20
+READINGS_LIMIT = 1000  # of files that come at the same time; of what is beyond, the oldest is read anew at its end
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """A file whose parts come: ``name`` is another one whenever it is begun anew."""
+
+    name: UUID
+    path: Path
+    parts: Parts
+
+
+@dataclass(frozen=True)
+class Progress:
+    """``done`` bytes are read; at the end there is ``sha256``."""
+
+    done: int
+    sha256: str = ""
+
+
+@dataclass
+class _Reading:
+    """How far one file is: the parts of ``read``, of those of ``wanted``, from the first without a gap."""
+
+    of: Gathering
+    wanted: tuple[int, ...] = ()
+    read: list[int] = field(default_factory=list)
+    done: int = 0
+    digest: Running = field(default_factory=hashlib.sha256)
+    running: bool = False
+    given_up: bool = False
+    failure: OSError | None = None
+
+    def agrees(self, marks: Sequence[int]) -> bool:
+        """Whether what is read, or about to be, is still what is there."""
+        shared = min(len(self.wanted), len(marks))
+        return self.wanted[:shared] == tuple(marks[:shared])
+
+
+class Readings:
+    """Reads files in threads of its own, each part once."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._readings: dict[UUID, _Reading] = {}
+
+    def follow(self, file: Gathering, marks: Sequence[int]) -> None:
+        """The parts with these marks are there, from the first without a gap. Returns at once."""
+        with self._changed:
+            self._want(file, marks)
+
+    def is_followed(self, file: Gathering) -> bool:
+        with self._changed:
+            return file.name in self._readings
+
+    def finish(self, file: Gathering, marks: Sequence[int], seconds: float) -> Progress:
+        """All parts are there. Back when the whole is read, which is then forgotten, or after ``seconds``; who asks
+        again waits for the same reading. Raises StorageError where it cannot be read."""
+        with self._changed:
+            reading = self._want(file, marks)
+            over = self._changed.wait_for(lambda: reading.failure or len(reading.read) >= len(marks), seconds)
+            if not over:
+                return Progress(reading.done)
+            self._forget(reading)
+            if reading.failure is not None:
+                raise StorageError(f"The parts cannot be read: {reading.failure.strerror}. Send the file again.")
+            return Progress(reading.done, reading.digest.hexdigest())
+
+    def _want(self, file: Gathering, marks: Sequence[int]) -> _Reading:
+        reading = self._readings.get(file.name)
+        if reading is None or not reading.agrees(marks):
+            if reading is not None:
+                reading.given_up = True
+            reading = self._readings[file.name] = _Reading(file)
+            self._make_room()
+        if len(marks) > len(reading.wanted):
+            reading.wanted = tuple(marks)
+        if not reading.running and len(reading.read) < len(reading.wanted):
+            self._begin(reading)
+        return reading
+
+    def _begin(self, reading: _Reading) -> None:
+        reading.running = True
+        try:
+            threading.Thread(target=self._run, args=(reading,), daemon=True).start()
+        except RuntimeError as shortage:
+            self._fail(reading, OSError(errno.EAGAIN, str(shortage)))
+
+    def _make_room(self) -> None:
+        for name in list(self._readings)[:-READINGS_LIMIT]:
+            self._readings.pop(name).given_up = True
+
+    def _forget(self, reading: _Reading) -> None:
+        if self._readings.get(reading.of.name) is reading:
+            del self._readings[reading.of.name]
+
+    def _run(self, reading: _Reading) -> None:
+        try:
+            while self._has_more(reading):
+                number = len(reading.read)
+                mark = reading.wanted[number]
+                read_part(reading.of, number, reading.digest)
+                with self._changed:
+                    reading.read.append(mark)
+                    reading.done += reading.of.parts.span(number)[1]
+                    self._changed.notify_all()
+        except OSError as failure:
+            with self._changed:
+                self._fail(reading, failure)
+        except MemoryError:
+            with self._changed:
+                self._fail(reading, OSError(errno.ENOMEM, "not enough memory"))
+
+    def _fail(self, reading: _Reading, failure: OSError) -> None:
+        """Whoever waits for it is sent the failure, and the next one has it read anew."""
+        reading.failure, reading.running = failure, False
+        self._forget(reading)
+        self._changed.notify_all()
+
+    def _has_more(self, reading: _Reading) -> bool:
+        with self._changed:
+            reading.running = not reading.given_up and len(reading.read) < len(reading.wanted)
+            return reading.running
+
+
+def read_part(file: Gathering, number: int, digest: Running) -> None:
+    """Add the bytes of a part to the digest. Raises OSError, also where the file is shorter."""
+    left = file.parts.span(number)[1]
+    piece = memoryview(bytearray(min(_PIECE, left)))
+    with file.path.open("rb", buffering=0) as stream:
+        stream.seek(file.parts.span(number)[0])
+        while left:
+            count = stream.readinto(piece[: min(len(piece), left)])
+            if not count:
+                raise OSError(errno.EIO, "the file is shorter than its parts")
+            digest.update(piece[:count])
+            left -= count
+
+
+READINGS = Readings()

@@ -1,0 +1,465 @@
+"""How files come into a version: announced, received part by part, made whole. Each call may come twice, or late."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.db import transaction
+from django.http import HttpRequest
+
+from datasets import manifest, storage_usage
+from datasets.checksums import Checksum
+from datasets.errors import ChecksumMismatch, Exists, Incomplete, WrongLength
+from datasets.manifest import Parts
+from datasets.models import Blob, File, Part, Version
+from datasets.selectors import file_for, version_for
+from datasets.services import fill, locked
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError
+from datasets.uploads import staging
+from datasets.uploads.upload_verification import READINGS, Gathering
+from portal.common.clock import now as wall_clock
+from portal.common.errors import Conflict, NotFound, TooLarge, ValidationFailed
+from portal.common.rows import ensure
+from rbac.audit import log as audit_log
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+
+FILES_LIMIT = 200_000  # files of one version
+MISSING_LIMIT = 1000  # parts that a refusal names
+# An answer that takes longer than a proxy waits is lost: who completes a large file asks again.
+ANSWER_SECONDS = 20.0
+_WRITE = Scope.DATASET_WRITE
+_GONE = "{path!r} was taken out, or begun anew, while it was being uploaded. Announce it again."
+
+
+@dataclass(frozen=True)
+class Place:
+    """A version as an address names it."""
+
+    ns: str
+    name: str
+    number: int
+
+
+# --- Announcing ------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Announced:
+    """``created`` is False where the file was announced before: the upload goes on. ``hash_first``: it was announced
+    without its checksum, and may be kept already; by the checksum the portal could tell."""
+
+    file: File
+    created: bool
+    hash_first: bool = False
+
+
+def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "") -> Announced:
+    """Say that a file comes. What the namespace keeps already, by ``sha256``, need not be sent.
+
+    Raises NotFound, Forbidden, Conflict, ValidationFailed, Exists where the path is taken, QuotaExceeded.
+    """
+    wanted = _checked(path, size, sha256)
+    version = version_for(actor, place.ns, place.name, place.number, _WRITE)
+    with transaction.atomic():
+        # The namespace before the version, always in this order: nobody waits in a circle.
+        storage_usage.hold(version.dataset)
+        version = locked(version)
+        fill(version)
+        earlier = version.files.filter(folded=manifest.folded(wanted)).select_related("blob").first()
+        if earlier is not None:
+            earlier.version = version
+            file = _resumed(earlier, wanted, size, sha256)
+            return Announced(file, created=False, hash_first=_may_be_kept(file, sha256))
+        _refuse_crossing(version, wanted)
+        known = _known(version.dataset.namespace, sha256, size)
+        if known is None:
+            _draw(version, size)
+        file = File.objects.create(
+            version=version,
+            path=wanted,
+            folded=manifest.folded(wanted),
+            size=size,
+            part_size=manifest.part_size_for(size),
+            sha256=sha256,
+            blob=known,
+            created=wall_clock(),
+        )
+    return Announced(file, created=True, hash_first=_may_be_kept(file, sha256))
+
+
+def _checked(path: str, size: int, sha256: str) -> str:
+    errors: dict[str, list[str]] = {}
+    try:
+        path = manifest.normalise(path)
+    except manifest.BadPath as error:
+        errors["path"] = [str(error)]
+    if not 0 <= size <= manifest.LARGEST_FILE:
+        errors["size"] = [f"A file has from 0 to {manifest.LARGEST_FILE} bytes."]
+    if sha256 and not manifest.is_digest(sha256):
+        errors["sha256"] = ["Write the SHA-256 as 64 small hexadecimal digits."]
+    if errors:
+        raise ValidationFailed(errors)
+    return path
+
+
+def _resumed(file: File, path: str, size: int, sha256: str) -> File:
+    """The file that was announced before, if it is the same one."""
+    other_content = bool(sha256 and file.sha256 and sha256 != file.sha256)
+    if file.path != path or file.size != size or (file.complete and other_content):
+        raise Exists(
+            f"Version {file.version.number} has a file {file.path!r} already, with {file.size} bytes and other content "
+            "or another spelling. Take that one out first, or give this one another path.",
+            id=file.pk,
+        )
+    if other_content:  # it was changed since: what came of the old content is worth nothing
+        begin_anew(file)
+    if sha256 and not file.complete:
+        file.sha256 = sha256
+        file.blob = _known(file.version.dataset.namespace, sha256, size)
+        file.save(update_fields=["sha256", "blob"])
+    return file
+
+
+def _refuse_crossing(version: Version, path: str) -> None:
+    """A name cannot be a file and a folder at once."""
+    folders = manifest.ancestors(path)
+    crossed = (
+        version.files.filter(folded__in=folders).first()
+        or version.files.filter(folded__startswith=manifest.folded(path) + "/").first()
+    )
+    if crossed is not None:
+        raise Exists(
+            f"{path!r} cannot lie beside {crossed.path!r}: one name would be a file and a folder.", id=crossed.pk
+        )
+    if version.files.count() >= FILES_LIMIT:
+        raise ValidationFailed({"path": [f"A version has {FILES_LIMIT} files at most. Pack small ones together."]})
+
+
+def _known(namespace: Namespace, sha256: str, size: int) -> Blob | None:
+    """The same content, if this namespace keeps it. What others keep is never told."""
+    kept = Blob.objects.filter(namespace=namespace, kept__isnull=False, doomed=None)
+    return kept.filter(sha256=sha256, size=size).first() if sha256 else None
+
+
+def _may_be_kept(file: File, sha256: str) -> bool:
+    """Whether its checksum, had it been told, could have spared sending it."""
+    if sha256 or not file.size:
+        return False
+    same_size = Blob.objects.filter(namespace=file.version.dataset.namespace, size=file.size)
+    return file.complete or same_size.filter(kept__isnull=False, doomed=None).exists()
+
+
+def _draw(version: Version, size: int) -> None:
+    """Take the room for a file from what was asked for when the version was begun, the rest from the namespace's."""
+    drawn = min(size, version.reserved)
+    storage_usage.claim(version.dataset, size - drawn)
+    version.reserved -= drawn
+    version.save(update_fields=["reserved"])
+
+
+# --- Parts -----------------------------------------------------------------------------------------------------------
+def receive_part(
+    *, actor: User, place: Place, file_id: int, number: int, checksum: Checksum, length: int | None, body: staging.Body
+) -> list[int]:
+    """Take one part, whose bytes ``body`` gives. Returns the numbers of the parts that are there.
+
+    No transaction is open while bytes come. Raises NotFound, Forbidden, Conflict, ValidationFailed, WrongLength,
+    TooLarge, CutOff, ChecksumMismatch, StorageFull.
+    """
+    version = version_for(actor, place.ns, place.name, place.number, _WRITE)
+    file = file_for(actor, version, file_id)
+    span = _span(file, number)
+    _refuse_length(number, length, span[1])
+    if file.complete:
+        return numbers_of(file)
+    if not _is_there(file, number, checksum):
+        placing = staging.Placing(
+            vacant=lambda: _is_vacant(file, number),
+            allow=lambda: _may_be_placed(file, number, checksum),
+            note=lambda: _note_part(version, file, number, checksum),
+        )
+        folder = default_storage().staging()
+        staging.take_part(folder, file.staging, body, span=span, checksum=checksum, by=placing)
+        _read_along(file, number)
+    return numbers_of(file)
+
+
+def _is_there(file: File, number: int, checksum: Checksum) -> bool:
+    return file.parts.filter(number=number, checksum=checksum.text).exists()
+
+
+def _span(file: File, number: int) -> tuple[int, int]:
+    parts = Parts(file.size, file.part_size)
+    try:
+        return parts.span(number)
+    except LookupError:
+        raise NotFound(f"{file.path!r} has {parts.count} parts, counted from 0; there is no part {number}.") from None
+
+
+def _refuse_length(number: int, length: int | None, wanted: int) -> None:
+    if length is not None and length > wanted:
+        raise TooLarge(f"Part {number} has {wanted} bytes; {length} were announced.")
+    if length is not None and length < wanted:
+        raise WrongLength(f"Part {number} has {wanted} bytes; {length} were announced.")
+
+
+def _is_vacant(file: File, number: int) -> bool:
+    """Whether the part may come, and no bytes of it count."""
+    gathers = File.objects.filter(pk=file.pk, staging=file.staging, frozen=False)
+    return gathers.exclude(parts__number=number).exists()
+
+
+def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
+    """False where somebody else has brought these bytes meanwhile. Other bytes of the part that are there are forgotten
+    before they are written over: what a row tells of is on the disk, whoever is killed when."""
+    if not File.objects.filter(pk=file.pk, staging=file.staging, frozen=False).exists():
+        raise Conflict(f"{file.path!r} is being made whole, or was begun anew: no part of it is taken now.")
+    there = file.parts.filter(number=number).first()
+    if there is not None and there.checksum == checksum.text:
+        return False
+    if there is not None:
+        there.delete()
+    return True
+
+
+@transaction.atomic
+def _note_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
+    """Raises NotFound where the file was taken out meanwhile, Conflict where its version was sealed or deleted."""
+    fill(locked(version))
+    if not File.objects.select_for_update().filter(pk=file.pk, staging=file.staging).exists():
+        raise NotFound(_GONE.format(path=file.path))
+    Part.objects.create(file=file, number=number, checksum=checksum.text)
+
+
+def _read_along(file: File, number: int) -> None:
+    """Have the parts that are there read for the checksum of the whole, while others come. The process that took the
+    first part does so; where there are several, what they all read would be read as often."""
+    gathering = _gathering(file)
+    if number == 0 or READINGS.is_followed(gathering):
+        READINGS.follow(gathering, _marks(file))
+
+
+def _gathering(file: File) -> Gathering:
+    path = staging.path_of(default_storage().staging(), file.staging)
+    return Gathering(file.staging, path, Parts(file.size, file.part_size))
+
+
+def _marks(file: File) -> list[int]:
+    """The keys of the rows of its parts, from the first part to the first that is missing. A part whose bytes are
+    replaced gets another row."""
+    rows = file.parts.order_by("number").values_list("number", "pk")
+    return [pk for place, (number, pk) in enumerate(rows) if number == place]
+
+
+def numbers_of(file: File) -> list[int]:
+    """The parts that are there; all of them where the file is whole."""
+    if file.complete:
+        return list(range(Parts(file.size, file.part_size).count))
+    return list(file.parts.order_by("number").values_list("number", flat=True))
+
+
+def checksums_of(file: File) -> dict[int, str]:
+    """Of the parts that are there, how each came; nothing where the file is whole."""
+    return dict(file.parts.order_by("number").values_list("number", "checksum"))
+
+
+# --- The whole -------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Completed:
+    """``checked`` of the file's bytes have been read again; while that is not all, the caller has to ask again."""
+
+    file: File
+    checked: int
+
+
+def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: float = ANSWER_SECONDS) -> Completed:
+    """Make a file whole: compare what gathered with its checksum and hand it to the storage.
+
+    Raises NotFound, Forbidden, Conflict, ValidationFailed, Incomplete with the ``missing`` parts, ChecksumMismatch
+    (what gathered is then thrown away), StorageError.
+    """
+    version = version_for(actor, place.ns, place.name, place.number, _WRITE)
+    file = file_for(actor, version, file_id)
+    if not manifest.is_digest(sha256):
+        raise ValidationFailed({"sha256": ["Send the file's SHA-256 as 64 small hexadecimal digits."]})
+    if file.complete:
+        return _completed_before(file, sha256)
+    missing = _missing(file)
+    if missing:
+        file.refresh_from_db()
+        if file.complete:  # another request was quicker
+            return _completed_before(file, sha256)
+        raise missing
+    File.objects.filter(pk=file.pk).update(frozen=True)
+    found, checked = _content_of(file, seconds)
+    if not found:
+        return Completed(file, checked)
+    if found != sha256:
+        with transaction.atomic():
+            begin_anew(file)
+        raise _mismatch(file, found)
+    return Completed(_keep(version, file, found), file.size)
+
+
+def _completed_before(file: File, sha256: str) -> Completed:
+    if file.sha256 != sha256:
+        raise _mismatch(file, file.sha256)
+    return Completed(file, file.size)
+
+
+def _mismatch(file: File, found: str) -> ChecksumMismatch:
+    return ChecksumMismatch(
+        f"{file.path!r} as it came has another checksum than was announced: it was changed while it was sent, or "
+        "damaged. Send it again from the first part.",
+        sha256=found,
+    )
+
+
+def _missing(file: File) -> Incomplete | None:
+    """The refusal of a file whose parts are not all there."""
+    there = set(numbers_of(file))
+    missing = Parts(file.size, file.part_size).missing(there)
+    if not missing:
+        return None
+    return Incomplete(
+        f"{len(missing)} of the {len(missing) + len(there)} parts of {file.path!r} are not there yet. Send them.",
+        missing=missing[:MISSING_LIMIT],
+    )
+
+
+def _content_of(file: File, seconds: float) -> tuple[str, int]:
+    """The checksum of what gathered, read from where it lies, and how many bytes were read for it; no checksum while
+    that goes on. The file is frozen. Raises Incomplete, StorageError."""
+    folder = default_storage().staging()
+    if _is_handed_over(file, folder):  # a call that was cut off, or another one, had come so far
+        return file.sha256, file.size
+    if file.size == 0:
+        staging.make_empty(folder, file.staging)
+    staging.settle(folder, file.staging)  # a part may be on its way to its place still
+    try:
+        found = READINGS.finish(_gathering(file), _marks_of_all(file), seconds)
+        _refuse_vanished(file, folder)
+    except (StorageError, Incomplete):
+        file.refresh_from_db()
+        if _is_handed_over(file, folder):
+            return file.sha256, file.size
+        _thaw(file, folder)
+        raise
+    return found.sha256, found.done
+
+
+def _refuse_vanished(file: File, folder: Path) -> None:
+    """All may have been read long before it was lost. Raises StorageError."""
+    if not staging.path_of(folder, file.staging).exists():
+        raise StorageError(f"The parts cannot be read: {os.strerror(errno.ENOENT)}. Send the file again.")
+
+
+def _marks_of_all(file: File) -> list[int]:
+    """Raises Incomplete where a part was about to be replaced by other bytes, which never came."""
+    marks = _marks(file)
+    if len(marks) < Parts(file.size, file.part_size).count:
+        raise _missing(file) or Incomplete(f"The parts of {file.path!r} have changed. Announce it again.", missing=[])
+    return marks
+
+
+@transaction.atomic
+def _thaw(file: File, folder: Path) -> None:
+    """Let parts come again; all of them, where what gathered is not there: a power cut can undo that it was noted."""
+    if staging.path_of(folder, file.staging).exists():
+        File.objects.filter(pk=file.pk, blob=None).update(frozen=False)
+    elif not file.complete:
+        begin_anew(file)
+
+
+def _is_handed_over(file: File, folder: Path) -> bool:
+    gathers = staging.path_of(folder, file.staging).exists()
+    return not gathers and Blob.objects.filter(key=_key(file, file.sha256)).exists()
+
+
+def _key(file: File, sha256: str) -> str:
+    """Where its content is kept: each arrival under a key of its own, so that no deletion meets a newcomer."""
+    return f"blobs/{file.version.dataset.namespace_id}/{sha256[:2]}/{sha256}-{file.staging.hex}"
+
+
+def begin_anew(file: File) -> None:
+    """Forget the parts that are there. Within a transaction."""
+    old = file.staging
+    file.parts.all().delete()
+    file.staging, file.frozen = uuid.uuid4(), False
+    file.save(update_fields=["staging", "frozen"])
+    transaction.on_commit(lambda: staging.discard(default_storage().staging(), old))
+
+
+def _keep(version: Version, file: File, sha256: str) -> File:
+    """Hand the content to the storage; the row that knows of it is there before and told after."""
+    blob = _intend(version, file, sha256)
+    storage = default_storage()
+    storage.adopt(blob.key, staging.path_of(storage.staging(), file.staging), sha256)
+    with transaction.atomic():
+        storage_usage.hold(version.dataset)
+        fill(locked(version))
+        # Files get their content under the lock of their version.
+        found = File.objects.filter(pk=file.pk).first()
+        if found is None:
+            raise NotFound(_GONE.format(path=file.path))
+        if found.blob_id is None:
+            found.blob, found.sha256 = _settle(blob), sha256
+            found.save(update_fields=["blob", "sha256"])
+            found.parts.all().delete()
+            storage_usage.settle(version.dataset)
+    found.version = version
+    return found
+
+
+@transaction.atomic
+def _intend(version: Version, file: File, sha256: str) -> Blob:
+    File.objects.filter(pk=file.pk, blob=None).update(sha256=sha256)
+    file.sha256 = sha256
+    key = _key(file, sha256)
+    ensure(
+        Blob,
+        key=key,
+        namespace=version.dataset.namespace,
+        home=version.dataset,
+        sha256=sha256,
+        size=file.size,
+        created=wall_clock(),
+    )
+    return Blob.objects.get(key=key)
+
+
+def _settle(blob: Blob) -> Blob:
+    """The blob, now kept; or, where the same content arrived from elsewhere meanwhile, that one."""
+    if blob.kept is not None:
+        return blob
+    same = _known(blob.namespace, blob.sha256, blob.size)
+    now = wall_clock()
+    if same is not None:
+        Blob.objects.filter(pk=blob.pk).exclude(pk=same.pk).update(doomed=now)
+        return same
+    Blob.objects.filter(pk=blob.pk).update(kept=now)
+    blob.kept = now
+    return blob
+
+
+@transaction.atomic
+def take_out(*, actor: User, place: Place, file_id: int, request: HttpRequest | None = None) -> None:
+    """Take a file out of a version that is being filled. Raises NotFound, Forbidden, Conflict."""
+    version = locked(version_for(actor, place.ns, place.name, place.number, _WRITE))
+    fill(version)
+    file = file_for(actor, version, file_id)
+    transaction.on_commit(lambda: staging.discard(default_storage().staging(), file.staging))
+    file.delete()
+    storage_usage.settle(version.dataset)
+    audit_log.record(
+        "dataset.take_out",
+        version.dataset.full_name,
+        actor=actor,
+        namespace=version.dataset.namespace,
+        detail={"version": version.number, "path": file.path},
+        request=request,
+    )

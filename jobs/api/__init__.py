@@ -1,0 +1,1 @@
+"""The HTTP API of jobs, for people and programs."""

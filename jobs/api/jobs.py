@@ -1,0 +1,402 @@
+"""Jobs over HTTP. Each call parses, authorises, calls one service or selector, and renders."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import IO, Any, BinaryIO
+from uuid import UUID
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import StreamingHttpResponse
+from django.utils.http import content_disposition_header
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.parsers import BaseParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from datasets import selectors as datasets
+from jobs import examples
+from jobs.lifecycle.states import JobState
+from jobs.models import Artifact, Job
+from jobs.selectors import jobs as job_selectors
+from jobs.selectors import specifications, timeline
+from jobs.services import jobs as job_services
+from jobs.services import scaling
+from jobs.spec import parser as specification
+from portal.common.errors import ValidationFailed
+from portal.common.messages import told, told_job
+from portal.common.pagination import PARAMETERS, paginate
+from portal.common.parsers import BoundedJSONParser
+from rbac import throttle
+from rbac.access import namespace_for, signed_in
+from rbac.models import User
+from rbac.scopes import Scope
+from runtime import contract
+
+_PIECE = 256 * 1024
+
+
+# --- Shapes ----------------------------------------------------------------------------------------------------------
+class ReplicaOutput(serializers.Serializer[Any]):
+    name = serializers.CharField(help_text="<role>-<index>")
+    role = serializers.CharField()
+    index = serializers.IntegerField()
+    life = serializers.IntegerField(help_text="How often it was started in this attempt.")
+    state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
+    why = serializers.CharField()
+    code = serializers.IntegerField(allow_null=True)
+    signal = serializers.IntegerField(allow_null=True)
+    started = serializers.DateTimeField(allow_null=True)
+    finished = serializers.DateTimeField(allow_null=True)
+
+
+class JobOutput(serializers.Serializer[Any]):
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    namespace = serializers.CharField()
+    owner = serializers.CharField()
+    state = serializers.ChoiceField(choices=[(state, state) for state in JobState])
+    reason = serializers.CharField(help_text="Why it stops or has ended, as a word for programs; else empty.")
+    why = serializers.CharField(help_text="The same as a sentence for people.")
+    attempt = serializers.IntegerField()
+    created = serializers.DateTimeField()
+    started = serializers.DateTimeField(allow_null=True)
+    finished = serializers.DateTimeField(allow_null=True)
+    cancel_requested = serializers.DateTimeField(allow_null=True)
+    trainers = serializers.IntegerField(
+        allow_null=True, help_text="How many trainers were last wished for; null: as many as the specification says."
+    )
+    pservers = serializers.IntegerField(
+        allow_null=True, help_text="The same of parameter servers, from the next attempt on."
+    )
+    elastic = serializers.BooleanField(
+        help_text="The platform changes the number of trainers between their min and max."
+    )
+    sizing = serializers.CharField(
+        required=False, help_text="Of one job: why an elastic one has the number of trainers that it has."
+    )
+    rehearsal = serializers.DictField(
+        allow_null=True,
+        help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
+    )
+    replicas = ReplicaOutput(many=True)
+    spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
+
+
+class JobPageOutput(serializers.Serializer[Any]):
+    results = JobOutput(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class PreviewOutput(serializers.Serializer[Any]):
+    verdict = serializers.ChoiceField(choices=["admitted", "queued", "refused"])
+    reason = serializers.CharField()
+    numbers = serializers.DictField(help_text="What is short, by resource.")
+    plan = serializers.DictField(help_text="amounts asked of the quota, and the replicas that would be started")
+
+
+class TimelineOutput(serializers.Serializer[Any]):
+    events = serializers.ListField(child=serializers.DictField(), help_text="The oldest first.")
+    older = serializers.CharField(allow_null=True, help_text="The `before` of the page of older ones; null: none.")
+
+
+class TimelineQuery(serializers.Serializer[Any]):
+    """The query of a page of a timeline."""
+
+    before = serializers.CharField(required=False, default="", help_text="The `older` of the page after it.")
+    limit = serializers.IntegerField(min_value=1, max_value=timeline.MOST, default=timeline.PAGE)
+
+
+class ScaleInput(serializers.Serializer[Any]):
+    trainer = serializers.IntegerField(
+        required=False, help_text="How many trainers there shall be, within the role's min and max."
+    )
+    pserver = serializers.IntegerField(
+        required=False, help_text="How many parameter servers the job's next attempt shall have."
+    )
+    elastic = serializers.BooleanField(
+        required=False,
+        help_text="Whether the platform chooses the number of trainers. A number that is wished for ends that.",
+    )
+
+
+class RehearseInput(serializers.Serializer[Any]):
+    kill = serializers.ChoiceField(choices=contract.ROLES, allow_null=True, help_text="A role; null ends it.")
+    every = serializers.CharField(required=False, help_text="A length of time from 1s to 1h, such as 10s.")
+
+
+class ArtifactOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    size = serializers.IntegerField(help_text="bytes")
+    sha256 = serializers.CharField()
+
+
+class ArtifactsOutput(serializers.Serializer[Any]):
+    artifacts = ArtifactOutput(many=True)
+    next = serializers.CharField(allow_null=True, help_text="The `cursor` of the next page; null on the last.")
+
+
+class FilesOutput(serializers.Serializer[Any]):
+    files = serializers.DictField(child=serializers.CharField(), help_text="Path to text.")
+
+
+class SpecOutput(serializers.Serializer[Any]):
+    spec = serializers.DictField(help_text="The whole specification with its files, ready to be changed and submitted.")
+
+
+class ExampleOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    title = serializers.CharField()
+    title_zh = serializers.CharField()
+    description = serializers.CharField()
+    description_zh = serializers.CharField()
+    spec = serializers.DictField()
+
+
+class ExamplesOutput(serializers.Serializer[Any]):
+    results = ExampleOutput(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+# --- Bodies ----------------------------------------------------------------------------------------------------------
+class SpecYamlParser(BaseParser):
+    """YAML stays text: ``jobs.spec.parser`` reads it and tells where it is wrong."""
+
+    media_type = "application/yaml"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        return stream.read(specification.DOCUMENT_LIMIT + 1)
+
+
+class SpecYamlTextParser(SpecYamlParser):
+    media_type = "text/yaml"
+
+
+class SpecOldYamlParser(SpecYamlParser):
+    media_type = "application/x-yaml"
+
+
+# --- Jobs ------------------------------------------------------------------------------------------------------------
+_SPEC_BODY = {"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR}
+
+
+class NamespaceJobsView(APIView):
+    parser_classes = (BoundedJSONParser, SpecYamlParser, SpecYamlTextParser, SpecOldYamlParser)
+
+    @extend_schema(
+        operation_id="jobs_list",
+        parameters=[
+            OpenApiParameter("state", str, description="States, separated by commas; ACTIVE and ENDED are groups."),
+            OpenApiParameter("owner", str, description="A user's name."),
+            OpenApiParameter("q", str, description="A part of the job's name."),
+            *PARAMETERS,
+        ],
+        responses=JobPageOutput,
+    )
+    def get(self, request: Request, ns: str) -> Response:
+        """The jobs of a namespace, the newest first."""
+        namespace = namespace_for(request.user, ns, Scope.JOB_READ)
+        query = request.query_params
+        jobs = job_selectors.jobs_in(request.user, namespace, query)
+        return Response(paginate(jobs, query, order=("-created", "-id"), render=_told_job))
+
+    @extend_schema(
+        operation_id="jobs_submit",
+        parameters=[
+            OpenApiParameter("dry_run", bool, description="Only tell what would come of it."),
+            OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, description="Makes it safe to repeat."),
+        ],
+        request=_SPEC_BODY,
+        responses={201: JobOutput, 200: PreviewOutput},
+    )
+    def post(self, request: Request, ns: str) -> Response:
+        """Submit a job, or with `dry_run=true` see what would come of it."""
+        actor = signed_in(request.user)
+        try:
+            wanted = specifications.parse(request.data, find_dataset=partial(datasets.resolve, actor, ns))
+        except ValidationFailed:
+            # Who may not submit here is told so, and not what is wrong with the specification.
+            namespace_for(actor, ns, Scope.JOB_WRITE)
+            raise
+        if request.query_params.get("dry_run", "").lower() in ("1", "true", "yes"):
+            return Response(_preview_json(job_services.preview_job(actor=actor, namespace=ns, spec=wanted)))
+        _count_submission(actor)
+        taken = job_services.submit_job(
+            actor=actor,
+            namespace=ns,
+            spec=wanted,
+            idempotency_key=request.headers.get("Idempotency-Key"),
+            request=request._request,
+        )
+        if taken.created:
+            return Response(told_job(job_selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
+        body = job_selectors.job_document(taken.job.pk)
+        return Response(body and told_job(body))
+
+
+def _count_submission(actor: User) -> None:
+    """Raises TooManyRequests where the account starts jobs more often than the operator allows."""
+    throttle.take_of("submit", str(actor.pk), settings.SUBMIT_RATE)
+
+
+def _preview_json(preview: job_services.Preview) -> dict[str, Any]:
+    body = asdict(preview)
+    return {
+        "verdict": body["verdict"],
+        "reason": told(body["reason"]),
+        "numbers": body["numbers"],
+        "plan": {"amounts": body["amounts"], "replicas": body["replicas"]},
+    }
+
+
+def _told_job(job: Job) -> dict[str, Any]:
+    """A job in the reader's language."""
+    return told_job(job_selectors.job_detail(job))
+
+
+class _JobView(APIView):
+    def job(self, request: Request, job_id: UUID) -> Job:
+        return job_selectors.job_for(request.user, job_id, Scope.JOB_READ)
+
+
+class JobView(_JobView):
+    @extend_schema(operation_id="jobs_get", responses=JobOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """One job."""
+        return Response(_told_job(self.job(request, job_id)))
+
+    @extend_schema(operation_id="jobs_delete", responses={204: None})
+    def delete(self, request: Request, job_id: UUID) -> Response:
+        """Delete a job that has ended, with its code, log, metrics, files and checkpoints."""
+        job_services.delete_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+
+class CancelView(APIView):
+    @extend_schema(operation_id="jobs_cancel", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Ask for the end of a job. It has ended when its state says so."""
+        job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class RetryView(APIView):
+    @extend_schema(operation_id="jobs_retry", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Let a job that has ended run again, as its next attempt."""
+        _count_submission(signed_in(request.user))
+        job = job_services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class ScaleView(APIView):
+    @extend_schema(operation_id="jobs_scale", request=ScaleInput, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Wish for other numbers of replicas. Trainers join and leave while the job runs on.
+
+        Parameter servers are as many as is wished from the next attempt on, which goes on from the last checkpoint.
+        """
+        actor = signed_in(request.user)
+        job = scaling.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class RehearseView(APIView):
+    @extend_schema(operation_id="jobs_rehearse", request=RehearseInput, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Have a replica of a role killed every so often, to see the job survive. For the job's owner."""
+        return self._rehearse(request, job_id, request.data)
+
+    @extend_schema(operation_id="jobs_rehearse_end", responses={202: JobOutput})
+    def delete(self, request: Request, job_id: UUID) -> Response:
+        """End the rehearsal."""
+        return self._rehearse(request, job_id, {"kill": None})
+
+    def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
+        actor = signed_in(request.user)
+        job = job_services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
+        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class CloneView(_JobView):
+    @extend_schema(operation_id="jobs_clone", request=None, responses=SpecOutput)
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """The job's specification with its files, to be changed and submitted as another job."""
+        return Response({"spec": job_selectors.document(self.job(request, job_id))})
+
+
+# --- What belongs to a job -------------------------------------------------------------------------------------------
+class EventsView(_JobView):
+    @extend_schema(operation_id="jobs_events", parameters=[TimelineQuery], responses=TimelineOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """A page of the job's timeline, changes of state and events of replicas: without `before` the newest."""
+        job = self.job(request, job_id)
+        query = TimelineQuery(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        page = timeline.page_of(job, **query.validated_data)
+        return Response(
+            {"events": [{**event, "text": told(event["text"])} for event in page.entries], "older": page.older}
+        )
+
+
+class FilesView(_JobView):
+    @extend_schema(operation_id="jobs_files", responses=FilesOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The code as it was submitted."""
+        return Response({"files": job_selectors.files(self.job(request, job_id))})
+
+
+class ArtifactsView(_JobView):
+    @extend_schema(operation_id="jobs_artifacts", parameters=[*PARAMETERS], responses=ArtifactsOutput)
+    def get(self, request: Request, job_id: UUID) -> Response:
+        """The files that the job left, such as the trained model, by name."""
+        found = job_selectors.artifacts(self.job(request, job_id))
+        page = paginate(found, request.query_params, order=("name",), render=_artifact_json)
+        return Response({"artifacts": page["results"], "next": page["next"]})
+
+
+def _artifact_json(artifact: Artifact) -> dict[str, Any]:
+    return {"name": artifact.name, "size": artifact.size, "sha256": artifact.sha256}
+
+
+class ArtifactView(_JobView):
+    @extend_schema(
+        operation_id="jobs_artifact",
+        responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)},
+    )
+    def get(self, request: Request, job_id: UUID, name: str) -> StreamingHttpResponse:
+        """One of these files, as it is."""
+        artifact, content = job_selectors.artifact(self.job(request, job_id), name)
+        # What a job left is never shown by the browser, whatever it says it is.
+        headers = {
+            "Content-Disposition": content_disposition_header(True, name.rsplit("/", 1)[-1]),
+            "Content-Length": str(artifact.size),
+            "X-Content-Type-Options": "nosniff",
+            "ETag": f'"{artifact.sha256}"',
+        }
+        return StreamingHttpResponse(_pieces(content), content_type="application/octet-stream", headers=headers)
+
+
+async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
+    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    read = sync_to_async(content.read, thread_sensitive=False)
+    try:
+        while piece := await read(_PIECE):
+            yield piece
+    finally:
+        content.close()
+
+
+class ExamplesView(APIView):
+    @extend_schema(operation_id="examples_list", responses=ExamplesOutput)
+    def get(self, request: Request) -> Response:
+        """The example jobs. All on one page: `next` is null."""
+        return Response({"results": [asdict(example) for example in examples.catalogue()], "next": None})

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from jobs.api import jobs as job_api
+from jobs.api import streams as stream_api
+
+urlpatterns = [
+    path("namespaces/<str:ns>/jobs", job_api.NamespaceJobsView.as_view(), name="api-jobs"),
+    path("jobs/<uuid:job_id>", job_api.JobView.as_view(), name="api-job"),
+    path("jobs/<uuid:job_id>/cancel", job_api.CancelView.as_view(), name="api-job-cancel"),
+    path("jobs/<uuid:job_id>/retry", job_api.RetryView.as_view(), name="api-job-retry"),
+    path("jobs/<uuid:job_id>/scale", job_api.ScaleView.as_view(), name="api-job-scale"),
+    path("jobs/<uuid:job_id>/rehearse", job_api.RehearseView.as_view(), name="api-job-rehearse"),
+    path("jobs/<uuid:job_id>/clone", job_api.CloneView.as_view(), name="api-job-clone"),
+    path("jobs/<uuid:job_id>/events", job_api.EventsView.as_view(), name="api-job-events"),
+    path("jobs/<uuid:job_id>/files", job_api.FilesView.as_view(), name="api-job-files"),
+    path("jobs/<uuid:job_id>/artifacts", job_api.ArtifactsView.as_view(), name="api-job-artifacts"),
+    path("jobs/<uuid:job_id>/artifacts/<path:name>", job_api.ArtifactView.as_view(), name="api-job-artifact"),
+    path("jobs/<uuid:job_id>/metrics", stream_api.MetricsView.as_view(), name="job-metrics"),
+    path("jobs/<uuid:job_id>/metrics/points", stream_api.PointsView.as_view(), name="job-points"),
+    path("jobs/<uuid:job_id>/metrics.csv", stream_api.MetricsCsvView.as_view(), name="job-metrics-csv"),
+    path("jobs/<uuid:job_id>/logs", stream_api.LogsView.as_view(), name="job-logs"),
+    path("jobs/<uuid:job_id>/logs/download", stream_api.LogsDownloadView.as_view(), name="job-logs-download"),
+    path("examples", job_api.ExamplesView.as_view(), name="api-examples"),
+]

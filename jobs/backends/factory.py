@@ -1,0 +1,88 @@
+"""The settings choose the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+
+from jobs.backends.base import ClusterBackend, Machine, OneMachine
+from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.kubernetes.manifests import PLACEMENT, Cluster, Mount
+from jobs.backends.local import isolation
+from jobs.backends.local.backend import LocalBackend
+
+if TYPE_CHECKING:
+    from jobs.operator.client.api import StreamingApi
+
+
+def _local() -> ClusterBackend:
+    return LocalBackend(Path(settings.ATTEMPTS_DIR), policy=isolation.policy)
+
+
+def _kubernetes() -> ClusterBackend:
+    # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+    from jobs.backends.kubernetes.backend import KubernetesBackend
+
+    seen = settings.KUBERNETES_CHECKPOINTS_DIR
+    return KubernetesBackend(api_server(), kubernetes_cluster(), Keepsakes(Path(seen)) if seen else None)
+
+
+def api_server() -> StreamingApi:
+    """That of the cluster of the settings."""
+    return _api_server(settings.KUBECONFIG)
+
+
+def kubernetes_cluster() -> Cluster:
+    """What the settings say of the cluster. Raises ImproperlyConfigured."""
+    if strange := settings.KUBERNETES_PLACEMENT.keys() - PLACEMENT:
+        raise ImproperlyConfigured(
+            f"REGATTA_KUBERNETES_PLACEMENT takes {', '.join(PLACEMENT)}, and not {', '.join(sorted(strange))}."
+        )
+    return Cluster(
+        image=settings.KUBERNETES_IMAGE,
+        prefix=settings.KUBERNETES_PREFIX,
+        gpu=settings.KUBERNETES_GPU,
+        data=tuple(Mount(PurePosixPath(path), volume) for path, volume in settings.KUBERNETES_DATA.items()),
+        checkpoints=settings.KUBERNETES_CHECKPOINTS or None,
+        pull_secret=settings.KUBERNETES_PULL_SECRET,
+        placement=settings.KUBERNETES_PLACEMENT,
+        burst=settings.KUBERNETES_CPU_BURST,
+    )
+
+
+@lru_cache(maxsize=1)
+def _api_server(kubeconfig: str) -> StreamingApi:
+    """One for all threads of the process: its connections are kept open."""
+    from jobs.operator.client.api import NoCluster, connect
+
+    try:
+        return connect(kubeconfig or None, _CONNECTIONS)
+    except NoCluster as problem:
+        raise ImproperlyConfigured(
+            f"REGATTA_BACKEND is kubernetes, but nothing says where the cluster is: {problem} Set REGATTA_KUBECONFIG."
+        ) from problem
+
+
+_CONNECTIONS = 16
+BACKENDS: Mapping[str, Callable[[], ClusterBackend]] = {"local": _local, "kubernetes": _kubernetes}
+
+
+def current() -> ClusterBackend:
+    """The backend of this installation. It keeps nothing but connections, so a fresh one is as good as any."""
+    make = BACKENDS.get(settings.CLUSTER_BACKEND)
+    if make is None:
+        raise ImproperlyConfigured(
+            f"REGATTA_BACKEND is {settings.CLUSTER_BACKEND!r}; choose one of {', '.join(BACKENDS)}."
+        )
+    return make()
+
+
+def machine() -> Machine | None:
+    """The machine on which everything runs; None where the backend does not run everything on one."""
+    backend = current()
+    return backend.machine() if isinstance(backend, OneMachine) else None

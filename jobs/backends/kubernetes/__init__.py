@@ -1,0 +1,1 @@
+"""The backend that runs replicas as pods, by a PaddleJob for each attempt."""

@@ -1,0 +1,284 @@
+"""Runs the replicas of an attempt as pods: a PaddleJob of its own for each attempt, whose controller makes them.
+
+Nothing is kept in memory. The PaddleJob holds what is wished for: how many replicas (``spec.<role>.replicas``), which
+of them may begin another life (``spec.lives``), and whether the attempt was stopped (``spec.runPolicy.suspend``). Its
+status and its pods tell what is there. The controller makes pods and never decides that one is started again; so there
+is one who decides, the reconciler.
+
+What the agents alone may know is in a Secret of the attempt's name, which goes with the PaddleJob.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    BackendUnavailable,
+    Container,
+    LaunchFailed,
+    LaunchPlan,
+    Phase,
+)
+from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.kubernetes import manifests
+from jobs.backends.kubernetes import observe as views
+from jobs.backends.kubernetes.coalesce import gathered
+from jobs.operator.client.api import CONFLICT, FORBIDDEN, MISSING, Refusal, StreamingApi
+from jobs.operator.client.resources import JOBS, PODS, Resource
+from jobs.operator.model import names
+from jobs.operator.model.names import Object
+from jobs.operator.model.namespace_names import name_of
+from runtime import contract
+
+SECRETS = Resource("Secret", "/api/v1", "secrets")
+_TOO_MANY, _BROKEN = 429, 500
+# A change that compares what it read is tried again so often.
+_TRIES = 5
+# A log in which nothing comes is asked for anew after so long: a connection may be dead, and look as if it were quiet.
+_SILENCE = 60.0
+
+
+class KubernetesBackend:
+    """``ClusterBackend`` on a cluster. Attempts go on while the portal is away."""
+
+    rehearses = True
+    outlives_the_portal = True
+
+    def __init__(self, api: StreamingApi, cluster: manifests.Cluster, keepsakes: Keepsakes | None = None) -> None:
+        """``keepsakes``: the volume of checkpoints as this machine sees it; None: nobody here counts them."""
+        self._api, self._cluster, self._keepsakes = api, cluster, keepsakes
+
+    # --- Launching ---------------------------------------------------------------------------------------------------
+    def launch(self, plan: LaunchPlan) -> None:
+        _check(plan, self._cluster)
+        try:
+            job = self._job(plan.ref)
+            if job is not None and views.is_stopped(job):
+                return
+            # The Secret first: a pod that does not find it waits long before it looks again.
+            self._keep_secret(manifests.secret(plan, self._cluster))
+            job = job or self._make(JOBS, manifests.paddle_job(plan, self._cluster))
+            self._hand_over_secret(plan.ref, job)
+        except Refusal as refusal:
+            raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix)) from refusal
+
+    def _keep_secret(self, body: manifests.Manifest) -> None:
+        """The same plan gives the same secret; one that is there is not read, which the portal may not."""
+        try:
+            self._api.call("POST", SECRETS.path(body["metadata"]["namespace"]), body)
+        except Refusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
+
+    def _make(self, resource: Resource, body: manifests.Manifest) -> Object:
+        """The object, made now or before."""
+        metadata = body["metadata"]
+        try:
+            return self._api.call("POST", resource.path(metadata["namespace"]), body)
+        except Refusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
+            return self._api.call("GET", resource.path(metadata["namespace"], metadata["name"]))
+
+    def _hand_over_secret(self, ref: AttemptRef, job: Object) -> None:
+        """From here on it goes when the PaddleJob goes."""
+        owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": names.name_of(job)}
+        reference = {**owner, "uid": names.uid_of(job)}
+        path = SECRETS.path(self._namespace(ref), manifests.job_name(ref.attempt_id))
+        self._api.call("PATCH", path, {"metadata": {"ownerReferences": [reference]}})
+
+    # --- Looking -----------------------------------------------------------------------------------------------------
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        with _reachable():
+            job = self._job(ref)
+            return AttemptView(gone=True) if job is None else views.view(job, self._pods(ref))
+
+    def _job(self, ref: AttemptRef) -> Object | None:
+        try:
+            return self._api.call("GET", self._path(ref))
+        except Refusal as refusal:
+            if refusal.status != MISSING:
+                raise
+            return None
+
+    def _pods(self, ref: AttemptRef) -> list[Object]:
+        selector = f"{names.JOB_LABEL}={manifests.job_name(ref.attempt_id)}"
+        answer = self._api.call("GET", PODS.path(self._namespace(ref)), query={"labelSelector": selector})
+        return list(answer["items"])
+
+    # --- What processes without agents print --------------------------------------------------------------------------
+    def container(self, ref: AttemptRef, name: str) -> Container:
+        with _reachable():
+            try:
+                return views.container(self._api.call("GET", self._pod_path(ref, name)))
+            except Refusal as refusal:
+                if refusal.status != MISSING:
+                    raise
+                return Container()
+
+    def printed(self, ref: AttemptRef, name: str, since: int) -> Iterator[bytes]:
+        query = {"container": manifests.CONTAINER, "follow": "true", "timestamps": "true"}
+        if since:
+            query["sinceTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        with _reachable():
+            # A program that prints line by line sends a piece for each.
+            yield from gathered(self._api.stream(f"{self._pod_path(ref, name)}/log", query, _SILENCE))
+
+    def _pod_path(self, ref: AttemptRef, name: str) -> str:
+        return PODS.path(self._namespace(ref), manifests.pod_name(ref.attempt_id, name))
+
+    # --- Wishing -----------------------------------------------------------------------------------------------------
+    def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
+        self._change(ref, lambda job: _scaled(job, role, replicas))
+
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        held = {Phase.STARTING, Phase.RUNNING}
+        if any(one.name == name and one.phase in held for one in self.observe(ref).replicas):
+            return
+        self._change(ref, lambda job: _begun_again(job, name, life))
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        with _reachable():
+            self._delete(PODS, ref, manifests.pod_name(ref.attempt_id, name), gracePeriodSeconds=0)
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        """The controller deletes the pods of a suspended PaddleJob; here they are deleted at once. Whoever is first, it
+        is with this grace: it can be made shorter afterwards, and never longer."""
+        seconds = manifests.grace_seconds(grace.total_seconds())
+        if not self._change(ref, lambda job: _suspended(seconds), also_stopped=True):
+            return
+        with _reachable():
+            for pod in self._pods(ref):
+                if not _leaves_within(pod, seconds):
+                    self._delete(PODS, ref, names.name_of(pod), gracePeriodSeconds=seconds)
+
+    def cleanup(self, ref: AttemptRef) -> None:
+        seen = self.observe(ref)
+        if seen.gone or any(one.phase in (Phase.STARTING, Phase.RUNNING) for one in seen.replicas):
+            return
+        with _reachable():
+            self._delete(SECRETS, ref, manifests.job_name(ref.attempt_id))
+            self._delete(JOBS, ref, manifests.job_name(ref.attempt_id), propagationPolicy="Background")
+
+    def keepsakes(self) -> Mapping[str, int]:
+        return self._keepsakes.sizes() if self._keepsakes else {}
+
+    def forget(self, job_id: str) -> None:
+        if self._keepsakes:
+            self._keepsakes.forget(job_id)
+
+    def _change(
+        self, ref: AttemptRef, change: Callable[[Object], Mapping[str, Any] | None], *, also_stopped: bool = False
+    ) -> bool:
+        """Change what is wished for, as it is now. False where there is no PaddleJob, or it was stopped before."""
+        with _reachable():
+            for _ in range(_TRIES):
+                job = self._job(ref)
+                if job is None or (views.is_stopped(job) and not also_stopped):
+                    return False
+                body = None if views.is_stopped(job) else change(job)
+                if body is None or self._patched(ref, job, body):
+                    return True
+            raise BackendUnavailable("The PaddleJob is changed by others all the time; the next look goes on.")
+
+    def _patched(self, ref: AttemptRef, job: Object, body: Mapping[str, Any]) -> bool:
+        """Whether it could be written; not where somebody else was quicker."""
+        metadata = {**body.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
+        try:
+            self._api.call("PATCH", self._path(ref), {**body, "metadata": metadata})
+        except Refusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
+            return False
+        return True
+
+    def _delete(self, resource: Resource, ref: AttemptRef, name: str, **options: Any) -> None:
+        try:
+            self._api.call("DELETE", resource.path(self._namespace(ref), name), options)
+        except Refusal as refusal:
+            if refusal.status not in (MISSING, CONFLICT):
+                raise
+
+    def _path(self, ref: AttemptRef) -> str:
+        return JOBS.path(self._namespace(ref), manifests.job_name(ref.attempt_id))
+
+    def _namespace(self, ref: AttemptRef) -> str:
+        return name_of(ref.namespace, self._cluster.prefix)
+
+
+def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
+    """Raises LaunchFailed for what the installation lacks."""
+    if not (plan.image or cluster.image):
+        raise LaunchFailed(
+            "This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or "
+            "REGATTA_KUBERNETES_IMAGE."
+        )
+    if any(one.role == contract.MASTER and not manifests.said_of_store(one) for one in plan.replicas):
+        raise LaunchFailed(
+            "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
+            "REGATTA_COORDINATION."
+        )
+    if not plan.agents and any(manifests.is_unmounted(one, cluster) for one in plan.replicas):
+        raise LaunchFailed(
+            "Nothing brings a data set into a job with an image of its own, and this one is mounted in no pod. Leave "
+            "dataset out and have the program fetch its data, or ask an admin to mount data sets "
+            "(REGATTA_KUBERNETES_DATA)."
+        )
+
+
+def _suspended(seconds: int) -> Mapping[str, Any]:
+    annotations = {names.GRACE_ANNOTATION: str(seconds)}
+    return {"metadata": {"annotations": annotations}, "spec": {"runPolicy": {"suspend": True}}}
+
+
+def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:
+    if views.replicas_of(job, role) == replicas:
+        return None
+    return {"spec": {manifests.ROLES[role]: {"replicas": replicas}}}
+
+
+def _begun_again(job: Object, name: str, life: int) -> Mapping[str, Any] | None:
+    """One life more for the replica, and a place for it, where somebody has taken that away."""
+    place, role = manifests.place_of(name), name.rpartition("-")[0]
+    wanted = int(name.rpartition("-")[2]) + 1
+    body: dict[str, Any] = {}
+    if views.lives(job).get(place, 1) < life:
+        body["lives"] = {place: life}
+    if views.replicas_of(job, role) < wanted:
+        body[manifests.ROLES[role]] = {"replicas": wanted}
+    return {"spec": body} if body else None
+
+
+def _leaves_within(pod: Object, seconds: int) -> bool:
+    said = pod["metadata"].get("deletionGracePeriodSeconds")
+    return names.is_leaving(pod) and said is not None and int(said) <= seconds
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """What the API server refuses here is the platform's trouble: the next look tries again."""
+    try:
+        yield
+    except Refusal as refusal:
+        raise BackendUnavailable(f"The cluster did not do it: {refusal.message}") from refusal
+
+
+def _launch_failed(refusal: Refusal, namespace: str) -> LaunchFailed:
+    passing = refusal.status in (0, CONFLICT, _TOO_MANY) or refusal.status >= _BROKEN
+    if refusal.status == 0 or refusal.status >= _BROKEN:
+        why = f"The cluster cannot be reached: {refusal.message}"
+    elif refusal.status == MISSING:
+        why = (
+            f"The cluster has no namespace {namespace}, or does not know PaddleJobs: {refusal.message}. An admin of "
+            "the cluster applies deploy/kubernetes."
+        )
+    elif refusal.status == FORBIDDEN:
+        why = f"The cluster does not let the job be made in its namespace {namespace}: {refusal.message}"
+    else:
+        why = f"The cluster refuses the job: {refusal.message}"
+    return LaunchFailed(why, retryable=passing)

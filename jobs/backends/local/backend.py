@@ -1,0 +1,597 @@
+"""Runs the replicas of an attempt as processes of this machine, each under an agent of its own.
+
+Nothing that matters is kept in memory: what was launched is in files, whether an agent lives is told by the lock that
+it holds, and how a replica ended by its state file. So the portal may be killed and started at any time, and two of
+its processes may call at once.
+
+    <attempts>/checkpoints/<job>/        the checkpoints of the job's attempts; they outlive them
+    <attempts>/python/runtime            a link: all that replicas may import of the project
+    <attempts>/<attempt>/plan.json       the launch plan without the token
+    <attempts>/<attempt>/token           the ingest token, for replicas that are added later
+    <attempts>/<attempt>/wire-secret     by which the processes prove to each other that they belong to the attempt
+    <attempts>/<attempt>/uid             the user id of its processes, where each attempt has one (``uids``)
+    <attempts>/<attempt>/network.socket  where agents get the network of the attempt, if it has one
+    <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
+    <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
+    <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
+    <attempts>/<attempt>/<replica>/cgroup   the cgroup of its process, where there are any (``cgroups``)
+    <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     what the agent of each life of the replica printed
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import marshal
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    LaunchFailed,
+    LaunchPlan,
+    Machine,
+    Phase,
+    ReplicaPlan,
+    ReplicaView,
+)
+from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.local import cgroups, ports, process_sessions, uids
+from jobs.backends.local.isolation import Policy
+from jobs.frameworks.definitions import NATIVE
+from jobs.frameworks.paddle import Endpoint
+from jobs.frameworks.peer_env import PORTS, Told, told
+from runtime import contract
+from runtime.contract import AgentOrder, ReplicaState
+
+_log = logging.getLogger(__name__)
+
+PLAN_FILE = "plan.json"
+# A replica's own directories.
+_ROOMS = ("work", "output", "tmp")
+KEPT = "checkpoints"
+PORTS_FILE = "ports.json"
+PORTS_LOCK = "ports.lock"
+TOKEN_FILE = "token"  # noqa: S105  a file's name
+WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
+# How long after the grace an agent may still send its last words before it is killed too.
+LAST_WORDS = timedelta(seconds=5)
+
+# A process has ended before its last lines and files are with the portal. Its replica is shown as running until they
+# are, so that a job that has succeeded has its model; but no longer than this.
+HANDOVER_SECONDS = 60.0
+
+# Of the portal's own environment an agent gets these; all else comes from the plan.
+_INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+_DESCRIPTORS: tuple[Literal["lock"], Literal["log"]] = ("lock", "log")
+
+
+class LocalBackend:
+    """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything, ``policy`` how jobs are
+    isolated; without one, as the plan says."""
+
+    rehearses = True
+    outlives_the_portal = False
+
+    def __init__(
+        self, attempts: Path, clock: Callable[[], float] = time.time, policy: Callable[[], Policy] | None = None
+    ) -> None:
+        self._attempts = attempts
+        self._policy = policy
+        self._keepsakes = Keepsakes(attempts.absolute() / KEPT)
+        self._clock = clock
+        self._unwritten: dict[Path, float] = {}  # when attempts and replicas were asked to stop, where no file says so
+
+    def machine(self) -> Machine:
+        """This one: the cores that this process may use, and all of its memory."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return Machine("this machine", len(os.sched_getaffinity(0)), memory)
+
+    def launch(self, plan: LaunchPlan) -> None:
+        if self._policy is not None and not plan.trusted and (why := self._policy().admins_only):
+            raise LaunchFailed(why)
+        attempt = self._directory(plan.ref)
+        try:
+            attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # The plan first: from here on the attempt is known, whatever happens next.
+            if not (attempt / PLAN_FILE).exists():
+                _write_private(attempt / TOKEN_FILE, plan.ingest_token)
+                _write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
+                self._write_with_places(attempt, plan)
+            if (attempt / contract.STOP_FILE).exists():
+                return
+            self._start(attempt, plan, plan.replicas)
+        except OSError as error:
+            raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
+
+    def _write_with_places(self, attempt: Path, plan: LaunchPlan) -> None:
+        """Write the plan, and before it which process gets which ports; one launch at a time, so that no two choose
+        the same. What was written first stands: a second launch of the attempt tells everybody the same."""
+        with (self._attempts / PORTS_LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if plan.framework in PORTS and not (attempt / PORTS_FILE).exists():
+                _write_private(attempt / PORTS_FILE, json.dumps(self._places_of(plan)))
+            if not (attempt / PLAN_FILE).exists():
+                _write_plan(attempt, plan)
+
+    def _places_of(self, plan: LaunchPlan) -> dict[str, int]:
+        """The first port of each process, by its name. Raises OSError where there are none."""
+        count, luck = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
+        taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in _ports_in(path)}
+        places: dict[str, int] = {}
+        for replica in plan.replicas:
+            places[replica.name] = ports.choose(count, taken, luck)
+            taken.update(range(places[replica.name], places[replica.name] + count))
+        return places
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None:
+            return AttemptView(gone=True)
+        now = self._clock()
+        for one in plan.replicas:
+            try:
+                self._hand_over(attempt, plan, one)
+            except OSError as error:
+                # The disk is full, for instance. What is seen is seen all the same, and the next look tries again.
+                _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
+        return AttemptView(
+            gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
+        )
+
+    def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or (attempt / contract.STOP_FILE).exists():
+            return
+        ever = [one for one in plan.replicas if one.role == role]
+        fresh = range(len(ever), replicas)
+        if ever and fresh:
+            plan = replace(plan, replicas=(*plan.replicas, *(_sibling(ever[0], index) for index in fresh)))
+            _write_plan(attempt, plan)
+            self.launch(plan)
+        for surplus in ever[replicas:]:
+            self._stop(attempt / surplus.name, plan.grace)
+
+    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or (attempt / contract.STOP_FILE).exists():
+            return
+        self._start(attempt, plan, [one for one in plan.replicas if one.name == name], life)
+
+    def kill(self, ref: AttemptRef, name: str) -> None:
+        state = _state(self._directory(ref) / name)
+        if state is not None:
+            process_sessions.kill_children(state.pid, state.ticks)
+
+    def stop(self, ref: AttemptRef, grace: timedelta) -> None:
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None:
+            return
+        self._note_stop(attempt, grace)
+        for one in plan.replicas:
+            if (attempt / one.name).is_dir():
+                self._stop(attempt / one.name, grace)
+
+    def cleanup(self, ref: AttemptRef) -> None:
+        """Remove all that is kept of an attempt whose replicas have ended. One that still runs is left alone."""
+        attempt = self._directory(ref)
+        plan = _read_plan(attempt)
+        if plan is None or any(_is_busy(attempt / one.name) for one in plan.replicas):
+            return
+        # Unknown at once, even if removing the rest is interrupted.
+        (attempt / TOKEN_FILE).unlink(missing_ok=True)
+        for one in plan.replicas:
+            cgroups.end(attempt / one.name)
+        for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
+            self._unwritten.pop(directory, None)
+        _remove(attempt)
+
+    def keepsakes(self) -> Mapping[str, int]:
+        return self._keepsakes.sizes()
+
+    def forget(self, job_id: str) -> None:
+        self._keepsakes.forget(job_id)
+
+    # --- Starting ----------------------------------------------------------------------------------------------------
+    def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], life: int = 1) -> None:
+        """Start one life of each replica unless it, or a later one, has begun. The locks decide between two callers."""
+        with contextlib.ExitStack() as open_files:
+            orders = [self._prepare(attempt, plan, one, life, open_files) for one in replicas]
+            _start_agents([order for order in orders if order is not None])
+
+    def _prepare(
+        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, open_files: contextlib.ExitStack
+    ) -> AgentOrder | None:
+        """Make the directories of the replica; how its agent is started, None where it is not."""
+        directory = attempt / replica.name
+        directory.mkdir(exist_ok=True, mode=0o700)
+        lock = contract.take_lock(directory)
+        if lock is None:
+            return None
+        open_files.callback(os.close, lock)
+        before = ReplicaState.load(directory)
+        begun = before is not None if life == 1 else _life(directory) >= life
+        if begun:
+            return None
+        if before is not None:
+            _clear(directory, before)
+        isolation = self._isolation(attempt, replica)
+        _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
+        if contract.RUN_AS in isolation:
+            _give_rooms(directory, int(isolation[contract.RUN_AS]))
+        cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, life)
+        order = self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
+        if self._policy is not None and (network := self._policy().network):
+            order["environment"][contract.NETWORK] = network
+        return order
+
+    def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+        """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
+        directory = attempt / replica.name
+        if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
+            return
+        with contextlib.ExitStack() as open_files:
+            open_files.callback(os.close, lock)
+            # Looked at again under the lock: an agent writes its last state before it lets go.
+            state = ReplicaState.load(directory)
+            if state is None or state.delivered or state.handed_over:
+                return
+            _kill(directory, state)
+            replace(state, handed_over=True).write(directory)
+            _start_agents([self._order(attempt, plan, replica, state.life, lock, ("--deliver",), open_files)])
+
+    def _order(
+        self,
+        attempt: Path,
+        plan: LaunchPlan,
+        replica: ReplicaPlan,
+        life: int,
+        lock: int,
+        arguments: tuple[str, ...],
+        open_files: contextlib.ExitStack,
+    ) -> AgentOrder:
+        directory = attempt / replica.name
+        return {
+            "arguments": list(arguments),
+            "environment": {**self._environment(attempt, plan, replica, lock), contract.LIFE: str(life)},
+            "directory": str(directory),
+            "lock": lock,
+            "log": open_files.enter_context(_agent_log(directory, life).open("ab")).fileno(),
+        }
+
+    def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
+        directory = attempt / replica.name
+        told_of_others = _told(attempt, plan).get((replica.role, replica.index), {})
+        inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
+        if not replica.runs_user_code:
+            defaults[contract.CHECKPOINT_DIR] = str(self._keepsakes.of(plan.ref.job_id))
+        decided = {
+            contract.JOB_ID: plan.ref.job_id,
+            contract.ATTEMPT_ID: plan.ref.attempt_id,
+            contract.ATTEMPT: str(plan.ref.number),
+            contract.ROLE: replica.role,
+            contract.REPLICA: replica.name,
+            contract.INDEX: str(replica.index),
+            contract.INGEST_TOKEN: (attempt / TOKEN_FILE).read_text(encoding="utf-8"),
+            contract.WIRE_SECRET: (attempt / WIRE_SECRET_FILE).read_text(encoding="utf-8"),
+            contract.REPLICA_DIR: str(directory),
+            contract.WORK_DIR: str(directory / "work"),
+            contract.OUTPUT_DIR: str(directory / "output"),
+            contract.GRACE_SECONDS: str(plan.grace.total_seconds()),
+            contract.LOG_CAP: str(plan.log_cap),
+            contract.LIMIT_MEMORY: str(replica.memory),
+            contract.LIMIT_PROCESSES: str(replica.processes),
+            contract.LIMIT_CPU_SECONDS: str(replica.cpu_seconds),
+            contract.LOCK_FD: str(lock),
+            "PYTHONPATH": str(self._import_path()),
+            **self._isolation(attempt, replica),
+            **cgroups.variables(directory),
+        }
+        return {**inherited, **defaults, **replica.environment, **told_of_others, **decided}
+
+    def _isolation(self, attempt: Path, replica: ReplicaPlan) -> dict[str, str]:
+        """The variables of the contract that say how a process that runs user code is isolated. Raises OSError."""
+        if self._policy is None or not replica.runs_user_code:
+            return {}
+        policy = self._policy()
+        kind = contract.NAMESPACES if policy.namespaces else contract.LANDLOCK
+        identity = {contract.RUN_AS: str(uids.of(attempt, policy.uids))} if policy.uids is not None else {}
+        return {contract.SANDBOX: kind, contract.LIMIT_DISK: str(policy.disk), **identity}
+
+    def _import_path(self) -> Path:
+        """A directory with nothing but a link to the package ``runtime``: no more of the project can be imported."""
+        directory = self._attempts / "python"
+        directory.mkdir(parents=True, exist_ok=True)
+        target = Path(contract.__file__).resolve().parent
+        link = directory / "runtime"
+        if not link.is_symlink() or link.readlink() != target:
+            fresh = _draft(link)
+            fresh.symlink_to(target)
+            fresh.replace(link)
+        return directory
+
+    # --- Stopping ----------------------------------------------------------------------------------------------------
+    def _stop(self, directory: Path, grace: timedelta) -> None:
+        """The first call asks; a call after grace and last words kills."""
+        asked = self._note_stop(directory, grace)
+        state = _state(directory)
+        if state is None:
+            return  # its agent looks for the stop file before it starts anything
+        lives = contract.is_locked(directory)
+        late = self._clock() > asked + (grace + LAST_WORDS).total_seconds()
+        if lives and not late:
+            process_sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
+        elif lives or state.phase != "exited":
+            _kill(directory, state)
+
+    def _note_stop(self, directory: Path, grace: timedelta) -> float:
+        """When it was first asked for (unix time); kept in memory while the disk takes no file: an attempt can be
+        stopped all the same."""
+        try:
+            return self._write_stop(directory, grace, self._unwritten.get(directory, self._clock()))
+        except OSError as error:
+            if directory not in self._unwritten:
+                _log.warning("That %s is to stop could not be written. %s", directory, error)
+            return self._unwritten.setdefault(directory, self._clock())
+
+    def _write_stop(self, directory: Path, grace: timedelta, asked: float) -> float:
+        """Write that it is to stop; when it was first asked for. The shortest grace holds. Raises OSError."""
+        path = directory / contract.STOP_FILE
+        wish = {"grace": grace.total_seconds(), "asked": asked}
+        fresh = _draft(path)
+        try:
+            fresh.write_text(json.dumps(wish), encoding="utf-8")
+            # A link is refused where a file is: the first writer wins, and nobody sees half a file.
+            path.hardlink_to(fresh)
+        except FileExistsError:
+            first = json.loads(path.read_text(encoding="utf-8"))
+            if wish["grace"] < first["grace"]:
+                fresh.write_text(json.dumps({**first, "grace": wish["grace"]}), encoding="utf-8")
+                fresh.replace(path)
+            return float(first["asked"])
+        finally:
+            fresh.unlink(missing_ok=True)
+        return wish["asked"]
+
+    def _directory(self, ref: AttemptRef) -> Path:
+        return self._attempts.absolute() / ref.attempt_id
+
+
+# --- Looking ---------------------------------------------------------------------------------------------------------
+def _view(directory: Path, name: str, now: float) -> ReplicaView:
+    # The lock before the state: an agent writes its last state before it lets go of the lock.
+    lives = contract.is_locked(directory)
+    state = _state(directory)
+    if state is None:
+        return _view_without_state(directory, name, lives)
+    if not lives:
+        process_sessions.collect(state.pid)
+    if state.phase == "exited" and (state.delivered or not lives or now > (state.finished or 0) + HANDOVER_SECONDS):
+        return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.life)
+    if not lives:
+        why = "its agent is gone and left no word of how the process ended"
+        return ReplicaView(name, Phase.LOST, why=why, life=state.life)
+    return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, life=state.life)
+
+
+def _state(directory: Path) -> ReplicaState | None:
+    """What the agent of the present life last wrote; None before its first word."""
+    state = ReplicaState.load(directory)
+    return state if state is not None and state.life >= _life(directory) else None
+
+
+def _life(directory: Path) -> int:
+    """The life that was begun last, which its agent's log tells; 0 before the first."""
+    begun = [int(path.name.split(".")[1]) for path in directory.glob("agent.*.log")]
+    return max(begun, default=int(_agent_log(directory, 1).exists()))
+
+
+def _agent_log(directory: Path, life: int) -> Path:
+    return directory / ("agent.log" if life == 1 else f"agent.{life}.log")
+
+
+def _is_orphaned(directory: Path) -> bool:
+    state = ReplicaState.load(directory)
+    if state is None or state.delivered or state.handed_over:
+        return False
+    return not contract.is_locked(directory)
+
+
+def _is_busy(directory: Path) -> bool:
+    """Whether an agent lives that has something left to do. After its last delivery it only exits."""
+    state = _state(directory)
+    return contract.is_locked(directory) and not (state and state.delivered)
+
+
+def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
+    life = _life(directory)
+    if not lives and life:
+        last = _last_line(_agent_log(directory, life))
+        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}", life=life)
+    return ReplicaView(name, Phase.STARTING, life=max(1, life))
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
+    return f": {lines[-1][:300]}" if lines else ""
+
+
+# --- Starting --------------------------------------------------------------------------------------------------------
+def _start_agents(orders: Sequence[AgentOrder]) -> None:
+    """Start an agent for each order, all from one interpreter. They outlive this process and inherit their locks."""
+    if not orders:
+        return
+    descriptor = os.memfd_create("orders", os.MFD_CLOEXEC)
+    try:
+        with os.fdopen(os.dup(descriptor), "wb") as file:
+            marshal.dump([dict(order) for order in orders], file)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        environment = orders[0]["environment"]
+        # Not waited for: it ends as soon as the agents run. What it prints of a failure is the first agent's.
+        subprocess.Popen(
+            [sys.executable, "-m", "runtime.agent.starter", str(descriptor)],
+            stdin=subprocess.DEVNULL,
+            stdout=orders[0]["log"],
+            stderr=orders[0]["log"],
+            cwd=orders[0]["directory"],
+            env={name: environment[name] for name in (*_INHERITED, "PYTHONPATH") if name in environment},
+            pass_fds=(descriptor, *(order[name] for order in orders for name in _DESCRIPTORS)),
+            start_new_session=True,
+        )
+    finally:
+        os.close(descriptor)
+
+
+# --- Files -----------------------------------------------------------------------------------------------------------
+def _clear(directory: Path, before: ReplicaState) -> None:
+    """Make room for another life: the wish to stop was the earlier one's, and nothing of that may run on."""
+    (directory / contract.STOP_FILE).unlink(missing_ok=True)
+    if before.phase != "exited":
+        _kill(directory, before)
+
+
+def _kill(directory: Path, state: ReplicaState) -> None:
+    """Kill the agent and everything that it has started. The agent first: it starts nothing after that."""
+    process_sessions.kill(state.pid, state.ticks, directory)
+    cgroups.end(directory)
+
+
+def _make_rooms(directory: Path, bundle: Path | None) -> None:
+    """The replica's own directories; ``work`` with a private copy of the code where the role runs the user's code.
+
+    Platform roles get none of it: a file named like one of their modules would be imported instead.
+    """
+    for name in _ROOMS:
+        _remove(directory / name)
+    if bundle is None:
+        (directory / "work").mkdir()
+    else:
+        shutil.copytree(bundle, directory / "work")
+    (directory / "output").mkdir()
+    (directory / "tmp").mkdir()
+
+
+def _give_rooms(directory: Path, uid: int) -> None:
+    """Make the replica's own directories those of the user; nothing runs there yet."""
+    for name in _ROOMS:
+        os.chown(directory / name, uid, uid)
+        for parent, directories, files in os.walk(directory / name):
+            for each in (*directories, *files):
+                os.chown(os.path.join(parent, each), uid, uid, follow_symlinks=False)  # noqa: PTH118
+
+
+def _remove(directory: Path) -> None:
+    """Remove all that is below, also what user code has closed to its own user. Nothing runs there any more."""
+    with contextlib.suppress(OSError):
+        for parent, directories, _files in os.walk(directory):
+            for path in (Path(parent, name) for name in directories):
+                if not path.is_symlink():
+                    path.chmod(0o700)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _told(attempt: Path, plan: LaunchPlan) -> Told:
+    """What the processes of the plan are told of one another."""
+    if plan.framework not in PORTS:
+        return {}
+    first = json.loads((attempt / PORTS_FILE).read_text(encoding="utf-8"))
+    here = (replica for replica in plan.replicas if replica.name in first)
+    return told(plan.framework, {(one.role, one.index): Endpoint(ports.HOST, first[one.name]) for one in here})
+
+
+def _ports_in(path: Path) -> Iterator[int]:
+    """All ports that an attempt was given; none of one that is just being removed."""
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for first in json.loads(path.read_text(encoding="utf-8")).values():
+            yield from range(first, first + max(PORTS.values()))
+
+
+def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
+    """The plan of another replica of the same role."""
+    return replace(replica, name=f"{replica.role}-{index}", index=index)
+
+
+def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
+    body = {
+        "ref": [plan.ref.job_id, plan.ref.attempt_id, plan.ref.number, plan.ref.namespace],
+        "namespace": plan.namespace,
+        "bundle": str(plan.bundle),
+        "grace": plan.grace.total_seconds(),
+        "log_cap": plan.log_cap,
+        "framework": plan.framework,
+        "trusted": plan.trusted,
+        "replicas": [_replica_to_json(one) for one in plan.replicas],
+    }
+    _write_private(attempt / PLAN_FILE, json.dumps(body))
+
+
+def _read_plan(attempt: Path) -> LaunchPlan | None:
+    """The plan as it was launched, without the token; None where the attempt is gone."""
+    try:
+        body = json.loads((attempt / PLAN_FILE).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return LaunchPlan(
+        ref=AttemptRef(*body["ref"]),
+        namespace=body["namespace"],
+        bundle=Path(body["bundle"]),
+        replicas=tuple(_replicas_from_json(body["replicas"])),
+        grace=timedelta(seconds=body["grace"]),
+        log_cap=body["log_cap"],
+        # Not in plans of before there was a choice.
+        framework=body.get("framework", NATIVE),
+        trusted=body.get("trusted", False),
+    )
+
+
+def _replica_to_json(replica: ReplicaPlan) -> dict[str, Any]:
+    return {**vars(replica), "command": list(replica.command), "environment": dict(replica.environment)}
+
+
+def _replicas_from_json(bodies: Iterable[Mapping[str, Any]]) -> Iterator[ReplicaPlan]:
+    return (ReplicaPlan(**{**body, "command": tuple(body["command"])}) for body in bodies)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace a file that only its owner may read, atomically."""
+    fresh = _draft(path)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
+
+
+def _write_first(path: Path, text: str) -> None:
+    """Write a file that only its owner may read, unless it is there: of several writers at once the first decides."""
+    fresh = _draft(path)
+    _write_private(fresh, text)
+    try:
+        path.hardlink_to(fresh)
+    except FileExistsError:
+        pass
+    finally:
+        fresh.unlink()
+
+
+def _draft(path: Path) -> Path:
+    """A name beside the file that nobody else writes to: several threads and processes may do the same at once."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")

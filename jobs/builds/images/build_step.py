@@ -1,0 +1,201 @@
+"""Runs in the parent of an image and makes what the image adds: ``build_step.py <folder>``. Python 3.11, standard
+library.
+
+The folder is mounted and does not become part of the image. It holds ``step.json``::
+
+    {"kind": "runtime" | "environment", "target": "/opt/...", "requirements": [...], "platform": "/opt/regatta",
+     "seconds": 900, "bytes": 8589934592, "pip": {"PIP_INDEX_URL": ...}}
+
+and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. Only built packages
+are taken: nothing of a package runs here. What pip says goes to standard output as it says it. Where it fails, the last
+line begins with ``MARK`` and goes on with a sentence for people.
+
+The runtime's image also gets the compiled code of what each process starts with. In pods the root is read-only, and
+``python:3.11-slim`` comes without that of the standard library: every process would compile it anew, for half a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+import venv
+from collections import deque
+from collections.abc import Iterator
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Any
+
+MARK = "regatta-build: "
+LAST_LINES = 5
+OLDEST = (3, 11)
+_LOOK_SECONDS = 0.5
+# Of the standard library, what no job is in a hurry to load.
+_IDLE = frozenset(
+    {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
+    | {"tkinter", "turtledemo"}
+)
+_TELLS = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
+
+
+class Problem(Exception):
+    """A sentence."""
+
+
+def main(folder: Path) -> int:
+    return made(json.loads((folder / "step.json").read_text(encoding="utf-8")), folder / "tool")
+
+
+def made(step: dict[str, Any], tool: Path, root: Path = Path("/")) -> int:
+    """Do the step; 0 where it was done, else the last line says why not. ``root``: where that is put which belongs
+    elsewhere in the image than into the step's target."""
+    try:
+        if sys.version_info < OLDEST:
+            have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
+            raise Problem(f"The base image has Python {have}; jobs need {need} or newer. Set another base image.")
+        _make(step, tool, root)
+    except Problem as problem:
+        print(f"{MARK}{problem}", flush=True)  # noqa: T201  the build's log
+        return 1
+    except OSError as error:
+        print(f"{MARK}The environment could not be made: {error}.", flush=True)  # noqa: T201
+        return 1
+    return 0
+
+
+def _make(step: dict[str, Any], tool: Path, root: Path) -> None:
+    target = Path(step["target"])
+    venv.create(target, symlinks=True, with_pip=False)
+    if step["kind"] == "environment":
+        platform = next(Path(step["platform"]).glob("lib/python3*/site-packages"))
+        if step.get("alone"):
+            (_packages(target) / "runtime").symlink_to(platform / "runtime")
+        else:
+            # What the platform brings stays in sight, behind what the job asked for.
+            (_packages(target) / "platform.pth").write_text(f"{platform}\n", encoding="utf-8")
+    if step["requirements"]:
+        _install(step, tool, target)
+    if step["kind"] == "runtime":
+        shutil.copytree(tool / "runtime", _packages(target) / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
+        _compile(_packages(target) / "runtime", Path("/"))
+        _compile(Path(os.path.realpath(sysconfig.get_path("stdlib"))), root)
+        _check(target)
+
+
+def _compile(library: Path, root: Path) -> None:
+    """Compile what has no compiled code yet; that goes where Python looks for it, below ``root``."""
+    for where, folders, files in os.walk(library):
+        folders[:] = sorted(set(folders) - _IDLE)
+        for source in (Path(where, name) for name in sorted(files) if name.endswith(".py")):
+            place = Path(cache_from_source(str(source)))
+            if place.exists():
+                continue
+            # Nobody changes an image: what was compiled need not be compared with its source, whose time layers forget.
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            compiled = root / place.relative_to("/")
+            compiled.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(py_compile.PyCompileError):  # as of templates, which are no modules
+                py_compile.compile(str(source), str(compiled), doraise=True, invalidation_mode=mode)
+
+
+def _packages(target: Path) -> Path:
+    versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return target / "lib" / versioned / "site-packages"
+
+
+def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
+    command = (
+        # The environment's own interpreter: pip then is one process, which can be ended.
+        *(str(target / "bin" / "python"), "-m", "pip", "install"),
+        *("--only-binary=:all:", "--no-input", "--no-color", "--disable-pip-version-check", "--progress-bar=off"),
+        *("--no-cache-dir", *step["requirements"]),
+    )
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/tmp", "TMPDIR": str(_scratch(target))}  # noqa: S108
+    environment |= {**step["pip"], "PYTHONPATH": str(tool), "PYTHONUNBUFFERED": "1", "SOURCE_DATE_EPOCH": "315532800"}
+    process = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace",
+    )  # fmt: skip
+    watch = _Watch(process, target, step["seconds"], step["bytes"])
+    watch.start()
+    assert process.stdout is not None  # noqa: S101  it is a pipe
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    for line in process.stdout:
+        print(line.rstrip("\n"), flush=True)  # noqa: T201
+        if line.strip():
+            last.append(line.strip())
+    code = process.wait()
+    watch.over.set()
+    watch.join()
+    shutil.rmtree(_scratch(target), ignore_errors=True)
+    if watch.why:
+        raise Problem(watch.why)
+    if code != 0:
+        raise Problem("pip could not install the requirements: " + " / ".join(last))
+    if size(target) > step["bytes"]:
+        raise Problem(_too_large(step["bytes"]))
+
+
+def _scratch(target: Path) -> Path:
+    """Where pip unpacks: counted with what it installs."""
+    folder = target / ".scratch"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+class _Watch(threading.Thread):
+    """Ends pip where it takes too long or too much room; ``why`` then says so."""
+
+    def __init__(self, process: subprocess.Popen[str], target: Path, seconds: float, most: int) -> None:
+        super().__init__(daemon=True)
+        self._process, self._target, self._seconds, self._most = process, target, seconds, most
+        self.over, self.why = threading.Event(), ""
+
+    def run(self) -> None:
+        deadline = time.monotonic() + self._seconds
+        while not self.over.wait(_LOOK_SECONDS):
+            if time.monotonic() > deadline:
+                self.why = f"Installing took more than {self._seconds:g} seconds and was stopped."
+            elif size(self._target) > self._most:
+                self.why = _too_large(self._most)
+            if self.why:
+                self._process.kill()
+                return
+
+
+def _too_large(most: int) -> str:
+    return f"The requirements take more than the {most / 1024**3:.3g} GiB that an image may have. Ask for fewer."
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below, as far as they can be seen now."""
+    return sum(_sizes(folder))
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for where, _, names in os.walk(folder):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(where, name)).st_size  # noqa: PTH118  many files
+            except OSError:
+                continue
+
+
+def _check(target: Path) -> None:
+    """Whether the platform can run here: a base image without a C++ library, say, is told of now and not by pods."""
+    command = (str(target / "bin" / "python"), "-I", "-c", _TELLS)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise Problem("The base image cannot run the platform's processes: " + " / ".join(lines[-LAST_LINES:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,144 @@
+"""Runs a step in an image with buildah, on this machine: as root, or as an ordinary account where the kernel lets it
+have user namespaces and ``/etc/subuid`` gives it some. Every command is a list of arguments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import pip  # this environment's own
+
+from jobs.builds.images import build_request, build_step, plan
+from jobs.builds.images.build_request import Order
+from jobs.builds.images.errors import BuildFailed
+from jobs.builds.images.plan import Image
+from jobs.builds.images.registry_client import AWAY_SECONDS, PATIENCE_SECONDS
+from runtime import contract
+
+# For a registry that is away for a while.
+_PATIENCE = (f"--retry={PATIENCE_SECONDS / AWAY_SECONDS:.0f}", f"--retry-delay={AWAY_SECONDS:g}s")
+_PLACE = "/tmp/regatta-build"  # noqa: S108  a mount point in the image
+_LAST_LINES = 5
+_DRIVERS = ("overlay", "vfs")  # the second works everywhere, and copies
+
+
+class Buildah:
+    """``log`` gets all that is said. Raises BuildFailed where the machine cannot build."""
+
+    def __init__(self, order: Order, deadline: float, log: IO[str]) -> None:
+        self._order, self._deadline, self._log = order, deadline, log
+        if shutil.which("buildah") is None:
+            raise BuildFailed("Images cannot be made on this machine: buildah is not installed. Tell an admin.")
+        storage = Path(order.storage)
+        self._at = ("buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run"))
+        self._driver = self._find_driver()
+
+    def make(self, image: Image, folder: Path) -> None:
+        """Make an image of its parent and push it. ``folder`` is the build's own."""
+        name = image.reference.rpartition(":")[2]
+        moved = build_request.shelves(self._order.pip, f"{_PLACE}/shelves")
+        context = self._lay_out(image, folder / f"context-{name}", moved)
+        try:
+            self._quietly("rm", name)
+            self._do(
+                "The base image could not be had", "from", "--name", name, *_PATIENCE, *self._access(), image.parent
+            )
+            mounts = [f"--volume={context}:{_PLACE}:ro"]
+            mounts += [f"--volume={here}:{place}:ro" for place, here in moved.mounts.items()]
+            command = ("python3", "-I", f"{_PLACE}/build_step.py", _PLACE)
+            what = "The requirements could not be installed"
+            self._do(what, "run", "--isolation=chroot", "--user=0", *mounts, name, "--", *command)
+            self._do("The image could not be set up", "config", f"--user={plan.USER}:{plan.GROUP}", name)
+            self._do("The image could not be kept", "commit", "--quiet", "--rm", name, image.reference)
+            self._do("The image could not be pushed", "push", *_PATIENCE, *self._access(), image.reference)
+            if image.kind is plan.Kind.ENVIRONMENT:
+                self._quietly("rmi", image.reference)  # large, and the registry has it
+        finally:
+            self._quietly("rm", name)
+            shutil.rmtree(context, ignore_errors=True)
+
+    def _lay_out(self, image: Image, context: Path, moved: build_request.Shelves) -> Path:
+        """The folder that the image sees while it is made: the program, pip, and where other things are mounted."""
+        shutil.rmtree(context, ignore_errors=True)
+        tool = context / "tool"
+        tool.mkdir(parents=True)
+        lay_out_tools(tool)
+        shutil.copyfile(build_step.__file__, context / "build_step.py")
+        for place, here in moved.mounts.items():
+            mountpoint = context / Path(place).relative_to(_PLACE)
+            mountpoint.parent.mkdir(exist_ok=True)
+            mountpoint.mkdir() if Path(here).is_dir() else mountpoint.touch()
+        step = build_request.step(self._order, image, moved.pip, self._left(), str(plan.PLATFORM))
+        (context / "step.json").write_text(json.dumps(step), encoding="utf-8")
+        return context
+
+    def _find_driver(self) -> str:
+        for driver in _DRIVERS:
+            command = (*self._at, "--storage-driver", driver, "info")
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            if done.returncode == 0:
+                return driver
+        lines = done.stderr.strip().splitlines() or ["no reason was given"]
+        raise BuildFailed(f"Images cannot be made on this machine: {lines[-1]}. Tell an admin.")
+
+    def _access(self) -> Sequence[str]:
+        credentials = [f"--authfile={self._order.credentials}"] if self._order.credentials else []
+        return (*credentials, *(["--tls-verify=false"] if self._order.insecure else []))
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise BuildFailed(too_long(self._order))
+        return left
+
+    def _do(self, what: str, *arguments: str) -> None:
+        self._log.flush()
+        begin = Path(self._log.name).stat().st_size
+        command = (*self._at, "--storage-driver", self._driver, *arguments)
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                timeout=self._left(),
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise BuildFailed(too_long(self._order)) from None
+        if done.returncode != 0:
+            raise BuildFailed(told(self._said_since(begin), what))
+
+    def _said_since(self, begin: int) -> list[str]:
+        with Path(self._log.name).open(encoding="utf-8", errors="replace") as said:
+            said.seek(begin)
+            return said.read().splitlines()
+
+    def _quietly(self, *arguments: str) -> None:
+        command = (*self._at, "--storage-driver", self._driver, *arguments)
+        subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+
+def lay_out_tools(tool: Path) -> None:
+    """What ``build_step.py`` needs besides itself: pip, which the image may not have, and the runtime."""
+    unwanted = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(pip.__file__).parent, tool / "pip", ignore=unwanted)
+    shutil.copytree(Path(contract.__file__).parent, tool / "runtime", ignore=unwanted)
+
+
+def told(lines: Sequence[str], what: str) -> str:
+    """The sentence of a build that failed: that of ``build_step.py``, else the last lines that were said."""
+    for line in reversed(lines):
+        if line.startswith(build_step.MARK):
+            return line.removeprefix(build_step.MARK)
+    last = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
+    return f"{what}: {' / '.join(last) or 'no reason was given'}"
+
+
+def too_long(order: Order) -> str:
+    return f"Making the image took more than {order.seconds:g} seconds and was stopped."

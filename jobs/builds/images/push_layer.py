@@ -1,0 +1,66 @@
+"""What runs in a build pod: ``build.py <folder>`` makes what an image adds (``build_step.py``) and pushes it as a
+layer.
+
+Standard library alone; ``export_toolkit.py`` lays it out beside what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+def main(folder: Path) -> int:
+    # The modules of the project that lie in the same folder: the image has none of them.
+    sys.path.insert(0, str(folder / "tool"))
+    from jobs.builds.images import build_step
+
+    step, push = (
+        json.loads((folder / "step" / f"{name}.json").read_text(encoding="utf-8")) for name in ("step", "push")
+    )
+    with tempfile.TemporaryDirectory() as elsewhere:
+        failed = build_step.made(step, folder / "tool", Path(elsewhere))
+        return failed or _push(folder, push, Path(elsewhere))
+
+
+def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
+    """The image of the step's folder, and of what is ``elsewhere`` in it."""
+    from jobs.builds.images import build_step, layers, plan
+    from jobs.builds.images.registry_client import (
+        PATIENCE_SECONDS,
+        Credentials,
+        Registry,
+        RegistryError,
+        wait_for_registry,
+    )
+
+    def registry(host: str) -> Registry:
+        file = folder / "credentials" / "config.json"
+        credentials = Credentials.read(file if file.exists() else None, host)
+        return Registry(host, insecure=push["insecure"] and host == push["registry"], credentials=credentials)
+
+    settings = {"User": f"{plan.USER}:{plan.GROUP}"}
+    source = registry(plan.parts(push["parent"])[0])
+    target = registry(push["registry"])
+    try:
+        files = {push["folder"]: Path(push["folder"]), **{f"/{child.name}": child for child in elsewhere.iterdir()}}
+        put = partial(
+            layers.append, source, push["parent"], target, push["reference"], files, by="regatta", settings=settings
+        )
+        wait_for_registry(put, PATIENCE_SECONDS, _say)
+    except (RegistryError, OSError, ValueError) as error:
+        _say(f"{build_step.MARK}The image could not be pushed: {error}")
+        return 1
+    return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201  the build's log
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

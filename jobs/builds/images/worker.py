@@ -1,0 +1,166 @@
+"""Makes the images of a job that the registry does not have: ``python -m jobs.builds.images.worker <folder> <lock>``.
+
+The folder holds ``order.json`` and ``code/``. What is said goes to ``build.log``, the outcome to ``outcome.json``:
+``{"ok": bool, "why": "..."}``. ``lock`` is the inherited descriptor of the folder's ``lock``, which is held until this
+process ends, with its number in it: where it is free and no outcome is there, nobody builds. Of several that need one
+image at once, one makes it and the others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Protocol
+
+from jobs.builds.images import layers, plan
+from jobs.builds.images.build_request import BUILDAH, LOG, OUTCOME, POD, Order
+from jobs.builds.images.buildah import Buildah, too_long
+from jobs.builds.images.errors import BuildFailed
+from jobs.builds.images.plan import Image
+from jobs.builds.images.registry_client import PATIENCE_SECONDS, Credentials, Registry, RegistryError, wait_for_registry
+
+_WAIT_SECONDS = 0.2
+
+
+class Builder(Protocol):
+    """Makes an image in whose parent something has to run."""
+
+    def make(self, image: Image, folder: Path) -> None:
+        """Make it and push it. ``folder`` is the build's own. Raises BuildFailed, RegistryError."""
+
+
+def _pods(order: Order, deadline: float, log: IO[str]) -> Builder:
+    # Only here: the client of Kubernetes takes a second to import.
+    from jobs.builds.images.pod_builder import Pods
+
+    return Pods(order, deadline, log)
+
+
+_BUILDERS: Mapping[str, Callable[[Order, float, IO[str]], Builder]] = {BUILDAH: Buildah, POD: _pods}
+
+
+def main(folder: Path, lock: int) -> int:
+    # Who is asked to end gives back what was begun.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    os.set_inheritable(lock, False)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    with (folder / LOG).open("a", encoding="utf-8") as log:
+        _tell(folder, _why_not(folder, log))
+    return 0
+
+
+def _why_not(folder: Path, log: IO[str]) -> str:
+    """What went wrong; empty where nothing did."""
+    try:
+        Work(Order.read(folder), folder, log).make_all()
+    except BuildFailed as failed:
+        return failed.why
+    except (RegistryError, OSError, ValueError) as error:
+        return f"The image could not be made: {error}"
+    return ""
+
+
+class Work:
+    """One order."""
+
+    def __init__(self, order: Order, folder: Path, log: IO[str]) -> None:
+        self._order, self._folder, self._log = order, folder, log
+        self._deadline = time.monotonic() + order.seconds
+        self._registry = self._registry_of(order.registry)
+
+    def make_all(self) -> None:
+        for image in self._missing():
+            with self._turn(image):
+                if not self._is_there(image):
+                    self._make(image)
+
+    def _missing(self) -> list[Image]:
+        """From the bottom up; what stands under an image that is there is not looked at."""
+        found = []
+        for image in reversed(self._order.images):
+            if self._is_there(image):
+                break
+            found.append(image)
+        return found[::-1]
+
+    def _make(self, image: Image) -> None:
+        begun = time.monotonic()
+        self._say(f"Making {image.reference}")
+        if image.runs:
+            _BUILDERS[self._order.builder](self._order, self._deadline, self._log).make(image, self._folder)
+        else:
+            self._put_code_on(image)
+        self._say(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
+
+    def _put_code_on(self, image: Image) -> None:
+        put = partial(
+            layers.append,
+            self._registry_of(plan.parts(image.parent)[0]),
+            image.parent,
+            self._registry,
+            image.reference,
+            {image.folder: self._folder / "code"},
+            by="regatta: code",
+            settings={"User": f"{plan.USER}:{plan.GROUP}", "WorkingDir": image.folder},
+        )
+        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._say)
+
+    def _is_there(self, image: Image) -> bool:
+        """A registry that is away for a while is waited for."""
+        _, repository, tag = plan.parts(image.reference)
+        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._say)
+
+    def _left(self) -> float:
+        return self._deadline - time.monotonic()
+
+    def _registry_of(self, host: str) -> Registry:
+        file = Path(self._order.credentials) if self._order.credentials else None
+        insecure = self._order.insecure and host == self._order.registry
+        return Registry(host, insecure=insecure, credentials=Credentials.read(file, host))
+
+    @contextmanager
+    def _turn(self, image: Image) -> Iterator[None]:
+        """Alone on this machine with this image."""
+        locks = Path(self._order.storage) / "locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with (locks / plan.parts(image.reference)[2]).open("a") as lock:
+            told = False
+            while not _taken(lock):
+                if not told:
+                    self._say(f"Waiting for {image.reference}, which another job has made now")
+                    told = True
+                if time.monotonic() > self._deadline:
+                    raise BuildFailed(too_long(self._order))
+                time.sleep(_WAIT_SECONDS)
+            yield
+
+    def _say(self, line: str) -> None:
+        self._log.write(line + "\n")
+        self._log.flush()
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _tell(folder: Path, problem: str) -> None:
+    fresh = folder / f"{OUTCOME}.part"
+    fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
+    fresh.replace(folder / OUTCOME)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,178 @@
+"""From a code snapshot to what this machine can launch: a folder with the files, and an interpreter with the
+requirements.
+
+``build`` is asked again and again until it has an answer; it never waits. Bundles are named by the snapshot's digest,
+environments by the hash of their requirements, so a second attempt, or another job, finds them ready. Installing is
+done by ``jobs/builds/pip_install.py`` in a process of its own, which outlives the portal; no code of the user's is run
+by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.conf import settings
+
+from jobs.builds import pip_install
+from jobs.frameworks.definitions import NATIVE, TABLE
+from jobs.frameworks.requirements_check import lacking
+from jobs.launch import planner
+
+PYTHON = Path(sys.executable)  # of the platform's own roles
+
+
+def rooms() -> tuple[Path, Path]:
+    """Where the bundles and where the environments are. What is used is marked by its time of change, for
+    ``jobs/maintenance/garbage_collection.py``."""
+    return Path(settings.DATA_DIR) / "bundles", Path(settings.DATA_DIR) / "environments"
+
+
+def bundle_folder(digest: str) -> Path:
+    return rooms()[0] / digest
+
+
+def environment_folder(requirements: tuple[str, ...], framework: str = NATIVE) -> Path:
+    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *_alone(framework)])
+    return rooms()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
+
+
+def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
+    """The folder of a snapshot. Raises OSError."""
+    return write_files(bundle_folder(digest), files)
+
+
+def write_files(folder: Path, files: Mapping[str, str]) -> Path:
+    """A folder with the files; it is seen whole or not at all. Raises OSError."""
+    if _is_there(folder):
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+    try:
+        for path, text in files.items():
+            target = fresh / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", newline="")
+        fresh.chmod(0o755)
+        _move(fresh, folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def _is_there(folder: Path) -> bool:
+    """Whether it is there; and if so, it has been used now."""
+    try:
+        os.utime(folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _move(fresh: Path, folder: Path) -> None:
+    try:
+        fresh.rename(folder)
+    except OSError:
+        # Somebody else was quicker; the content is the same.
+        if not folder.is_dir():
+            raise
+
+
+def build(
+    digest: str, files: Mapping[str, str], requirements: tuple[str, ...], framework: str = NATIVE
+) -> planner.BuildView:
+    """Begin or look on. Raises OSError where the data directory cannot be written."""
+    if problem := lacking(framework, requirements, has_module=_has(TABLE[framework].module)):
+        return planner.BuildView(problem=problem)
+    bundle = write_bundle(digest, files)
+    if not requirements:
+        return planner.BuildView(planner.Build(bundle, PYTHON))
+    folder = environment_folder(requirements, framework)
+    outcome = folder / "outcome.json"
+    if not (_is_there(folder) and outcome.exists()):
+        _begin(folder, requirements, _alone(framework))
+        return planner.BuildView(log=_log_of(folder))
+    told = json.loads(outcome.read_text(encoding="utf-8"))
+    if told["ok"]:
+        return planner.BuildView(made(digest, requirements, framework), log=_log_of(folder, whole=True))
+    log = _log_of(folder, whole=True)
+    # The next try, of this job or another, begins anew: what was missing may be there by then.
+    shutil.rmtree(folder, ignore_errors=True)
+    return planner.BuildView(problem=told["why"], log=log)
+
+
+def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:
+    """What ``build`` made before."""
+    environment = environment_folder(requirements, framework)
+    return planner.Build(bundle_folder(digest), environment / "venv" / "bin" / "python" if requirements else PYTHON)
+
+
+def _has(module: str) -> bool:
+    """Whether it can be imported in the platform's own environment."""
+    return bool(module) and importlib.util.find_spec(module) is not None
+
+
+def _alone(framework: str) -> tuple[str, ...]:
+    """The installer's word for an environment without the platform's packages: other frameworks bring releases of
+    NumPy and others of their own, and nothing of the platform runs in there."""
+    return (pip_install.ALONE,) if TABLE[framework].together else ()
+
+
+def _begin(folder: Path, requirements: tuple[str, ...], words: tuple[str, ...]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if _is_held(folder / "lock"):
+        return
+    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    subprocess.Popen(
+        (sys.executable, "-I", pip_install.__file__, str(folder), *words),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd=folder,
+        env={name: os.environ[name] for name in ("PATH", "HOME", "LANG", *pip_variables()) if name in os.environ},
+        start_new_session=True,
+    )
+
+
+def end_all() -> None:
+    """End what installs now, with all that it has started; the next ``build`` begins anew."""
+    for lock in rooms()[1].glob("*/lock"):
+        if _is_held(lock):
+            with contextlib.suppress(ValueError, ProcessLookupError):
+                # An installer leads a session of its own, and so a group.
+                os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
+
+
+def pip_variables() -> list[str]:
+    """Where packages come from is the operator's choice, told to pip in the usual ways."""
+    names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+    return [name for name in os.environ if name.startswith("PIP_") or name.upper() in names]
+
+
+def _is_held(lock: Path) -> bool:
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _log_of(folder: Path, *, whole: bool = False) -> tuple[str, ...]:
+    try:
+        text = (folder / "install.log").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ()
+    lines = text.split("\n")
+    return tuple(lines if whole and lines[-1] else lines[:-1])

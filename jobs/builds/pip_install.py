@@ -1,0 +1,84 @@
+"""Makes a Python environment with a job's requirements. A program of its own: ``pip_install.py <folder> [alone]``.
+
+The folder holds ``requirements.txt``. Only built packages are taken (``--only-binary``): nothing of a package is
+run here. What pip says goes to ``install.log``, the outcome to ``outcome.json``: ``{"ok": bool, "why": "..."}``. The
+folder's ``lock`` is held meanwhile, with the number of this process in it: where it is free and no outcome is there,
+nobody installs. ``alone``: the platform's packages are out of sight. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+SECONDS = 600
+LAST_LINES = 5
+ALONE = "alone"
+
+
+def main(folder: Path, words: Sequence[str] = ()) -> int:
+    with (folder / "lock").open("a") as lock, (folder / "install.log").open("a", encoding="utf-8") as log:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return 0
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        if not (folder / "outcome.json").exists():
+            _tell(folder, _install(folder, log, alone=ALONE in words))
+    return 0
+
+
+def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
+    """What went wrong; empty where nothing did."""
+    target = folder / "venv"
+    try:
+        venv.create(target, clear=True, symlinks=True, with_pip=False)
+    except OSError as error:
+        return f"The environment could not be made: {error.strerror}."
+    if not alone:
+        _inherit(target)
+    command = (
+        sys.executable,
+        *("-m", "pip", f"--python={target / 'bin' / 'python'}", "install"),
+        *("--only-binary=:all:", "--no-input", "--no-color", "--disable-pip-version-check", "--progress-bar=off"),
+        *("-r", str(folder / "requirements.txt")),
+    )
+    try:
+        done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"Installing took more than {SECONDS // 60} minutes and was stopped."
+    return "" if done.returncode == 0 else _last_words(folder)
+
+
+def _inherit(target: Path) -> None:
+    """The platform's own packages (NumPy) stay in sight, behind what the job asked for."""
+    versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = target / "lib" / versioned / "site-packages"
+    (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+
+
+def _last_words(folder: Path) -> str:
+    lines = (folder / "install.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return "pip could not install the requirements: " + " / ".join(lines[-LAST_LINES:])
+
+
+def _tell(folder: Path, problem: str) -> None:
+    fresh = folder / "outcome.json.part"
+    fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
+    with contextlib.suppress(FileNotFoundError):
+        fresh.replace(folder / "outcome.json")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,1 @@
+"""Published policies that ours is compared with. Pure."""

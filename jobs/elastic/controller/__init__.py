@@ -1,0 +1,1 @@
+"""The elastic controller: observes the cluster, asks the policy, applies its decisions."""

@@ -1,0 +1,161 @@
+"""What there is to share and where jobs are on it: one machine, a cluster as its API server tells of it, or what admins
+have said that there is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.conf import settings
+
+from jobs.backends import factory as backend_factory
+from jobs.elastic.inputs import conversions
+from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Ground, Wanted, Whereabouts, ground, within
+from jobs.elastic.inputs.service_demand import Growths
+from jobs.elastic.policy.model import NOTHING, Amounts, Node, Service, total
+from jobs.kubernetes_objects.scheduling import placement
+from runtime import contract
+
+if TYPE_CHECKING:
+    from jobs.elastic.controller.cluster_watch import Sighting, Survey
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A job that holds something. ``attempt``: the id of its present one; ``roles``: how many replicas of each role it
+    shall have, and what one asks for, by the runtime's names; ``held``: all that it holds; ``leaving``: how many
+    trainers are on their way out."""
+
+    key: str
+    namespace: str
+    attempt: str
+    roles: Mapping[str, tuple[int, Amounts]]
+    held: Amounts
+    leaving: int
+    trainer: Amounts
+
+
+class Neighbours(NamedTuple):
+    """Cores, all of them and those of services by key; under the empty one what all other pods take."""
+
+    cores: float
+    taken: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Lie:
+    """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
+    has. ``neighbours``: of a cluster, how many cores its nodes have, and what others than jobs take of them."""
+
+    nodes: list[Node]
+    whereabouts: Mapping[str, Whereabouts]
+    services: list[Service] = field(default_factory=list)
+    tolerates: frozenset[str] = frozenset()
+    is_exact: bool = False
+    neighbours: Neighbours | None = None
+
+
+@dataclass
+class Terrain:
+    """``follows``: it is looked at again and again, and what happens on a cluster is followed meanwhile."""
+
+    follows: bool = False
+    _survey: Survey | None = None
+    _growths: Growths = field(default_factory=Growths)
+    _told: bool = False
+
+    def lie(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Lie | None:
+        """None where it is not known. ``capacity``: what admins have said that there is for jobs."""
+        machine = backend_factory.machine()
+        if machine is not None:
+            has = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}
+            return _on_one(conversions.one_node(machine.name, has, capacity), tenants)
+        if settings.CLUSTER_BACKEND == "kubernetes":
+            survey = self._surveyed()
+            sighting = survey.follow() if self.follows else survey.look()
+            if not survey.forbidden:
+                return None if sighting is None else self._on_cluster(sighting, tenants, capacity, now)
+            self._tell_once()
+        known = {"cpu", "memory"} <= capacity.keys()
+        return _on_one(conversions.one_node("platform", {}, capacity), tenants) if known else None
+
+    def _surveyed(self) -> Survey:
+        # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+        from jobs.elastic.controller.cluster_watch import Survey
+
+        self._survey = self._survey or Survey(backend_factory.api_server())
+        return self._survey
+
+    def _tell_once(self) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "The portal may not look at the cluster's nodes and pods (deploy/kubernetes/portal-rights.yaml): "
+                "elastic jobs share the capacity that admins have set, and services get no room beforehand."
+            )
+
+    def _on_cluster(
+        self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
+    ) -> Lie:
+        wanted, own = [_wanted(one) for one in tenants], placement(settings.KUBERNETES_PLACEMENT)
+        seen = ground(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
+        services = self._growths.learned(seen.services, now.timestamp())
+        nodes = within(seen.nodes, _taken(seen, tenants), _of(services), conversions.offered(capacity))
+        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
+
+
+def _on_one(node: Node, tenants: Sequence[Tenant]) -> Lie:
+    return Lie([node], {one.key: _stands(one, node.name) for one in tenants})
+
+
+def _stands(one: Tenant, node: str) -> Whereabouts:
+    size = one.roles.get(contract.TRAINER, (0, NOTHING))[0]
+    if not one.roles:
+        return Whereabouts(leaving={node: one.held})
+    rest = Amounts(*(max(0, each) for each in one.held.minus(one.trainer.times(size))))
+    going = one.trainer.times(one.leaving)
+    return Whereabouts({node: size}, {node: rest}, {node: going} if going != NOTHING else {})
+
+
+def _wanted(one: Tenant) -> Wanted:
+    from jobs.backends.kubernetes.manifests import ROLES, job_name
+    from jobs.operator.model.namespace_names import name_of
+
+    place = name_of(one.namespace, settings.KUBERNETES_PREFIX), job_name(one.attempt) if one.attempt else one.key
+    return Wanted(one.key, place, {ROLES[role]: each for role, each in one.roles.items()})
+
+
+def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
+    """What jobs take, by node."""
+    taken: dict[str, Amounts] = {}
+    for one in tenants:
+        there = seen.whereabouts[one.key]
+        for by_node in (there.held, there.leaving):
+            for name, amounts in by_node.items():
+                taken[name] = taken.get(name, NOTHING).plus(amounts)
+        for name, count in there.trainers.items():
+            taken[name] = taken.get(name, NOTHING).plus(one.trainer.times(count))
+    return taken
+
+
+def _of(services: Sequence[Service]) -> Amounts:
+    """What they take now."""
+    return total(_held(service) for service in services)
+
+
+def _held(service: Service) -> Amounts:
+    return service.need.times(sum(service.bound.values())).plus(total(service.leaving.values()))
+
+
+def _neighbours(seen: Ground) -> Neighbours:
+    taken = {"": total(node.taken for node in seen.nodes).cpu}
+    for service in seen.services:
+        key = "" if service.key in NAMELESS else service.key
+        taken[key] = taken.get(key, 0) + _held(service).cpu
+    cores = total(node.allocatable for node in seen.nodes).cpu
+    return Neighbours(cores / 1000, {key: amount / 1000 for key, amount in taken.items()})

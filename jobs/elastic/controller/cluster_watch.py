@@ -1,0 +1,76 @@
+"""All nodes and pods of the cluster, for whoever shares out what there is. It needs the rights to list and watch them
+(``deploy/kubernetes/portal-rights.yaml``)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+
+from jobs.kubernetes_objects.scheduling import NodeSeen, PodSeen, condensed
+from jobs.operator.client.api import FORBIDDEN, KubeApi, Refusal
+from jobs.operator.client.cache import Cache
+from jobs.operator.client.metrics import Metrics
+from jobs.operator.client.reflector import Reflector
+from jobs.operator.client.resources import ALL_PODS, NODES
+
+
+@dataclass(frozen=True)
+class Sighting:
+    nodes: list[NodeSeen]
+    pods: list[PodSeen]
+
+
+class Survey:
+    """Looks once, or begins to follow what happens."""
+
+    def __init__(self, api: KubeApi) -> None:
+        self._cache = Cache(trim=condensed)
+        self._reflectors = [
+            Reflector(api, resource, self._cache, Metrics(), time.monotonic) for resource in (NODES, ALL_PODS)
+        ]
+        self._threads: list[threading.Thread] = []
+        self._ended = threading.Event()
+
+    def look(self) -> Sighting | None:
+        """As it is now; None where the API server does not tell."""
+        for each in self._reflectors:
+            try:
+                each.list_anew()
+            except Refusal as refusal:
+                each.refusal = refusal
+                return None
+        return self._sighting()
+
+    def follow(self) -> Sighting | None:
+        """As it is according to what was heard; None while that is not known, or the API server does not answer."""
+        if not self._threads:
+            # Daemons: a watch that hangs must not keep the process from ending.
+            reflections = [(one, self._ended) for one in self._reflectors]
+            self._threads = [threading.Thread(target=_reflect, args=pair, daemon=True) for pair in reflections]
+            for thread in self._threads:
+                thread.start()
+        there = all(one.synced and not one.is_cut_off for one in self._reflectors)
+        return self._sighting() if there else None
+
+    def end(self) -> None:
+        """Follow no longer, as soon as the watches that are under way have ended."""
+        self._ended.set()
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the API server does not let it look."""
+        refusals = [one.refusal for one in self._reflectors]
+        return any(refusal is not None and refusal.status == FORBIDDEN for refusal in refusals)
+
+    def _sighting(self) -> Sighting:
+        nodes = [item["seen"] for item in self._cache.all(NODES.kind)]
+        pods = [item["seen"] for item in self._cache.all(ALL_PODS.kind)]
+        return Sighting(
+            sorted(nodes, key=lambda node: node.name), sorted(pods, key=lambda pod: (pod.namespace, pod.name))
+        )
+
+
+def _reflect(reflector: Reflector, ended: threading.Event) -> None:
+    while not ended.is_set():
+        ended.wait(reflector.round())

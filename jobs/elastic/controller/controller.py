@@ -1,0 +1,152 @@
+"""Observes, decides with the pure policy, and has it carried out: once a round, in the process of the sweep.
+
+Nothing depends on what it remembers. It leaves wishes for other numbers of trainers as people do
+(``jobs.services.scaling``); the reconciler's staffing brings them about. Whoever comes after a restart in the middle
+finds what was wished for and goes on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import uuid4
+
+from django.conf import settings
+
+from jobs.elastic.controller import external_usage, leader_lease
+from jobs.elastic.controller.capacity import Terrain
+from jobs.elastic.controller.observer import Observer, Seen
+from jobs.elastic.inputs import conversions
+from jobs.elastic.inputs.conversions import Wish
+from jobs.elastic.policy import policy
+from jobs.models import Elastic, ElasticMode
+from jobs.selectors import elastic_jobs
+from jobs.services import scaling
+from jobs.services.scaling import Growth
+from portal.common.doorbell import ring
+
+_log = logging.getLogger(__name__)
+# A growth that the quota refused is wished for again after so long.
+_REFUSED_FOR = timedelta(seconds=30)
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def rules() -> policy.Rules:
+    """The rules of this installation. No job is stopped whole for another: the quota alone calls back what was lent."""
+    return policy.Rules(cool_down=settings.ELASTIC_COOL_DOWN_SECONDS, preempts=False)
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"[:100]
+
+
+@dataclass
+class Controller:
+    """One candidate for the leadership."""
+
+    holder: str = field(default_factory=_name)
+    _observer: Observer = field(default_factory=lambda: Observer(Terrain(follows=True)))
+    _refused: dict[str, datetime] = field(default_factory=dict)
+    # When it kept last what neighbours take; None: that they are not looked at. A process before may have.
+    _kept: datetime | None = _LONG_AGO
+    _services: Mapping[str, float] = field(default_factory=dict)
+
+    def when_due(self, now: datetime) -> None:
+        """Decide and act once, as a periodic task of the sweep."""
+        self.tick(now)
+
+    def tick(self, now: datetime) -> list[Wish]:
+        """Decide once, and do what follows from it now. Gives the wishes that were carried out (or explained)."""
+        mode = elastic_jobs.mode()
+        if mode is ElasticMode.OFF or not elastic_jobs.elastic_jobs().exists():
+            self._look_away(now)
+            return []
+        term = leader_lease.lead(self.holder, now)
+        seen = self._observer.observe(now) if term is not None else None
+        if term is None or seen is None:
+            return []
+        self._keep_neighbours(seen, term, now)
+        decision = policy.decide(seen.cluster, now.timestamp(), rules())
+        wanted = [_worded(wish, seen) for wish in conversions.wishes(seen.cluster, decision, self._movable(seen, now))]
+        before = _told()
+        _note(term, seen, decision.targets, decision.sentences, before, now)
+        if mode is ElasticMode.EXPLAIN:
+            return [wish for wish in wanted if _explain(wish, seen, before)]
+        return [wish for wish in wanted if self._carry_out(wish, seen, term, now)]
+
+    def _keep_neighbours(self, seen: Seen, term: leader_lease.Term, now: datetime) -> None:
+        if seen.neighbours is None:
+            return
+        services = {key: cores for key, cores in seen.neighbours.taken.items() if key}
+        if self._kept is None or services != self._services or now - self._kept >= external_usage.EVERY:
+            external_usage.keep(term, *seen.neighbours, now)
+            self._kept, self._services = now, services
+
+    def _look_away(self, now: datetime) -> None:
+        if self._kept is not None:
+            external_usage.leave_off(now)
+            self._kept = None
+
+    def _movable(self, seen: Seen, now: datetime) -> frozenset[str]:
+        self._refused = {key: until for key, until in self._refused.items() if until > now}
+        return seen.movable - self._refused.keys()
+
+    def _carry_out(self, wish: Wish, seen: Seen, term: leader_lease.Term, now: datetime) -> bool:
+        done = scaling.scale_automatically(
+            job_id=wish.job,
+            attempt=seen.attempts[wish.job],
+            before=wish.before,
+            after=wish.after,
+            why=wish.why,
+            leads=partial(leader_lease.holds, term, now),
+            now=now,
+        )
+        if done is Growth.REFUSED:
+            self._refused[wish.job] = now + _REFUSED_FOR
+        return done is Growth.DONE
+
+
+def _worded(wish: Wish, seen: Seen) -> Wish:
+    namespace = next(job.namespace for job in seen.cluster.jobs if job.key == wish.job)
+    return wish._replace(why=conversions.worded(wish.why, seen.cluster, seen.names, namespace))
+
+
+def _told() -> Mapping[str, Mapping[str, object]]:
+    return Elastic.objects.values_list("told", flat=True).first() or {}
+
+
+def _note(
+    term: leader_lease.Term,
+    seen: Seen,
+    targets: Mapping[str, int],
+    sentences: Mapping[str, str],
+    before: Mapping[str, Mapping[str, object]],
+    now: datetime,
+) -> None:
+    """What was decided of every job, if it is something else than before."""
+    told: dict[str, dict[str, object]] = {
+        job.key: {
+            "trainers": targets[job.key],
+            "why": conversions.worded(sentences[job.key], seen.cluster, seen.names, job.namespace),
+        }
+        for job in seen.cluster.jobs
+        if job.started is None or job.key in seen.movable
+    }
+    if told != before:
+        leader_lease.note(term, told, now)
+        for key, decided in told.items():
+            if decided["why"] != before.get(key, {}).get("why"):
+                ring(f"status:{key}")
+
+
+def _explain(wish: Wish, seen: Seen, before: Mapping[str, Mapping[str, object]]) -> bool:
+    """Tell it once, not with every round."""
+    if before.get(wish.job, {}).get("why") == wish.why:
+        return False
+    scaling.advise(job_id=wish.job, attempt=seen.attempts[wish.job], why=wish.why)
+    return True

@@ -1,0 +1,54 @@
+"""What others than jobs take of a cluster: kept by who leads the controller of elastic jobs, for those who look at it
+over a time.
+
+Of what was taken while nobody looked nothing is known, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q
+
+from jobs.elastic.controller import leader_lease
+from jobs.models import Elastic, Neighbour
+
+# Pods that are of no service come and go all the time: how many they are is kept so often.
+EVERY = timedelta(seconds=10)
+# What is older is shown nowhere.
+KEPT_FOR = timedelta(days=8)
+
+
+@transaction.atomic
+def keep(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now: datetime) -> None:
+    """From now on they take so many cores: services by key, under the empty one all other pods together. ``cores``:
+    those of all nodes. Nothing is written by whose term is over."""
+    if not leader_lease.holds(term, now):
+        return
+    Elastic.objects.exclude(cores=cores).update(cores=cores)
+    there = {row.key: row for row in Neighbour.objects.filter(ended=None)}
+    gone = [row.pk for key, row in there.items() if taken.get(key, 0) != row.cores]
+    Neighbour.objects.filter(pk__in=gone).update(ended=now)
+    fresh = [key for key, amount in taken.items() if amount and (key not in there or there[key].pk in gone)]
+    Neighbour.objects.bulk_create(Neighbour(key=key, cores=taken[key], begun=now) for key in fresh)
+    if gone:
+        Neighbour.objects.filter(ended__lt=now - KEPT_FOR).delete()
+
+
+def leave_off(now: datetime) -> None:
+    """Nobody looks any more."""
+    Neighbour.objects.filter(ended=None).update(ended=now)
+
+
+def over_time(moments: Sequence[datetime]) -> list[tuple[str, list[float]]]:
+    """Who took how many cores at those moments (in order), whoever took most in sum first."""
+    rows = Neighbour.objects.filter(Q(ended=None) | Q(ended__gt=moments[0]), begun__lte=moments[-1])
+    found: dict[str, list[float]] = {}
+    for key, cores, begun, ended in rows.values_list("key", "cores", "begun", "ended").iterator():
+        amounts = found.setdefault(key, [0.0] * len(moments))
+        for at in range(bisect_left(moments, begun), len(moments) if ended is None else bisect_left(moments, ended)):
+            amounts[at] += cores
+    return sorted(found.items(), key=lambda each: (-sum(each[1]), each[0]))

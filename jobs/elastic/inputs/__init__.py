@@ -1,0 +1,1 @@
+"""From observed pods and their usage to the input of the policy. Pure."""

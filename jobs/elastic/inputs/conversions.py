@@ -1,0 +1,74 @@
+"""Between the house and a policy: its amounts as the policy counts them, and a decision as wishes. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from jobs.elastic.policy.model import UNLIMITED, Amounts, Cluster, Decision, Node
+
+_MEGABYTE = 10**6
+_KEY = re.compile(r"`([^`]+)`")
+_FOREIGN, _SERVICE = "a job of another namespace", "a service of the cluster"
+# What one step of a priority weighs is the policy's matter; here is only which is how many steps.
+PRIORITIES: Mapping[str, int] = {"low": -1, "normal": 0, "high": 1}
+
+
+class Wish(NamedTuple):
+    """A job shall have another number of trainers."""
+
+    job: str
+    before: int
+    after: int
+    why: str
+
+
+def asked(amounts: Mapping[str, float]) -> Amounts:
+    """What is asked for: cores, bytes and GPUs, rounded up."""
+    memory = -(-int(amounts.get("memory", 0)) // _MEGABYTE)
+    return Amounts(round(amounts.get("cpu", 0) * 1000), memory, int(amounts.get("gpu", 0)))
+
+
+def offered(amounts: Mapping[str, float]) -> Amounts:
+    """What may be taken, rounded down; a resource that is not named has no end."""
+    cpu, memory = amounts.get("cpu"), amounts.get("memory")
+    return Amounts(
+        UNLIMITED if cpu is None else math.floor(cpu * 1000 + 1e-6),
+        UNLIMITED if memory is None else int(memory) // _MEGABYTE,
+        int(amounts.get("gpu", UNLIMITED)),
+    )
+
+
+def one_node(name: str, machine: Mapping[str, float], capacity: Mapping[str, float]) -> Node:
+    """A machine of which admins may have said how much of it there is for jobs: their word counts, whatever it has."""
+    return Node(name, offered({**machine, **capacity}))
+
+
+def wishes(cluster: Cluster, decision: Decision, movable: Collection[str]) -> list[Wish]:
+    """What is to be done now, those first that give something up."""
+    found = []
+    for job in cluster.jobs:
+        fewer, more = sum(decision.victims.get(job.key, {}).values()), sum(decision.grants.get(job.key, {}).values())
+        after = max(job.least, min(job.most, job.size - fewer + more))
+        if job.key in movable and after != job.size:
+            found.append(Wish(job.key, job.size, after, decision.sentences[job.key]))
+    return sorted(found, key=lambda wish: wish.after > wish.before)
+
+
+def worded(sentence: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:
+    """A decision's sentence for those of the namespace ``reader``: jobs have names there, and those of others none, nor
+    has what else is on the cluster."""
+    namespaces = {job.key: job.namespace for job in cluster.jobs}
+    services = {service.key for service in cluster.services}
+
+    def named(found: re.Match[str]) -> str:
+        key = found[1]
+        if key in services:
+            return _SERVICE
+        if key not in namespaces:
+            return found[0]
+        return f"`{names.get(key, key)}`" if namespaces[key] == reader else _FOREIGN
+
+    return _KEY.sub(named, sentence)

@@ -1,0 +1,1 @@
+"""The scaling policy: from nodes, jobs and services to numbers of trainers. Pure."""

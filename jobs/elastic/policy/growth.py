@@ -1,0 +1,78 @@
+"""Who grows into what is left, and who gives up what others lack of their fair share. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from jobs.elastic.policy.allocation import Standing
+from jobs.elastic.policy.preemption import Claim, Level, RoomMaker
+
+# How many trainers of each job are put in order at once.
+_AHEAD = 16
+
+
+def grow(standing: Standing) -> None:
+    """One trainer at a time, always for the job with the smallest share; of equal ones for the eldest."""
+    room, jobs, limited = standing.room, standing.jobs, bool(standing.left)
+    room.exact = False
+    out: set[int] = set()
+    for index in _turns(standing, out):
+        job = jobs[index]
+        allowed = not limited or standing.allowed(job.namespace, job.trainer)
+        number = room.place(standing.shape[index]) if allowed else -1
+        if number < 0:
+            out.add(index)
+            continue
+        if limited:
+            standing.count(job.namespace, job.trainer, -1)
+        standing.give(index, number)
+
+
+def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
+    """Whose turn it is, until all have their most or are ``out``.
+
+    Shares that jobs will have after each of their next trainers are put in order for many trainers at once: every job
+    has at most ``_AHEAD`` of them looked at, and the order is right as far as all shares are below the last of those.
+    """
+    growing = [index for index in range(len(standing.jobs)) if standing.may_grow(index)]
+    growing.sort(key=lambda index: standing.jobs[index].submitted)
+    numbers, cost = np.array(growing, dtype=int), np.array([standing.cost[index] for index in growing])
+    height = np.array([standing.height[index] for index in growing])
+    most = np.array([standing.most[index] for index in growing])
+    while len(numbers):
+        end = np.min((height + _AHEAD) * cost)
+        near = np.flatnonzero(height * cost < end)
+        heights = height[near, None] + np.arange(_AHEAD)
+        shares = heights * cost[near, None]
+        taken = (shares < end) & (heights < most[near, None])
+        order = np.argsort(shares[taken], kind="stable")
+        for index in np.repeat(numbers[near], taken.sum(axis=1))[order].tolist():
+            if index not in out:
+                yield index
+        height[near] += taken.sum(axis=1)
+        stay = (height < most) & ~np.isin(numbers, list(out))
+        numbers, cost, height, most = numbers[stay], cost[stay], height[stay], most[stay]
+
+
+def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) -> None:
+    """What is fair now is measured by what there is room for: on real nodes it is less than their sum."""
+    calm = [
+        index
+        for index in range(len(standing.jobs))
+        if index not in newcomers and standing.may_grow(index) and not standing.recently(index, 1)
+    ]
+    if not calm:
+        return
+    standing.fair = standing.fair_of(standing.in_use())
+    for index in sorted(calm, key=lambda each: (standing.share(each), each)):
+        lacking = math.floor(standing.fair[index]) - standing.height[index]
+        if lacking > max(1.0, standing.rules.slack * standing.fair[index]):
+            above = (standing.height[index] + lacking) * standing.cost[index]
+            whom, namespace = "jobs that have less than their share", standing.jobs[index].namespace
+            claim = Claim(whom, above=above, namespace=namespace)
+            promised = len(maker.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
+            standing.planned[index] += promised
+            standing.height[index] += promised

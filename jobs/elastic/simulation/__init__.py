@@ -1,0 +1,1 @@
+"""A discrete-event simulator for policies, with workloads and measures. Pure."""

@@ -1,0 +1,208 @@
+"""What no policy can exceed in the published experiments: how good a figure is, and which goals can be met. Pure.
+
+All is for nodes alike, trainers and servers of one kind, and whole replicas. A bound lets everything else be as good as
+it could: places are chosen as if all were placed at once, nobody stops, and who trains where costs nothing. Time that
+nobody can save is taken off where it says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from jobs.elastic.policy.model import Job, total
+from jobs.elastic.simulation.simulator import Timing, Workload
+
+_STEP = 0.25
+_IMPOSSIBLE = float("-inf")
+
+
+class Kinds(NamedTuple):
+    """Thousandths of a core: what a node has for jobs and services, and what a trainer, a server and a replica of the
+    service take."""
+
+    node: int
+    trainer: int
+    server: int
+    service: int
+
+    @classmethod
+    def of(cls, workload: Workload) -> Kinds:
+        node, job = workload.nodes[0], workload.arrivals[0].job
+        service = workload.services[0].need.cpu if workload.services else node.allocatable.cpu + 1
+        return cls(node.allocatable.cpu - node.taken.cpu, job.trainer.cpu, job.core.server.cpu, service)
+
+    def trainers(self, servers: int, replicas: int = 0) -> float:
+        """How many fit on a node beside these; minus infinity where not even these do."""
+        left = self.node - servers * self.server - replicas * self.service
+        return left // self.trainer if left >= 0 else _IMPOSSIBLE
+
+    def in_use(self, servers: int, replicas: int = 0) -> float:
+        """Of a node, with these and as many trainers as fit."""
+        return servers * self.server + replicas * self.service + self.trainer * self.trainers(servers, replicas)
+
+
+def shared(nodes: Iterable[tuple[Sequence[float], int]], count: int) -> float:
+    """The most that nodes can be worth together with exactly ``count`` things on them.
+
+    ``nodes``: what a node is worth with 0, 1, 2... of them, and how many such nodes there are.
+
+    It is the smallest value of the dual problem: with a price on the things every node chooses for itself, and whatever
+    the price, no choice is worth more. Prices at which a node would choose otherwise are all that need be tried.
+    """
+    kinds = [
+        ([(nth, worth) for nth, worth in enumerate(worths) if worth > _IMPOSSIBLE], many) for worths, many in nodes
+    ]
+    prices = {0.0}
+    for points, _ in kinds:
+        prices |= {(b - a) / (j - i) for i, a in points for j, b in points if i < j}
+    return min(
+        price * count + sum(many * max(worth - price * nth for nth, worth in points) for points, many in kinds)
+        for price in prices
+    )
+
+
+# --- Useful trainer-seconds ---
+def trainer_seconds(workload: Workload) -> float:
+    """Useful trainer-seconds in the window if every job began as it came, without a moment lost and with no core left
+    over on any node; its servers and master take theirs."""
+    there = total(node.allocatable.minus(node.taken) for node in workload.nodes).cpu
+
+    def room(jobs: Sequence[Job]) -> float:
+        kept = sum(job.core.master.cpu + job.core.server.cpu * job.core.servers for job in jobs)
+        return (there - kept) / jobs[0].trainer.cpu
+
+    return _while_they_come(workload, room)
+
+
+def packed_trainer_seconds(workload: Workload) -> float:
+    """The same with whole replicas on whole nodes."""
+    kinds = Kinds.of(workload)
+    node = [kinds.trainers(servers) for servers in range(kinds.node // kinds.server + 1)]
+    return _while_they_come(
+        workload, lambda jobs: shared([(node, len(workload.nodes))], sum(job.core.servers for job in jobs))
+    )
+
+
+def _while_they_come(workload: Workload, room: Callable[[Sequence[Job]], float]) -> float:
+    moments = sorted({0.0, workload.window, *(arrival.at for arrival in workload.arrivals)})
+    seconds = 0.0
+    for begin, end in pairwise(moments):
+        jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
+        if jobs:
+            seconds += (end - begin) * min(room(jobs), sum(job.most for job in jobs))
+    return seconds
+
+
+# --- Cores in use ---
+def utilisation(workload: Workload, timing: Timing) -> float:
+    """The largest part of the cores that jobs alone can have in use over the window, in the mean over chance: 0 to 1.
+
+    Pods of a job are made one after the other once somebody has reacted to it, and start as ``timing`` says; until then
+    they are not in use. Who comes when all cores could be in use needs some that are idle while its servers, its master
+    and its least start.
+    """
+    kinds, nodes, cores = Kinds.of(workload), len(workload.nodes), 0.0
+    node = [kinds.in_use(servers) for servers in range(kinds.node // kinds.server + 1)]
+    others = sum(each.taken.cpu for each in workload.nodes)
+
+    @cache
+    def packed(jobs: int) -> float:
+        first = [arrival.job.core for arrival in workload.arrivals[:jobs]]
+        return sum(core.master.cpu for core in first) + shared([(node, nodes)], sum(core.servers for core in first))
+
+    full = workload.window
+    for step in range(round(workload.window / _STEP)):
+        at = (step + 0.5) * _STEP
+        there = [arrival for arrival in workload.arrivals if arrival.at <= at]
+        room = packed(len(there))
+        started = room if at > full else sum(_started(each.job, at - each.at, timing) for each in there)
+        if there and started >= room:
+            full = min(full, at)
+        cores += _STEP * (others + min(room, started))
+    late = [arrival.job for arrival in workload.arrivals if arrival.at > full]
+    idle = sum(timing.start) / 2 * sum(_beginning(job) for job in late)
+    return (cores - idle) / (workload.window * sum(each.allocatable.cpu for each in workload.nodes))
+
+
+def _beginning(job: Job) -> int:
+    """Cores with which a job begins at least."""
+    return job.core.master.cpu + job.core.server.cpu * job.core.servers + job.trainer.cpu * job.least
+
+
+def _started(job: Job, age: float, timing: Timing) -> float:
+    """Cores of a job's pods that are in use in the mean, ``age`` seconds after it came, if nothing holds it up. The
+    largest are made first: so most are in use soonest."""
+    pods = [job.trainer.cpu] * job.most + [job.core.server.cpu] * job.core.servers + [job.core.master.cpu]
+    (low, high), reaction = timing.start, timing.reaction or 0.0
+    ready = [(age - reaction - nth / timing.calls - low) / (high - low) for nth in range(1, len(pods) + 1)]
+    return sum(cpu * min(1.0, max(0.0, part)) for cpu, part in zip(sorted(pods, reverse=True), ready, strict=True))
+
+
+def utilisation_beside_a_service(workload: Workload, seed: int) -> float:
+    """The largest part of the cores that can be in use beside a service for who does not know what it will do.
+
+    Its replicas begin spread evenly and stay where they are, those that go are chosen by chance, and those that come go
+    where they fit best. Servers are where most cores are in use when the jobs begin, and stay there. No time is lost to
+    anything.
+    """
+    kinds, window = Kinds.of(workload), workload.window
+    chance, wanted = random.Random(seed), workload.services[0].wanted  # noqa: S311  chance, no secret
+    nodes = [[wanted // len(workload.nodes), 0] for _ in workload.nodes]
+    for node in nodes[: wanted % len(nodes)]:
+        node[0] += 1
+    cores = 0.0
+    events = [
+        *((arrival.at, None) for arrival in workload.arrivals),
+        *((wish.at, wish.wanted) for wish in workload.wishes),
+    ]
+    for (begin, wish), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
+        if begin >= window:
+            break
+        there = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
+        _put_servers(nodes, kinds, sum(job.core.servers for job in there))
+        if wish is not None:
+            on = [number for number, (replicas, _) in enumerate(nodes) for _ in range(replicas)]
+            for number in chance.sample(on, max(0, len(on) - wish)):
+                nodes[number][0] -= 1
+            wanted = wish
+        most = sum(job.trainer.cpu * job.most + job.core.server.cpu * job.core.servers for job in there)
+        masters = sum(job.core.master.cpu for job in there)
+        room = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
+        cores += (min(end, window) - begin) * (masters + min(room, most + wanted * kinds.service))
+    others = window * sum(node.taken.cpu for node in workload.nodes)
+    return (cores + others) / (window * sum(node.allocatable.cpu for node in workload.nodes))
+
+
+def _put_servers(nodes: list[list[int]], kinds: Kinds, count: int) -> None:
+    """Put servers where each adds most to what is in use, several on a node where that is best, up to ``count``."""
+    missing = count - sum(servers for _, servers in nodes)
+    while missing > 0:
+        worth = {
+            (replicas, more): (kinds.in_use(more, replicas) - kinds.in_use(0, replicas)) / more
+            for replicas, servers in nodes
+            if not servers
+            for more in range(1, missing + 1)
+            if kinds.trainers(more, replicas) >= 0
+        }
+        replicas, more = max(worth, key=lambda each: (worth[each], each))
+        next(node for node in nodes if node == [replicas, 0])[1] = more
+        missing -= more
+
+
+def _beside(nodes: Mapping[tuple[int, int], int], wanted: int, kinds: Kinds) -> float:
+    """The most cores in use on nodes with these replicas and servers (by how many nodes), with further replicas on them
+    until there are ``wanted``."""
+    missing = wanted - sum(replicas * count for (replicas, _), count in nodes.items())
+    further = range(kinds.node // kinds.service + 1 if missing else 1)
+    return shared(
+        [
+            ([kinds.in_use(servers, replicas + more) for more in further], count)
+            for (replicas, servers), count in nodes.items()
+        ],
+        missing,
+    )

@@ -1,0 +1,152 @@
+"""What would become of a queue under other settings: a question, simulated, and its answer. Pure.
+
+Everybody begins anew, those that run before those that wait, and works for as long as the question says. What a
+question may ask is bounded, and so is the answer's length; how long it may take is its caller's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from jobs.elastic.baselines import paddle_edl
+from jobs.elastic.policy import policy
+from jobs.elastic.policy.model import Amounts, Cluster, Core, Job, Node, Policy, total
+from jobs.elastic.simulation import scenarios
+from jobs.elastic.simulation.metrics import Outcome
+from jobs.elastic.simulation.report import figures
+from jobs.elastic.simulation.simulator import Arrival, Timing, Workload, simulate
+
+MOST_JOBS, MOST_NODES = 300, 500
+LONGEST = 4 * 3600.0
+# Those that somebody may ask for: the others need to know beforehand how much work a job is.
+POLICIES = ("regatta", "published", "fixed")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``work``: seconds that a job would take with its least. ``window``: seconds that are looked at."""
+
+    policy: str = "regatta"
+    cool_down: float = 30.0
+    work: float = 1800.0
+    window: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """``jobs`` in the order in which they come, at most ``MOST_JOBS``."""
+
+    nodes: Sequence[Node]
+    jobs: Sequence[Job]
+    limits: Mapping[str, Amounts]
+    settings: Settings
+
+    def with_cores(self, cores: float) -> Question:
+        """The same with so many cores in all, each node having its part of them; 0: as it is."""
+        there = sum(node.allocatable.cpu for node in self.nodes)
+        if not cores or not there:
+            return self
+        part = cores * 1000 / there
+        nodes = [
+            replace(node, allocatable=node.allocatable._replace(cpu=round(node.allocatable.cpu * part)))
+            for node in self.nodes
+        ]
+        return replace(self, nodes=nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "nodes": [[node.name, *node.allocatable] for node in self.nodes],
+            "jobs": [_job_json(job) for job in self.jobs],
+            "limits": {name: list(limit) for name, limit in self.limits.items()},
+            "settings": vars(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Question:
+        return cls(
+            [Node(name, Amounts(*amounts)) for name, *amounts in body["nodes"][:MOST_NODES]],
+            [_job(each) for each in body["jobs"][:MOST_JOBS]],
+            {name: Amounts(*limit) for name, limit in body["limits"].items()},
+            Settings(**body["settings"]),
+        )
+
+
+def question(cluster: Cluster, settings: Settings) -> Question:
+    """About what there is now: those that run come first, then those that wait, each by its age."""
+    jobs = sorted(cluster.jobs, key=lambda job: (job.started is None, job.submitted, job.key))
+    return Question(cluster.nodes, [_anew(job) for job in jobs if job.most][:MOST_JOBS], cluster.limits, settings)
+
+
+def _anew(job: Job) -> Job:
+    """As if it had just been submitted: what it holds beside its trainers it will hold again."""
+    core = job.core if job.started is None else Core(master=total(job.held.values()))
+    return Job(job.key, job.least, job.most, job.trainer, core, job.namespace, job.priority, first=job.first)
+
+
+def answer(question: Question) -> dict[str, Any]:
+    """The figures, and what became of each job: its wait in seconds and its trainers when the window ends."""
+    outcome = simulate(_workload(question), _policy(question.settings), _timing(question.settings), seed=0)
+    return {"figures": figures(outcome), "jobs": [_fate(job.key, outcome) for job in question.jobs]}
+
+
+def _workload(question: Question) -> Workload:
+    window = min(question.settings.window, LONGEST)
+    arrivals = [
+        # A thousandth of a second apart: who comes first is older.
+        Arrival(0.001 * number, job, work=question.settings.work * job.least)
+        for number, job in enumerate(question.jobs)
+    ]
+    return Workload(question.nodes, arrivals, window=window, until=window, limits=question.limits)
+
+
+def _policy(settings: Settings) -> Policy:
+    if settings.policy == "regatta":
+        return partial(policy.decide, rules=policy.Rules(cool_down=settings.cool_down, preempts=False))
+    return {"published": paddle_edl.published, "fixed": paddle_edl.fixed}[settings.policy]
+
+
+def _timing(settings: Settings) -> Timing:
+    """It is decided after every event; that it also is now and then need not be often in a long time."""
+    timing = scenarios.TIMING
+    return replace(timing, interval=max(timing.interval, settings.window / 360))
+
+
+def _fate(key: str, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "key": key,
+        "wait": round(outcome.waits[key], 1),
+        "began": key in outcome.completions or outcome.trainers.get(key, 0) > 0,
+        "done": round(outcome.completions[key], 1) if key in outcome.completions else None,
+        "trainers": outcome.trainers.get(key, 0),
+    }
+
+
+def _job_json(job: Job) -> dict[str, Any]:
+    return {
+        "key": job.key,
+        "bounds": [job.least, job.most, job.first],
+        "trainer": list(job.trainer),
+        "master": list(job.core.master),
+        "server": list(job.core.server),
+        "servers": job.core.servers,
+        "namespace": job.namespace,
+        "priority": job.priority,
+    }
+
+
+def _job(body: Mapping[str, Any]) -> Job:
+    least, most, first = body["bounds"]
+    core = Core(Amounts(*body["master"]), Amounts(*body["server"]), body["servers"])
+    return Job(
+        body["key"],
+        least,
+        most,
+        Amounts(*body["trainer"]),
+        core,
+        body["namespace"],
+        body["priority"],
+        first=first,
+    )

@@ -1,0 +1,50 @@
+"""What each process of a plan is told of the others, once somebody knows where they will be. Pure.
+
+A plan names no addresses: the machine's back end finds free ports, and a cluster has names for its pods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from jobs.frameworks import paddle, torch
+from jobs.frameworks.definitions import PADDLE, TORCH
+from jobs.frameworks.paddle import Endpoint
+
+# The first of a process's ports, by role and index.
+Places = Mapping[tuple[str, int], Endpoint]
+Told = Mapping[tuple[str, int], Mapping[str, str]]
+
+TRAINER, PSERVER = "trainer", "pserver"  # runtime.contract
+# How many ports in a row each process of a framework is given, so that others can find it.
+PORTS: Mapping[str, int] = {PADDLE: paddle.PORTS, TORCH: 1}
+# Barriers of trainers. Paddle's programs rely on them when they save a model or compare what they measured.
+WITH_GLOO = 1
+
+_TRAINING_ROLES = {TRAINER: paddle.TRAINER, PSERVER: paddle.SERVER}
+
+
+def told(framework: str, places: Places) -> Told:
+    """The variables for every process of ``places``; empty for a framework whose processes need not know."""
+    make = _MAKERS.get(framework)
+    return make(places) if make else {}
+
+
+def _paddle(places: Places) -> Told:
+    all_ = paddle.told_to_all(_of(PSERVER, places) or None, _of(TRAINER, places), WITH_GLOO)
+    return {
+        (role, index): {**all_, **paddle.told_to_one(_TRAINING_ROLES[role], index), **paddle.own_address(place)}
+        for (role, index), place in places.items()
+    }
+
+
+def _torch(places: Places) -> Told:
+    all_ = torch.told_to_all(_of(TRAINER, places))
+    return {(role, index): {**all_, **torch.told_to_one(index)} for role, index in places}
+
+
+def _of(role: str, places: Places) -> list[Endpoint]:
+    return [places[key] for key in sorted(places) if key[0] == role]
+
+
+_MAKERS: Mapping[str, Callable[[Places], Told]] = {PADDLE: _paddle, TORCH: _torch}

@@ -1,0 +1,1 @@
+"""Plans of attempts, their accounts in etcd, and their namespaces on a cluster."""

@@ -1,0 +1,136 @@
+"""Where the processes of an attempt meet: in the installation's etcd, or in a store that the backend makes for them.
+
+Of the room ``jobs`` only this module speaks to the coordination store, and only to open and to close what an attempt
+has there, and to keep house: jobs have no right to all of etcd. All of it may be done twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.utils.crypto import salted_hmac
+
+from jobs.backends.base import AttemptRef, LaunchFailed
+from jobs.lifecycle.states import TERMINAL
+from jobs.models import Attempt
+
+# How often the house is kept; etcd's history is so long, and up to twice as long.
+EVERY = timedelta(minutes=5)
+# A store that did not answer is asked again after so many seconds: else each job in turn would wait for it.
+LEFT_ALONE = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+def guard() -> bool:
+    """Have the installation's etcd ask for accounts, where the settings name one. False where there is nothing to do.
+
+    Raises CoordinationError.
+    """
+    if "@" not in settings.COORDINATION:
+        return False
+    from runtime.coordination import etcd_accounts
+
+    return etcd_accounts.guard(settings.COORDINATION)
+
+
+def arrange(ref: AttemptRef) -> str:
+    """The address for the attempt's agents, with a user of its own where etcd asks for one.
+
+    Empty where the backend is to see to it. Raises LaunchFailed with a sentence.
+    """
+    if not settings.COORDINATION:
+        return ""
+    # Here and below, since a portal without etcd needs no client of it.
+    from runtime.coordination.base import CoordinationError, StoreUnavailable
+    from runtime.coordination.etcd_accounts import open_account
+
+    try:
+        _SILENCE.check(settings.COORDINATION)
+        return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref))
+    except CoordinationError as error:
+        passing = isinstance(error, StoreUnavailable)
+        if passing:
+            _SILENCE.note(settings.COORDINATION, str(error))
+        raise LaunchFailed(f"The coordination store cannot be used. {error}", retryable=passing) from error
+
+
+class _Silence:
+    """What store did not answer just now, and how that was told."""
+
+    def __init__(self) -> None:
+        self._last = ("", "", 0.0)  # address, sentence, when
+
+    def note(self, address: str, why: str) -> None:
+        known, _, at = self._last
+        if known != address or time.monotonic() > at + LEFT_ALONE:
+            self._last = (address, why, time.monotonic())
+
+    def check(self, address: str) -> None:
+        """Raises StoreUnavailable."""
+        from runtime.coordination.base import StoreUnavailable
+
+        known, why, at = self._last
+        if known == address and time.monotonic() <= at + LEFT_ALONE:
+            raise StoreUnavailable(why)
+
+
+_SILENCE = _Silence()
+
+
+def clear(ref: AttemptRef) -> None:
+    """Remove what the attempt has in the installation's etcd. What is left a later sweep removes."""
+    if settings.COORDINATION:
+        _close(ref.job_id, ref.number)
+
+
+class Housekeeping:
+    """Removes what ended attempts have left in etcd, and drops old history; at most every five minutes."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+        self._revision = 0
+
+    def when_due(self, now: datetime) -> None:
+        """Look, if it is time. An etcd that is away is left for the next time."""
+        if not settings.COORDINATION or (self._next is not None and now < self._next):
+            return
+        self._next = now + EVERY
+        from runtime.coordination.base import CoordinationError
+        from runtime.coordination.etcd_accounts import known_attempts
+        from runtime.coordination.etcd_compaction import compact
+
+        try:
+            for job_id, number in ended(known_attempts(settings.COORDINATION)):
+                _close(job_id, number)
+            self._revision = compact(settings.COORDINATION, self._revision)
+        except CoordinationError as error:
+            _log.warning("etcd could not be tidied up. %s", error)
+
+
+def ended(attempts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of the attempts, (job id, number), that are over. Who is not known here may belong to another portal."""
+    known = {
+        (str(attempt.job_id), attempt.number): attempt.job.state in TERMINAL or attempt.number < attempt.job.attempt
+        for attempt in Attempt.objects.select_related("job").filter(number__in={number for _, number in attempts})
+    }
+    return sorted(attempt for attempt in attempts if known.get(attempt))
+
+
+def _close(job_id: str, number: int) -> None:
+    from runtime.coordination.base import CoordinationError
+    from runtime.coordination.etcd_accounts import close_account
+
+    try:
+        close_account(settings.COORDINATION, job_id, number)
+    except CoordinationError as error:
+        _log.warning("What attempt %d of job %s has in etcd could not be removed. %s", number, job_id, error)
+
+
+def _password(ref: AttemptRef) -> str:
+    """Derived, so that a second launch gives the agents the same one."""
+    return salted_hmac("jobs.attempt-coordination", ref.attempt_id, algorithm="sha256").hexdigest()

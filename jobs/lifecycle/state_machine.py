@@ -1,0 +1,404 @@
+"""The life of a job: ``step(job, event, now)``, the table of its transitions. Pure.
+
+``jobs.reconcile.reconciler`` is the only caller of ``step``. It loads a job, asks
+``jobs.lifecycle.observations.events_from`` what has happened, steps, and writes the outcome by compare-and-set. What a
+state still has to get done is not remembered in a queue: ``effects_due`` derives it from the state, so that work lost
+with a process is simply done again. All of it may be done twice.
+
+States, and who leaves them
+
+QUEUED       The attempt waits for quota. Its standing effect is Reserve. The sweep asks again each time round; so
+             does the end of another job. ``why`` holds the sentence of the quota's decision.
+ADMITTED     Quota is reserved for (job, attempt), the Attempt and its Replica rows exist. Left at once.
+BUILDING     The code bundle, and where the specification has requirements the Python environment, are made
+             (Build). Installing goes on in a process of its own; the builder is asked again until it has an answer.
+LAUNCHING    The backend is given the plan (Launch). Doing this twice starts nothing twice. What may pass, such as a
+             store or a cluster that does not answer, ends the attempt after ``LAUNCH_PATIENCE`` at the earliest; until
+             then the sweep tries again.
+REGISTERING  Processes run; each has to say that it is ready, the trainers by calling ``dist.init()``. Agents report
+             it, through ingest. A trainer that is lost here does not hold the others up while enough are left.
+RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.lifecycle.observations.verdict``. Meanwhile
+trainers may
+             join and leave as a person wishes, and who is lost is started again in its place, as far as
+             ``jobs.lifecycle.observations.RESTARTS`` allows: ``jobs.lifecycle.desired_replicas`` compares who should be
+             there with who is.
+STOPPING     The reason of the end is fixed and is never replaced. Stop is repeated until every process has ended and
+             every agent has told so after the last of its output, or ``jobs.lifecycle.observations.Policy.drain`` has
+             passed without that word.
+SUCCEEDED    |
+FAILED       | The end; the reason decided which (``jobs.lifecycle.reasons``). Quota is released, the streams are
+closed. Only
+CANCELLED    | a person's retry leads out of it: the same job again, as the next attempt.
+
+Who causes each event
+
+QuotaReserved, QuotaRefused   quota.ledger.reserve, asked by the reconciler; for all that wait, quota.ledger.review
+BuildStarted                  the reconciler, at once
+Built, BuildFailed            jobs.builds.builders
+Launched, LaunchFailed        the backend
+AllRegistered                 agents' reports and the backend's view, by ``jobs.lifecycle.observations.events_from``
+StrengthChanged               the same; while replicas have yet to register, what keeps them from beginning
+AttemptEnded                  the same, by ``jobs.lifecycle.observations.verdict``; also the registration deadline and
+the job's timeout CancelRequested               a person, through jobs.services.jobs.cancel_job, which only records the
+wish Interrupted                   jobs.reconcile.shutdown.interrupt_all, when the portal is stopped
+Preempted                     the quota's ledger, where a namespace needs back what it lent
+Drained                       reports and the backend's view, while STOPPING
+RetryRequested                a person, through jobs.services.jobs.retry_job
+
+Known races, each an ordinary answer
+
+* Two reconcilers look at one job at once: both step, one write succeeds (``Job.revision``), the other looks again.
+* A build or launch is done when the job has been cancelled meanwhile: the event comes late, the state stays, and
+  STOPPING stops what was started.
+* A word of an older attempt: unchanged, with the reason.
+* Cancelled after the last trainer has exited 0, but before this was seen: cancelled wins; it was asked for.
+* The backend sees a process end before its agent has delivered the last lines: the verdict falls
+  at once, Drained waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from jobs.lifecycle.reasons import RULES, Reason, retries_left
+from jobs.lifecycle.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState
+from runtime import contract
+
+__all__ = ["ACTIVE", "HOLDS_QUOTA", "TERMINAL", "JobState"]
+
+# As long as jobs that run go on while their coordination store does not answer.
+LAUNCH_PATIENCE = timedelta(seconds=contract.OUTAGE_SECONDS)
+
+
+# --- What is known ---------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class JobView:
+    """The part of a job that its life depends on. ``requeues`` counts, by reason, the attempts made again."""
+
+    id: str
+    state: JobState
+    attempt: int
+    changed: datetime
+    reason: Reason | None = None
+    why: str = ""
+    started: datetime | None = None
+    finished: datetime | None = None
+    admitted: datetime | None = None  # when the present attempt was admitted
+    retries: int = 0
+    requeues: Mapping[str, int] = field(default_factory=dict)
+    timeout: timedelta = timedelta(hours=1)
+    trainers: int = 1  # how many are wanted now
+    min_trainers: int = 1
+    # Its processes meet once, when they start (jobs.frameworks): none can be replaced in mid-run, none may be missing.
+    together: bool = False
+
+
+# --- Events ----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to one attempt. ``why`` is a sentence for the user; empty where the state has its own."""
+
+    attempt: int
+    why: str = ""
+
+
+class QuotaReserved(Event): ...
+
+
+class QuotaRefused(Event): ...
+
+
+class BuildStarted(Event): ...
+
+
+class Built(Event): ...
+
+
+class BuildFailed(Event): ...
+
+
+class Launched(Event): ...
+
+
+@dataclass(frozen=True)
+class LaunchFailed(Event):
+    retryable: bool = False
+
+
+class AllRegistered(Event): ...
+
+
+class StrengthChanged(Event): ...
+
+
+@dataclass(frozen=True)
+class AttemptEnded(Event):
+    reason: Reason = Reason.COMPLETED
+
+
+class CancelRequested(Event): ...
+
+
+class Interrupted(Event): ...
+
+
+class Preempted(Event): ...
+
+
+class Drained(Event): ...
+
+
+class RetryRequested(Event): ...
+
+
+EVENTS: tuple[type[Event], ...] = (
+    QuotaReserved,
+    QuotaRefused,
+    BuildStarted,
+    Built,
+    BuildFailed,
+    Launched,
+    LaunchFailed,
+    AllRegistered,
+    StrengthChanged,
+    AttemptEnded,
+    CancelRequested,
+    Interrupted,
+    Preempted,
+    Drained,
+    RetryRequested,
+)
+
+
+# --- Effects ---------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Effect:
+    """Something to be done for one attempt; doing it twice does no harm."""
+
+    attempt: int
+
+
+# Standing: done again and again while the state lasts, each answering with an event or with nothing yet.
+class Reserve(Effect): ...
+
+
+class Build(Effect): ...
+
+
+class Launch(Effect): ...
+
+
+class Stop(Effect): ...
+
+
+# Immediate: rows that change together with the state, in its transaction.
+class OpenAttempt(Effect): ...
+
+
+class CloseAttempt(Effect): ...
+
+
+class ReleaseQuota(Effect): ...
+
+
+class OpenStreams(Effect): ...
+
+
+class CloseStreams(Effect): ...
+
+
+# Immediate, after the commit: readers are told to look.
+class Publish(Effect): ...
+
+
+_STANDING: Mapping[JobState, type[Effect]] = {
+    JobState.QUEUED: Reserve,
+    JobState.BUILDING: Build,
+    JobState.LAUNCHING: Launch,
+    JobState.STOPPING: Stop,
+}
+
+
+def effects_due(job: JobView) -> tuple[Effect, ...]:
+    """What the job's state still has to get done, whoever began it before."""
+    kind = _STANDING.get(job.state)
+    return (kind(job.attempt),) if kind else ()
+
+
+# --- Steps -----------------------------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Step:
+    """The outcome of an event: the job as it is now, the immediate effects, and the sentence."""
+
+    job: JobView
+    effects: tuple[Effect, ...]
+    why: str
+
+
+class InvalidTransition(Exception):
+    """An event that cannot happen in a state: an error of the platform, never of a user."""
+
+    def __init__(self, job: JobView, event: Event) -> None:
+        self.job, self.event = job, event
+        super().__init__(
+            f"Job {job.id}, attempt {job.attempt}, is {job.state} since {job.changed.isoformat()} "
+            f"(reason {job.reason or 'none'}: {job.why!r}); {type(event).__name__} cannot happen to it: {event!r}."
+        )
+
+
+Handler = Callable[[JobView, Event, datetime], Step]
+
+
+def step(job: JobView, event: Event, now: datetime) -> Step:
+    """The job after the event; the same input gives the same output.
+
+    An event of another attempt changes nothing and says so. Raises InvalidTransition for a pair outside the table.
+    """
+    if event.attempt != job.attempt:
+        return _unchanged(job, f"This is about attempt {event.attempt}; the job is at attempt {job.attempt}.")
+    handler = TRANSITIONS.get((job.state, type(event)))
+    if handler is None:
+        raise InvalidTransition(job, event)
+    return handler(job, event, now)
+
+
+def _unchanged(job: JobView, why: str) -> Step:
+    return Step(job, (), why)
+
+
+def _enter(job: JobView, state: JobState, why: str, now: datetime, *effects: type[Effect]) -> Step:
+    after = replace(job, state=state, why=why, changed=now)
+    return Step(after, (*(kind(job.attempt) for kind in effects), Publish(after.attempt)), why)
+
+
+def _admit(job: JobView, event: Event, now: datetime) -> Step:
+    admitted = replace(job, admitted=now)
+    return _enter(admitted, JobState.ADMITTED, event.why or "Admitted: the quota is reserved.", now, OpenAttempt)
+
+
+def _explain(job: JobView, event: Event, now: datetime) -> Step:
+    """The state stays and its sentence changes."""
+    if event.why == job.why:
+        return _unchanged(job, job.why)
+    return Step(replace(job, why=event.why), (Publish(job.attempt),), event.why)
+
+
+def _build(job: JobView, event: Event, now: datetime) -> Step:
+    return _enter(job, JobState.BUILDING, event.why or "Preparing the code.", now)
+
+
+def _launch(job: JobView, event: Event, now: datetime) -> Step:
+    return _enter(job, JobState.LAUNCHING, event.why or "Starting the replicas.", now)
+
+
+def _await_registration(job: JobView, event: Event, now: datetime) -> Step:
+    return _enter(job, JobState.REGISTERING, event.why or "Waiting for the replicas to register.", now)
+
+
+def _run(job: JobView, event: Event, now: datetime) -> Step:
+    running = replace(job, started=job.started or now)
+    return _enter(running, JobState.RUNNING, event.why or "All replicas have registered; training.", now)
+
+
+def _stop(job: JobView, reason: Reason, why: str, now: datetime) -> Step:
+    stopping = replace(job, reason=reason)
+    return _enter(stopping, JobState.STOPPING, why or RULES[reason].sentence, now)
+
+
+def _stop_because(reason: Reason) -> Handler:
+    return lambda job, event, now: _stop(job, reason, event.why, now)
+
+
+def _stop_at_end(job: JobView, event: Event, now: datetime) -> Step:
+    assert isinstance(event, AttemptEnded)  # noqa: S101  the table's key says so
+    return _stop(job, event.reason, event.why, now)
+
+
+def _launch_failed(job: JobView, event: Event, now: datetime) -> Step:
+    assert isinstance(event, LaunchFailed)  # noqa: S101  the table's key says so
+    if event.retryable and now < job.changed + LAUNCH_PATIENCE:
+        return _explain(job, replace(event, why=f"{event.why} It is tried again."), now)
+    return _stop(job, Reason.LAUNCH_FAILED if event.retryable else Reason.LAUNCH_REFUSED, event.why, now)
+
+
+def _cancel_waiting(job: JobView, event: Event, now: datetime) -> Step:
+    """Nothing runs yet: the end needs no stopping."""
+    why = event.why or RULES[Reason.CANCELLED].sentence
+    ended = replace(job, reason=Reason.CANCELLED, finished=now)
+    return _enter(ended, JobState.CANCELLED, why, now, ReleaseQuota, CloseStreams)
+
+
+def _finish_or_requeue(job: JobView, event: Event, now: datetime) -> Step:
+    reason = _reason_of(job)
+    left = retries_left(reason, job.retries, job.requeues)
+    return _finish(job, reason, now) if left == 0 else _requeue(job, reason, left, now)
+
+
+def _reason_of(job: JobView) -> Reason:
+    if job.reason is None:
+        raise InvalidTransition(job, Drained(job.attempt, "a job that stops has a reason"))
+    return job.reason
+
+
+def _finish(job: JobView, reason: Reason, now: datetime) -> Step:
+    ended = replace(job, finished=now)
+    return _enter(ended, RULES[reason].final, job.why, now, CloseAttempt, ReleaseQuota, CloseStreams)
+
+
+def _requeue(job: JobView, reason: Reason, left: int | None, now: datetime) -> Step:
+    after = f"{job.why} Trying again as attempt {job.attempt + 1}"
+    why = after + ("." if left is None else f"; {left - 1} more {'try' if left == 2 else 'tries'} after it.")
+    requeues = {**job.requeues, str(reason): job.requeues.get(reason, 0) + 1}
+    moved = _enter(job, JobState.QUEUED, why, now, CloseAttempt, ReleaseQuota)
+    again = replace(moved.job, attempt=job.attempt + 1, reason=None, requeues=requeues, admitted=None)
+    return replace(moved, job=again)
+
+
+def _retry(job: JobView, event: Event, now: datetime) -> Step:
+    """A person's wish: the budget begins anew."""
+    fresh = replace(job, finished=None, reason=None, requeues={}, admitted=None)
+    moved = _enter(fresh, JobState.QUEUED, event.why or "Waiting to run again.", now, OpenStreams)
+    return replace(moved, job=replace(moved.job, attempt=job.attempt + 1))
+
+
+def _late(job: JobView, event: Event, now: datetime) -> Step:
+    return _unchanged(job, f"{type(event).__name__} came late: the job is already {job.state}.")
+
+
+_PREPARING = (JobState.ADMITTED, JobState.BUILDING, JobState.LAUNCHING)
+_STARTED = (JobState.REGISTERING, JobState.RUNNING)
+_ORDER = (JobState.QUEUED, *_PREPARING, *_STARTED, JobState.STOPPING)
+
+# The states that await each event; an event that finds the job in a later state of the same attempt came late.
+_AWAITED: Mapping[tuple[JobState, type[Event]], Handler] = {
+    (JobState.QUEUED, QuotaReserved): _admit,
+    (JobState.QUEUED, QuotaRefused): _explain,
+    (JobState.ADMITTED, BuildStarted): _build,
+    (JobState.BUILDING, Built): _launch,
+    (JobState.BUILDING, BuildFailed): _stop_because(Reason.BUILD_FAILED),
+    (JobState.LAUNCHING, Launched): _await_registration,
+    (JobState.LAUNCHING, LaunchFailed): _launch_failed,
+    (JobState.REGISTERING, AllRegistered): _run,
+    **{(state, StrengthChanged): _explain for state in _STARTED},
+    **{(state, AttemptEnded): _stop_at_end for state in (*_PREPARING, *_STARTED)},
+    (JobState.QUEUED, CancelRequested): _cancel_waiting,
+    **{(state, CancelRequested): _stop_because(Reason.CANCELLED) for state in (*_PREPARING, *_STARTED)},
+    **{(state, Interrupted): _stop_because(Reason.INTERRUPTED) for state in (*_PREPARING, *_STARTED)},
+    **{(state, Preempted): _stop_because(Reason.PREEMPTED) for state in (*_PREPARING, *_STARTED)},
+    (JobState.STOPPING, Drained): _finish_or_requeue,
+    **{(state, RetryRequested): _retry for state in TERMINAL},
+}
+
+
+def _late_pairs() -> Iterator[tuple[JobState, type[Event]]]:
+    for state, kind in _AWAITED:
+        if state in TERMINAL:
+            continue
+        for later in (*_ORDER[_ORDER.index(state) + 1 :], *sorted(TERMINAL)):
+            if (later, kind) not in _AWAITED:
+                yield later, kind
+
+
+TRANSITIONS: Mapping[tuple[JobState, type[Event]], Handler] = {**_AWAITED, **dict.fromkeys(_late_pairs(), _late)}

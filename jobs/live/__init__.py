@@ -1,0 +1,1 @@
+"""Websockets: logs, metrics and states as they come."""

@@ -1,0 +1,72 @@
+"""Who is behind a websocket: a browser's session, or a personal token of a program; and which language they read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.contrib.auth import get_user
+from django.http.request import HttpRequest, split_domain_port, validate_host
+from django.utils.translation import get_language_from_request
+
+from portal.common.clock import now
+from rbac.models import User
+from rbac.selectors import token_behind
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What a socket was opened with. One of the two is empty."""
+
+    token: str
+    session: str
+
+    def user(self) -> User | None:
+        """The active account behind them at this moment; read again each time. Reads the database."""
+        if self.token:
+            found = token_behind(self.token, now())
+            return found.user if found else None
+        if not self.session:
+            return None
+        store = import_module(settings.SESSION_ENGINE).SessionStore(self.session)
+        request: Any = SimpleNamespace(session=store)
+        user = get_user(request)
+        return user if isinstance(user, User) and user.is_active else None
+
+
+def credentials(scope: dict[str, Any]) -> Credentials:
+    """What the handshake shows: an Authorization header goes before the session's cookie."""
+    kind, _, token = _header(scope, b"authorization").partition(" ")
+    if kind.lower() == "bearer":
+        return Credentials(token=token.strip(), session="")
+    return Credentials(token="", session=scope.get("cookies", {}).get(settings.SESSION_COOKIE_NAME, ""))
+
+
+def same_origin(scope: dict[str, Any]) -> bool:
+    """Whether a page of the portal opened the socket.
+
+    Browsers send the session's cookie whoever asks, and no CSRF token: the origin is what protects a socket. A
+    program that shows a token needs none, because no browser adds that header by itself.
+    """
+    origin, host = _header(scope, b"origin"), _header(scope, b"host")
+    if origin in settings.CSRF_TRUSTED_ORIGINS:
+        return True
+    domain, _ = split_domain_port(host)
+    return urlsplit(origin).netloc == host and validate_host(domain, settings.ALLOWED_HOSTS)
+
+
+def language(scope: dict[str, Any]) -> str:
+    """The language of who opened the socket, chosen as for a page: the cookie's, else the browser's."""
+    request = HttpRequest()
+    request.COOKIES = scope.get("cookies", {})
+    request.META["HTTP_ACCEPT_LANGUAGE"] = _header(scope, b"accept-language")
+    return get_language_from_request(request)
+
+
+def _header(scope: dict[str, Any], name: bytes) -> str:
+    values = [value for key, value in scope["headers"] if key.lower() == name]
+    return values[0].decode("latin-1") if values else ""

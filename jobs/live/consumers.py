@@ -1,0 +1,271 @@
+"""The websocket of the pages and of clients: ``/ws/v1/stream``. One socket carries many subscriptions.
+
+Asks (JSON objects)::
+
+    {"op": "sub", "id"?, "stream": "logs" | "metrics", "job", "after"?, "replica"?}    after -1: from the last 500 on
+    {"op": "sub", "id"?, "stream": "status", "job"}
+    {"op": "sub", "id"?, "stream": "jobs", "namespace"}
+    {"op": "unsub", "id"} or {"op": "unsub", "stream", "job" | "namespace"}            {"op": "ping"}
+
+Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``jobs`` (whole states, not changes),
+``gap``, ``end``, ``hb`` (every 15 s, with the heads of what is followed), ``pong``, ``error``. What belongs to a
+subscription that was given an ``id`` carries it.
+
+The handshake is always accepted and then closed with a code and a reason, because browsers hide why one was refused:
+4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle, 4409 too slow, 4429 too many
+sockets, 1011 a fault of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+from django.contrib.auth.signals import user_logged_out
+from django.dispatch import receiver
+from django.utils import translation
+
+from jobs.live.authentication import Credentials, credentials, language, same_origin
+from jobs.live.subscriptions import Ask, Subscription, key_of, subscription
+from jobs.streams.frames import encode
+from jobs.streams.tailer import in_thread, tailer
+from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
+from portal.common.messages import told
+from rbac.models import User
+from rbac.socket_revocation import account_topic, wake_sockets
+
+NOT_SIGNED_IN, WRONG_ORIGIN, NOWHERE, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4404, 4408, 4409, 4429
+FAILED = 1011
+REASONS: Mapping[int, str] = {
+    NOT_SIGNED_IN: "Sign in, then connect again.",
+    WRONG_ORIGIN: "This page does not belong to the portal.",
+    NOWHERE: "There is no socket at this address; streams are at /ws/v1/stream.",
+    IDLE: "Nothing was subscribed for a long time.",
+    TOO_SLOW: "The connection is too slow; connect again from your cursor.",
+    FAILED: "Something went wrong on our side; connect again from your cursor.",
+    TOO_MANY: "You have too many connections open; close some pages.",
+}
+
+_log = logging.getLogger(__name__)
+
+HEARTBEAT_SECONDS = 15.0
+RECHECK_SECONDS = 60.0
+AFTER_RING_SECONDS = 1.0
+SEND_SECONDS = 20.0
+IDLE_SECONDS = 600.0
+SOCKETS_PER_USER = 20
+SUBSCRIPTIONS_PER_SOCKET = 16
+ASK_CHARACTERS = 16 * 1024
+
+# Open sockets of each user in this process.
+_open_sockets: Counter[int] = Counter()
+
+
+@receiver(user_logged_out)
+def _wake_sockets(sender: Any, user: Any, **_: Any) -> None:
+    """A sign-out ends the sockets of its session at once, not at their next check."""
+    if user is not None:
+        wake_sockets([user.pk])
+
+
+class StreamConsumer(AsyncWebsocketConsumer):
+    """One socket. Each subscription is a task that pulls frames and sends them: a slow connection slows only itself."""
+
+    async def connect(self) -> None:
+        self._user: User | None = None
+        self._running: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._keepers: list[asyncio.Task[None]] = []
+        self._sending = asyncio.Lock()
+        self._busy_at = time.monotonic()
+        await self.accept()
+        self._credentials = credentials(self.scope)
+        # Holds for this socket's tasks only, which have its context.
+        translation.activate(language(self.scope))
+        refused = await self._guarded(self._admit(self._credentials))
+        if refused is not None:
+            await self._end(refused)
+            return
+        self._keepers = [asyncio.create_task(self._beat()), asyncio.create_task(self._guard())]
+
+    async def _admit(self, shown: Credentials) -> int | None:
+        """Let the caller in, or say with which code not."""
+        if not shown.token and not same_origin(self.scope):
+            return WRONG_ORIGIN
+        user = await in_thread(shown.user)
+        if user is None:
+            return NOT_SIGNED_IN
+        if _open_sockets[user.pk] >= SOCKETS_PER_USER:
+            return TOO_MANY
+        _open_sockets[user.pk] += 1
+        self._user = user
+        return None
+
+    async def _end(self, code: int) -> None:
+        await self.close(code=code, reason=REASONS[code])
+
+    async def disconnect(self, code: int) -> None:
+        for task in [*self._keepers, *(task for _, task in self._running.values())]:
+            task.cancel()
+        if self._user is not None:
+            _open_sockets[self._user.pk] -= 1
+            if not _open_sockets[self._user.pk]:
+                del _open_sockets[self._user.pk]
+            self._user = None
+
+    # --- Asks --------------------------------------------------------------------------------------------------------
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        if self._user is None:
+            return
+        ask: Ask = {}
+        try:
+            ask = _read(text_data)
+            await _operation(ask)(self, ask)
+        except RegattaError as error:
+            await self._complain(error, ask.get("id"))
+        except Exception:  # noqa: BLE001  any fault of ours, as of a database that is away
+            # Raised further it would end this consumer without ``disconnect``: its tasks and its place would stay.
+            _log.exception("An ask could not be answered.")
+            await self._end(FAILED)
+
+    async def subscribe(self, ask: Ask) -> None:
+        """Start a subscription. The same key again starts anew, from the cursor that it names."""
+        assert self._user is not None  # noqa: S101  no ask is read before the caller was let in
+        wanted = subscription(ask)
+        await self._drop(wanted.key)
+        if len(self._running) >= SUBSCRIPTIONS_PER_SOCKET:
+            raise TooManyRequests(
+                f"A socket carries at most {SUBSCRIPTIONS_PER_SOCKET} subscriptions; end one first.", retry_after=1
+            )
+        # Refused here, an ask is answered before the next one is read.
+        await in_thread(wanted.admit, self._user)
+        await wanted.start()
+        self._running[wanted.key] = wanted, asyncio.create_task(self._run(wanted))
+
+    async def unsubscribe(self, ask: Ask) -> None:
+        """End a subscription; no frame of it comes after this."""
+        await self._drop(key_of(ask))
+
+    async def pong(self, ask: Ask) -> None:
+        """Answer a ping."""
+        await self._send(encode({"t": "pong", "ts": time.time()}))
+
+    async def _drop(self, key: str) -> None:
+        _, task = self._running.pop(key, (None, None))
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _run(self, wanted: Subscription) -> None:
+        try:
+            async for text in wanted.frames():
+                await self._send(_marked(text, wanted.mark))
+        except Exception:  # noqa: BLE001  any fault of ours
+            # Without its frames the reader would wait for ever: it connects again, from its cursor.
+            _log.exception("The subscription %s has failed.", wanted.topic)
+            await self._end(FAILED)
+        self._running.pop(wanted.key, None)
+
+    # --- Sending -----------------------------------------------------------------------------------------------------
+    async def _send(self, text: str) -> None:
+        """Send one frame. The server waits while the connection's buffer is full; too long, and the reader must go."""
+        try:
+            async with self._sending, asyncio.timeout(SEND_SECONDS):
+                await self.send(text_data=text)
+        except TimeoutError:
+            await self._end(TOO_SLOW)
+
+    async def _complain(self, error: RegattaError, mark: Any) -> None:
+        await self._send(_marked(encode({"t": "error", "code": error.code, "detail": told(error.detail)}), mark))
+
+    # --- Keepers -----------------------------------------------------------------------------------------------------
+    async def _beat(self) -> None:
+        """Show that the socket lives, and how far its streams are."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            topics = {wanted.topic for wanted, _ in self._running.values()}
+            heads = {topic: head for topic, head in tailer().heads().items() if topic in topics}
+            await self._send(encode({"t": "hb", "heads": heads, "ts": time.time()}))
+
+    async def _guard(self) -> None:
+        """Look again, at a sign-out and every minute, whether the caller may still see what the socket shows."""
+        assert self._user is not None  # noqa: S101  starts after the caller was let in
+        with tailer().doorbell.subscribe(account_topic(self._user.pk)) as bell:
+            rung = False
+            while True:
+                # A sign-out rings just before its session is removed: after a ring a second look follows soon.
+                rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
+                code = await self._guarded(self._recheck())
+                if code is not None:
+                    await self._end(code)
+                    return
+
+    async def _guarded(self, check: Awaitable[int | None]) -> int | None:
+        """The code of the check. Where the check fails, as without a database, the socket ends: it shows nothing that
+        could not be checked, and the reader connects again."""
+        try:
+            return await check
+        except Exception:  # noqa: BLE001  any fault of ours
+            _log.exception("The caller of a socket could not be checked.")
+            return FAILED
+
+    async def _recheck(self) -> int | None:
+        """Drop what may not be seen any more; a code where the socket has to go."""
+        user = await in_thread(self._credentials.user)
+        if user is None:
+            return NOT_SIGNED_IN
+        for wanted, _ in list(self._running.values()):
+            try:
+                await in_thread(wanted.admit, user)
+            except RegattaError as error:
+                await self._drop(wanted.key)
+                await self._complain(error, wanted.mark)
+        if self._running:
+            self._busy_at = time.monotonic()
+        return IDLE if time.monotonic() - self._busy_at > IDLE_SECONDS else None
+
+
+_OPERATIONS: Mapping[str, Callable[[StreamConsumer, Ask], Awaitable[None]]] = {
+    "sub": StreamConsumer.subscribe,
+    "unsub": StreamConsumer.unsubscribe,
+    "ping": StreamConsumer.pong,
+}
+
+
+def _operation(ask: Ask) -> Callable[[StreamConsumer, Ask], Awaitable[None]]:
+    name = ask.get("op")
+    found = _OPERATIONS.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValidationFailed({"op": [f"Must be one of {', '.join(_OPERATIONS)}."]})
+    return found
+
+
+def _read(text: str | None) -> Ask:
+    """The object that was sent. Raises ValidationFailed."""
+    if text is None or len(text) > ASK_CHARACTERS:
+        raise ValidationFailed({"ask": [f"Send text, a JSON object of at most {ASK_CHARACTERS} characters."]})
+    try:
+        ask = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValidationFailed({"ask": ["This is not JSON."]}) from None
+    if not isinstance(ask, dict):
+        raise ValidationFailed({"ask": ["Send a JSON object."]})
+    return ask
+
+
+def _marked(text: str, mark: Any) -> str:
+    """An encoded frame with the id of its subscription: the text is shared by all readers, the id is each one's own."""
+    return f'{{"id":{json.dumps(mark)},{text[1:]}' if isinstance(mark, str) and mark else text
+
+
+class NowhereConsumer(AsyncWebsocketConsumer):
+    """Answers at every other address, where the server would otherwise note a fault of ours."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(code=NOWHERE, reason=REASONS[NOWHERE])

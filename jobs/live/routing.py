@@ -1,0 +1,9 @@
+"""Where the sockets hang."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from jobs.live.consumers import NowhereConsumer, StreamConsumer
+
+websocket_urlpatterns = [path("ws/v1/stream", StreamConsumer.as_asgi()), re_path("", NowhereConsumer.as_asgi())]

@@ -1,0 +1,89 @@
+"""Follows what one replica without an agent prints, from where it was taken in to its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from jobs.backends.base import AttemptRef, BackendUnavailable, Container, FollowedBackend
+from jobs.log_follower import ingest
+from jobs.log_follower.cursor import Line, Place, Reading
+from jobs.log_follower.ingest import Followed
+
+# Of a container that has ended the log is asked for so often, if that fails, before what is missing is given up.
+TRIES = 6
+UNREAD = "What it printed last could not be read: {why}"
+GONE = "Its pod is gone; what it printed last may be missing."
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A replica to follow. ``cap``: bytes that are kept of what it prints; ``stopping``: no pod is made for it any
+    more."""
+
+    ref: AttemptRef
+    name: str
+    cap: int
+    stopping: bool = False
+
+
+class Follower:
+    """Of one replica. ``follow`` may be called again and again; between, it remembers how the last reading went.
+
+    ``let_go``: gives the database's connection back, which a program that is silent for long would keep from others."""
+
+    def __init__(self, backend: FollowedBackend, log: Followed, let_go: Callable[[], None]) -> None:
+        self._backend, self._log, self._let_go = backend, log, let_go
+        self._failures = 0
+        self._whole = False  # the last reading has come to the end of what there was
+
+    def follow(self, wanted: Wanted) -> bool:
+        """Take in what there is and what comes, as long as the connection holds; whether all of it is in.
+
+        Raises Overtaken, and BackendUnavailable where it should be tried again a little later.
+        """
+        while True:
+            seen = self._backend.container(wanted.ref, wanted.name)
+            if not seen.pod:
+                return self._without_pod(wanted)
+            if not seen.begun:
+                return False
+            before = self._log.revision
+            try:
+                self._read(wanted, seen)
+            except BackendUnavailable as problem:
+                self._failures += 1
+                if not seen.ended or self._failures < TRIES:
+                    raise
+                return self._end(wanted, UNREAD.format(why=problem))
+            if self._log.revision == before:
+                # Of what has ended, another reading that finds nothing says that the one before was whole.
+                return seen.ended and self._end(wanted)
+
+    def _without_pod(self, wanted: Wanted) -> bool:
+        began = bool(self._log.taken.place.pod)
+        if not began and not wanted.stopping:
+            return False
+        return self._end(wanted, GONE if began and not self._whole else "")
+
+    def _read(self, wanted: Wanted, seen: Container) -> None:
+        """Over one connection."""
+        place = self._log.taken.place
+        reading = Reading(place if place.pod == seen.pod else Place(seen.pod))
+        self._whole = False
+        for chunk in self._backend.printed(wanted.ref, wanted.name, reading.place.since):
+            self._take(wanted, reading.feed(chunk), reading.place)
+        if seen.ended:
+            self._take(wanted, reading.end(), reading.place)
+        self._failures, self._whole = 0, True
+
+    def _take(self, wanted: Wanted, lines: Sequence[Line], place: Place) -> None:
+        if lines:
+            self._log = ingest.take(self._log, ingest.piece(self._log.taken, lines, place, wanted.cap))
+            self._let_go()
+
+    def _end(self, wanted: Wanted, remark: str = "") -> bool:
+        said, taken = (time.time(), remark) if remark else None, self._log.taken
+        self._log = ingest.take(self._log, ingest.piece(taken, (), taken.place, wanted.cap, said), over=True)
+        return True

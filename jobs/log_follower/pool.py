@@ -1,0 +1,124 @@
+"""Has every replica without an agent followed: a guest of the sweep, which looks at each round who should be, and
+starts a thread for whoever is followed by none.
+
+Any number of sweeps may do so at once. What one takes in is refused to the others, and these keep away for a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from jobs.backends import factory as backend_factory
+from jobs.backends.base import BackendUnavailable, FollowedBackend
+from jobs.frameworks.definitions import COMMAND
+from jobs.lifecycle.states import JobState
+from jobs.log_follower.follower import Follower, Wanted
+from jobs.log_follower.ingest import Overtaken, followed
+from jobs.models import Attempt, Job, Replica
+from jobs.selectors import attempts
+from jobs.services.notifications import tell
+
+_log = logging.getLogger(__name__)
+
+MOST = 200  # connections of one sweep; who finds no room is followed when another has ended
+AFTER_ANOTHER = 20.0  # seconds until one looks again whether the other that follows it still does
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a failure; doubled by every one in a row
+
+Key = tuple[UUID, str]
+
+
+@dataclass
+class _Turn:
+    """What is remembered of one replica."""
+
+    follower: Follower | None = None
+    running: bool = False
+    not_before: float = 0.0
+    pause: float = _FIRST_PAUSE
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, daemon=True, name="following").start()
+
+
+class Following:
+    """``start`` has work done without waiting for it, which then needs no connection of ours to the database any more:
+    ``let_go``."""
+
+    def __init__(
+        self,
+        start: Callable[[Callable[[], None]], None] = in_a_thread,
+        clock: Callable[[], float] = time.monotonic,
+        let_go: Callable[[], None] = close_old_connections,
+    ) -> None:
+        self._start, self._clock, self._let_go = start, clock, let_go
+        self._turns: dict[Key, _Turn] = {}
+
+    def when_due(self, now: datetime) -> None:
+        backend = backend_factory.current()
+        if not isinstance(backend, FollowedBackend):
+            return
+        wanted = {(attempt.pk, each.name): (attempt, each) for attempt, each in _wanted()}
+        self._turns = {key: turn for key, turn in self._turns.items() if turn.running or key in wanted}
+        for key, (attempt, each) in wanted.items():
+            turn = self._turns.setdefault(key, _Turn())
+            busy = sum(one.running for one in self._turns.values())
+            if not turn.running and self._clock() >= turn.not_before and busy < MOST:
+                self._begin(backend, turn, attempt, each)
+
+    def _begin(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
+        """Have it followed; later, where there is no thread for it now."""
+        turn.running = True
+        try:
+            self._start(partial(self._work, backend, turn, attempt, wanted))
+        except RuntimeError as shortage:
+            turn.running = False
+            _log.warning("What %s of job %s prints cannot be read now: %s", wanted.name, attempt.job_id, shortage)
+            self._wait(turn)
+
+    def _work(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
+        """Follow until the connection ends, and say when to go on."""
+        try:
+            turn.follower = turn.follower or Follower(backend, followed(attempt, wanted.name), self._let_go)
+            if turn.follower.follow(wanted):
+                tell(attempt.job)
+            turn.pause, turn.not_before = _FIRST_PAUSE, 0.0
+        except Overtaken:
+            turn.follower, turn.not_before = None, self._clock() + AFTER_ANOTHER
+        except BackendUnavailable as problem:
+            _log.warning("What %s of job %s prints cannot be read now: %s", wanted.name, attempt.job_id, problem)
+            self._wait(turn)
+        except Exception:  # noqa: BLE001  whatever it is, it is about this replica alone
+            _log.exception("What %s of job %s prints could not be taken in.", wanted.name, attempt.job_id)
+            turn.follower = None
+            self._wait(turn)
+        finally:
+            self._let_go()
+            turn.running = False
+
+    def _wait(self, turn: _Turn) -> None:
+        turn.not_before = self._clock() + turn.pause
+        turn.pause = min(_LONGEST_PAUSE, 2 * turn.pause)
+
+
+def _wanted() -> Iterator[tuple[Attempt, Wanted]]:
+    """Who prints without an agent, and has not been read to the end."""
+    jobs = Job.objects.filter(state__in=attempts.OBSERVED, spec__framework=COMMAND).select_related("namespace")
+    for job in (each for each in jobs if each.spec.get("image")):
+        attempt = attempts.present_attempt(job)
+        if attempt is None:
+            continue
+        attempt.job = job
+        stopping, ref = job.state == JobState.STOPPING, attempts.ref_of(job, attempt)
+        for name in Replica.objects.filter(attempt=attempt, flushed=False).values_list("name", flat=True):
+            yield attempt, Wanted(ref, name, settings.LOG_CAP_BYTES, stopping)

@@ -1,0 +1,1 @@
+"""Periodic tasks of the sweep: compaction, garbage collection, retention."""

@@ -1,0 +1,1 @@
+"""JSON client of the API server: reflectors, caches, work queue, metrics."""

@@ -1,0 +1,149 @@
+"""What the controller knows of the cluster: objects by kind and name, found by their owner's UID.
+
+Answers to the controller's own writes come in here as well, at once: so a pass never looks at a state from before
+its own last one. The version of an object tells which of two is newer; who is gone never comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobs.operator.client.transform import trimmed
+from jobs.operator.model import names
+from jobs.operator.model.names import Object
+
+Key = tuple[str, str]  # namespace, name
+Item = dict[str, Any]
+_REMEMBERED_GONE = 20_000
+
+
+class Cache:
+    """May be used by many threads. ``changed`` is told the kind and the object, after a change, by whoever made it.
+    ``trim`` leaves of an object what is worth remembering: its metadata, and whatever is asked for."""
+
+    def __init__(
+        self,
+        changed: Callable[[str, Object], None] = lambda kind, item: None,
+        trim: Callable[[str, Object], Item] = trimmed,
+    ) -> None:
+        self.changed = changed
+        self.trim = trim
+        self._lock = threading.Lock()
+        self._items: dict[str, dict[Key, Item]] = defaultdict(dict)
+        self._owned: dict[str, dict[tuple[str, Key], Item]] = defaultdict(dict)  # by the owner's UID
+        self._gone: set[str] = set()
+        self._gone_in_order: deque[str] = deque()
+
+    # Reading
+    def get(self, kind: str, namespace: str, name: str) -> Item | None:
+        with self._lock:
+            return self._items[kind].get((namespace, name))
+
+    def all(self, kind: str) -> list[Item]:
+        with self._lock:
+            return list(self._items[kind].values())
+
+    def owned(self, uid: str) -> list[Item]:
+        """The objects that a controller's UID owns, in the order of kinds and names."""
+        with self._lock:
+            return [item for _, item in sorted(self._owned.get(uid, {}).items())]
+
+    def count(self, kind: str) -> int:
+        with self._lock:
+            return len(self._items[kind])
+
+    # Writing
+    def put(self, kind: str, item: Object) -> None:
+        """An object as it is now, unless something newer is known of it."""
+        kept = self.trim(kind, item)
+        with self._lock:
+            if not self._put(kind, kept):
+                return
+        self.changed(kind, kept)
+
+    def remove(self, kind: str, item: Object) -> None:
+        """The object is gone for ever; another of its name may be there already."""
+        with self._lock:
+            self._forget(names.uid_of(item))
+            found = self._items[kind].get(_key(item))
+            if found is None or names.uid_of(found) != names.uid_of(item):
+                return
+            self._drop(kind, found)
+        self.changed(kind, item)
+
+    def replace(self, kind: str, items: Iterable[Item], version: str) -> None:
+        """All objects of a kind, trimmed, as they were at ``version``."""
+        listed = {_key(item): item for item in items}
+        with self._lock:
+            missing = [
+                item for key, item in self._items[kind].items() if key not in listed and not _is_newer(item, version)
+            ]
+            for item in missing:
+                self._forget(names.uid_of(item))
+                self._drop(kind, item)
+            changed = missing + [item for item in listed.values() if self._put(kind, item)]
+        for item in changed:
+            self.changed(kind, item)
+
+    # With the lock held
+    def _put(self, kind: str, item: Item) -> bool:
+        known = self._items[kind].get(_key(item))
+        if names.uid_of(item) in self._gone:
+            return False
+        if known is not None and names.uid_of(known) == names.uid_of(item) and not _is_newer(item, _version(known)):
+            return False
+        if known is not None:
+            self._drop(kind, known)
+        self._items[kind][_key(item)] = item
+        owner = owner_uid(item)
+        if owner:
+            self._owned[owner][kind, _key(item)] = item
+        return True
+
+    def _drop(self, kind: str, item: Item) -> None:
+        del self._items[kind][_key(item)]
+        owned = self._owned.get(owner_uid(item), {})
+        owned.pop((kind, _key(item)), None)
+        if not owned:
+            self._owned.pop(owner_uid(item), None)
+
+    def _forget(self, uid: str) -> None:
+        if uid in self._gone:
+            return
+        self._gone.add(uid)
+        self._gone_in_order.append(uid)
+        if len(self._gone_in_order) > _REMEMBERED_GONE:
+            self._gone.discard(self._gone_in_order.popleft())
+
+
+def owner_uid(item: Object) -> str:
+    """UID of the PaddleJob that controls an object; empty where none does."""
+    for owner in item["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == names.KIND:
+            return str(owner["uid"])
+    return ""
+
+
+def owner_name(item: Object) -> str:
+    """Name of the PaddleJob that controls an object; empty where none does."""
+    for owner in item["metadata"].get("ownerReferences") or ():
+        if owner.get("controller") and owner.get("kind") == names.KIND:
+            return str(owner["name"])
+    return ""
+
+
+def _key(item: Object) -> Key:
+    return str(item["metadata"].get("namespace", "")), names.name_of(item)
+
+
+def _version(item: Object) -> str:
+    return str(item["metadata"].get("resourceVersion", ""))
+
+
+def _is_newer(item: Object, version: str) -> bool:
+    """Whether an object is newer than ``version``. Servers count; where one does not, everything is news."""
+    own = _version(item)
+    return int(own) > int(version) if own.isdecimal() and version.isdecimal() else own != version

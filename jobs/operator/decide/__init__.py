@@ -1,0 +1,1 @@
+"""What the controller does next for a PaddleJob, and its status. Pure."""

@@ -1,0 +1,53 @@
+"""Wakes nodes that wait for the ConfigMap of a job. Pure.
+
+A node that finds no ConfigMap for a container tries again ten seconds later or more. Any change of the pod makes it
+look at once; so when the ConfigMap is there, the pods that still wait are given an annotation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from jobs.kubernetes_objects.kubelet_messages import CONFIG_ERROR
+from jobs.operator.model import names
+from jobs.operator.model.actions import Patch
+from jobs.operator.model.conditions import moment_of
+from jobs.operator.model.names import Object
+
+# Seconds after the ConfigMap was made: nodes hear of it on another way than of the pod, and may hear of it later.
+_PAUSE = 1.0
+
+
+def calls(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
+    """The changes that wake; none before ``due``."""
+    moment = due(pods, config_map)
+    if config_map is None or moment is None or now < moment:
+        return
+    for pod in _asleep(pods, config_map):
+        change = {"metadata": {"annotations": {names.TOLD_ANNOTATION: names.uid_of(config_map)}}}
+        yield Patch("Pod", names.name_of(pod), change)
+
+
+def due(pods: Sequence[Object], config_map: Object | None) -> datetime | None:
+    """From when on pods are woken; None: none has to be."""
+    if config_map is None or not _asleep(pods, config_map):
+        return None
+    made = moment_of(config_map["metadata"].get("creationTimestamp"))
+    return made + timedelta(seconds=_PAUSE) if made else None
+
+
+def _asleep(pods: Sequence[Object], config_map: Object) -> list[Object]:
+    told = names.uid_of(config_map)
+    return [
+        pod
+        for pod in pods
+        if _is_waiting(pod) and (pod["metadata"].get("annotations") or {}).get(names.TOLD_ANNOTATION) != told
+    ]
+
+
+def _is_waiting(pod: Object) -> bool:
+    return any(
+        ((entry.get("state") or {}).get("waiting") or {}).get("reason") == CONFIG_ERROR
+        for entry in (pod.get("status") or {}).get("containerStatuses") or ()
+    )

@@ -1,0 +1,88 @@
+"""``plan(job, observed, now) -> actions, status, requeue_after``: what to do about a PaddleJob. Pure.
+
+Every decision is made anew from what there is; nothing is remembered but what the status tells. In one pass everything
+is done that can be done:
+
+1. ``status.py`` decides: has it succeeded, failed, stalled, run too long; does it have to start anew?
+2. ``children.py`` derives from the decision which objects have to go and which are missing.
+3. Whoever executes the plan writes the status (comparing the version that was read) before it acts, where the status
+   remembers what the actions follow from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.operator.decide import children, gang, kubelet_nudge
+from jobs.operator.decide.status import Record, current_pods, next_record, stalled_at
+from jobs.operator.decide.status_json import status_of
+from jobs.operator.model import names
+from jobs.operator.model.actions import Action
+from jobs.operator.model.names import Object
+from jobs.operator.model.observed import Observed, Settings
+from jobs.operator.model.spec import PaddleJob, read
+
+_LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells us of
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``status``: what to write; None: it stays. ``status_first``: it remembers something that the actions follow from,
+    and has to be written before them; else it only tells of what is there, and may come with the next plan.
+    ``requeue_after``: seconds until time changes something."""
+
+    actions: tuple[Action, ...] = ()
+    status: dict[str, Any] | None = None
+    status_first: bool = False
+    requeue_after: float | None = None
+
+
+def plan(item: Object, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
+    """What to do about the PaddleJob ``item``, as the API server gave it."""
+    settings = settings or Settings()
+    job = read(item)
+    if job.run.managed_by != names.CONTROLLER:
+        return Plan()
+    now = now.replace(microsecond=0)  # as times are written
+    record = next_record(job, observed, now, settings)
+    status = status_of(job, observed, record, now)
+    return Plan(
+        actions=tuple(children.actions(job, record, observed, now, settings)),
+        status=status if status != job.status else None,
+        status_first=record.memory != Record.of(job.status).memory,
+        requeue_after=min((wait for wait in _waits(job, record, observed, now, settings)), default=None),
+    )
+
+
+def _waits(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[float]:
+    for moment in (*_moments(job, record, settings), *_moments_of_pods(job, record, observed, settings)):
+        if moment is not None:
+            yield max((moment - now).total_seconds(), 0.0)
+    if observed.foreign:
+        yield _LOOK_AGAIN
+
+
+def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[datetime | None]:
+    if record.ended:
+        yield children.ends_at(job, record)
+        return
+    yield record.not_before
+    yield stalled_at(job, record)
+    if record.start and job.run.active_deadline is not None:
+        yield record.start + timedelta(seconds=job.run.active_deadline)
+    limit = gang.timeout(job, settings)
+    if record.holding_since and limit > 0:
+        yield record.holding_since + timedelta(seconds=limit)
+
+
+def _moments_of_pods(
+    job: PaddleJob, record: Record, observed: Observed, settings: Settings
+) -> Iterator[datetime | None]:
+    if job.leaving:
+        return
+    yield from (children.given_up_at(pod, settings) for pod in observed.pods)
+    if not record.ended:
+        yield kubelet_nudge.due(current_pods(job, observed, record), observed.config_map)

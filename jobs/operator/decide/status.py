@@ -1,0 +1,339 @@
+"""What a job's status becomes, from what there is. Pure.
+
+What a status remembers is written before anything is done (``children.py`` derives from it what to do), so whoever is
+killed in between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod
+of an earlier attempt is not looked at any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from jobs.kubernetes_objects import pod_names
+from jobs.operator.decide import gang, replica_status, waiting_reason
+from jobs.operator.decide.cleanup_policy import cleans
+from jobs.operator.decide.peer_config import is_out_of_date
+from jobs.operator.model import names
+from jobs.operator.model.conditions import ENDED, Kind, Phase, moment_of, since, written
+from jobs.operator.model.failure_policy import Failure, Verdict, failure_of, judge, pause
+from jobs.operator.model.names import Object
+from jobs.operator.model.observed import Observed, Settings, attempt_of, is_finished, life_of, phase_of
+from jobs.operator.model.spec import PaddleJob
+
+
+@dataclass(frozen=True)
+class Record:
+    """The part of a status that has a memory."""
+
+    phase: Phase = Phase.NONE
+    reason: str = ""
+    message: str = ""
+    attempt: int = 1
+    restarts: int = 0
+    releases: int = 0
+    counted: tuple[str, ...] = ()
+    start: datetime | None = None
+    completion: datetime | None = None
+    not_before: datetime | None = None
+    holding_since: datetime | None = None
+    progress: Mapping[str, str] = field(default_factory=dict)
+    suspended: bool = False
+    running_since: datetime | None = None
+    lives: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, status: Object) -> Record:
+        return cls(
+            phase=Phase(status.get("phase", "")),
+            reason=str(status.get("reason", "")),
+            message=str(status.get("message", "")),
+            attempt=int(status.get("attempt") or 1),
+            restarts=int(status.get("restarts", 0)),
+            releases=int(status.get("releases", 0)),
+            counted=tuple(status.get("counted") or ()),
+            start=moment_of(status.get("startTime")),
+            completion=moment_of(status.get("completionTime")),
+            not_before=moment_of(status.get("notBefore")),
+            holding_since=moment_of(status.get("holdingSince")),
+            progress=status.get("progress") or {},
+            suspended=since(status, Kind.SUSPENDED) is not None,
+            running_since=since(status, Kind.RUNNING),
+            lives=status.get("lives") or {},
+        )
+
+    @property
+    def memory(self) -> tuple[object, ...]:
+        """What would be lost if nobody wrote it down: counts, attempts, moments, and an end."""
+        phase = self.phase if self.ended else Phase.NONE
+        moments = (self.start, self.not_before, self.holding_since, self.running_since)
+        return (
+            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, dict(self.lives)),
+            *moments,
+        )
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in ENDED
+
+
+def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
+    """The pods that count: wanted, of the present attempt, staying, and not failed and counted already."""
+    wanted = {name for name, _, _ in job.pod_names()}
+    return [
+        pod
+        for pod in observed.pods
+        if names.name_of(pod) in wanted
+        and not names.is_leaving(pod)
+        and attempt_of(pod, record.attempt) == record.attempt
+        and names.uid_of(pod) not in record.counted
+    ]
+
+
+def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Settings) -> Record:
+    before = _with_lives(job, observed, Record.of(job.status))
+    if job.leaving:
+        return replace(before, phase=Phase.TERMINATING)
+    if before.ended and not _is_called_back(job, before):
+        return before
+    if before.ended:
+        before = replace(before, phase=Phase.PENDING, completion=None, reason="", message="")
+    if job.problems:
+        return replace(
+            before, phase=before.phase or Phase.PENDING, reason="InvalidSpec", message=" ".join(job.problems)
+        )
+    if job.run.suspend:
+        return _suspended(before)
+    if before.suspended:
+        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, lives={})
+        return replace(fresh, reason="", message="")
+    return _living(job, observed, before, now, settings)
+
+
+def _is_called_back(job: PaddleJob, ended: Record) -> bool:
+    """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
+    after the last has succeeded."""
+    if job.lives is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
+        return False
+    if not job.success.every or cleans(job.clean, ended.phase):
+        return False
+    awaited = ((role.name, index) for _, role, index in job.pod_names() if role.name in job.success.roles)
+    return any(ended.lives.get(pod_names.place(*place), 0) < job.lives_of(*place) for place in awaited)
+
+
+def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
+    """Pods that have been seen are counted: they may be gone the next time."""
+    if job.lives is None:
+        return record
+    seen = {
+        pod_names.place(*pod_names.role_and_index(names.name_of(pod))): life
+        for pod in observed.pods
+        if (life := life_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
+    }
+    fresh = {place: life for place, life in seen.items() if life > record.lives.get(place, 0)}
+    return replace(record, lives={**record.lives, **fresh}) if fresh else record
+
+
+def _suspended(before: Record) -> Record:
+    return replace(
+        before,
+        phase=Phase.SUSPENDED,
+        reason="Suspended",
+        message="The job is suspended. Set spec.runPolicy.suspend to false to go on.",
+        start=None,
+        not_before=None,
+        holding_since=None,
+        counted=(),
+        progress={},
+        suspended=True,
+        running_since=None,
+    )
+
+
+def _living(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
+    present = {names.uid_of(pod) for pod in observed.pods}
+    record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
+    record = _with_progress(job, record, now)
+    pods = current_pods(job, observed, record)
+    if _has_succeeded(job, pods):
+        return _end(record, Phase.COMPLETED, now, "Completed", "")
+    for judged in (_failures, _limits, _membership, _gang):
+        after = judged(job, observed, pods, record, now, settings)
+        if after.ended or after.attempt != record.attempt:
+            return after
+        record = after
+    pods = current_pods(job, observed, record)
+    record = replace(record, phase=_phase(job, pods, record))
+    if record.phase is Phase.RUNNING:
+        running = record.running_since or now
+        return replace(
+            record, start=record.start or now, running_since=running, releases=0, not_before=None, reason="", message=""
+        )
+    record = replace(record, running_since=None)
+    if record.not_before and record.not_before <= now:
+        record = replace(record, not_before=None)
+    reason, message = waiting_reason.why_waiting(job, observed, pods, record.not_before)
+    return replace(record, reason=reason, message=message)
+
+
+def _with_progress(job: PaddleJob, record: Record, now: datetime) -> Record:
+    value = job.annotations.get(names.PROGRESS_ANNOTATION, "")
+    if not value or value == record.progress.get("value"):
+        return record
+    return replace(record, progress={"value": value, "since": written(now)})
+
+
+def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
+    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded" and not is_superseded(job, pod)}
+    awaited = [name for name, role, _ in job.pod_names() if role.name in job.success.roles]
+    return all(name in done for name in awaited) if job.success.every else any(name in done for name in awaited)
+
+
+def is_superseded(job: PaddleJob, pod: Object) -> bool:
+    """Whether another is to begin in the place of one that has ended."""
+    if job.lives is None or not is_finished(pod):
+        return False
+    return life_of(pod) < job.lives_of(*pod_names.role_and_index(names.name_of(pod)))
+
+
+def _failures(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    if job.lives is not None:
+        return record  # it is not the controller's to say what follows
+    failed = [pod for pod in pods if phase_of(pod) == "Failed"]
+    found = [(names.uid_of(pod), failure_of(pod, replica_status.role_of(pod))) for pod in failed]
+    return _answer(job, found, record, now) if found else record
+
+
+def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, now: datetime) -> Record:
+    restarts = record.restarts
+    for _, failure in found:
+        # What is started together counts once.
+        so_far = restarts if job.replaces_alone else record.restarts
+        verdict = judge(failure, job.failure_rules, so_far, job.run.backoff_limit)
+        if verdict is Verdict.FAIL:
+            return _failed(job, failure, record, so_far, now)
+        if verdict is Verdict.RESTART:
+            restarts = so_far + 1
+    said = f"{found[0][1].sentence()}. It is started again."
+    told = replace(record, restarts=restarts, reason="Restarting", message=said)
+    later = now + timedelta(seconds=pause(max(restarts, record.attempt)))
+    if job.replaces_alone:
+        return replace(told, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
+    return _anew(told, later)
+
+
+def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now: datetime) -> Record:
+    limit = job.run.backoff_limit or 0
+    reason = "BackoffLimitExceeded" if 0 < limit <= restarts else "PodFailed"
+    return _end(record, Phase.FAILED, now, reason, f"{failure.sentence()}.")
+
+
+def _limits(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    run, again = job.run, replica_status.container_restarts(pods)
+    if run.backoff_limit is not None and again >= max(run.backoff_limit, 1):
+        message = f"Containers were started again {again} times; spec.runPolicy.backoffLimit is {run.backoff_limit}."
+        return _end(record, Phase.FAILED, now, "BackoffLimitExceeded", message)
+    if run.active_deadline is not None and record.start and (now - record.start).total_seconds() >= run.active_deadline:
+        message = f"The job ran for {run.active_deadline} s, which is spec.runPolicy.activeDeadlineSeconds."
+        return _end(record, Phase.FAILED, now, "DeadlineExceeded", message)
+    stalled = stalled_at(job, record)
+    if stalled is not None and stalled <= now:
+        return _stalled(job, record, now)
+    return record
+
+
+def stalled_at(job: PaddleJob, record: Record) -> datetime | None:
+    """When a running job counts as stalled unless it tells of progress; None: never."""
+    if job.run.stall is None or record.running_since is None:
+        return None
+    heard = moment_of(record.progress.get("since"))
+    return max(heard or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
+
+
+def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
+    message = f"No progress for {job.run.stall} s, which is spec.runPolicy.stallTimeoutSeconds"
+    failure = Failure(job.name, "", reason="Stalled", message=message)
+    if judge(failure, job.failure_rules, record.restarts, job.run.backoff_limit) is Verdict.FAIL:
+        return _end(record, Phase.FAILED, now, "Stalled", f"{message}.")
+    told = replace(
+        record, restarts=record.restarts + 1, reason="Restarting", message=f"{message}. It is started again."
+    )
+    return _anew(told, now + timedelta(seconds=pause(record.restarts + 1)))
+
+
+def _membership(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
+) -> Record:
+    if job.meets_again or not is_out_of_date(job, observed, record.attempt):
+        return record
+    message = "The pods of the job have changed. All are started anew, so that they find one another."
+    return _anew(replace(record, reason="MembersChanged", message=message), None)
+
+
+def _gang(
+    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, settings: Settings
+) -> Record:
+    if job.lives is not None or not gang.is_holding(job, pods):
+        return replace(record, holding_since=None)
+    since = record.holding_since or now
+    if not gang.has_waited(job, since, now, settings):
+        return replace(record, holding_since=since)
+    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.sentence(job, pods))
+    return _anew(told, now + timedelta(seconds=gang.pause(told.releases)))
+
+
+def _anew(record: Record, not_before: datetime | None) -> Record:
+    """All pods together, once those that are there have gone."""
+    return replace(
+        record,
+        phase=Phase.PENDING,
+        attempt=record.attempt + 1,
+        not_before=not_before,
+        holding_since=None,
+        counted=(),
+        progress={},
+        running_since=None,
+        lives={},
+    )
+
+
+def _end(record: Record, phase: Phase, now: datetime, reason: str, message: str) -> Record:
+    return replace(
+        record,
+        phase=phase,
+        reason=reason,
+        message=message,
+        start=record.start or now,
+        completion=now,
+        not_before=None,
+        holding_since=None,
+        running_since=None,
+    )
+
+
+def _phase(job: PaddleJob, pods: list[Object], record: Record) -> Phase:
+    states = [replica_status.state_of(pod) for pod in pods]
+    if job.meets_again and _are_enough(job, pods):
+        return Phase.RUNNING
+    if "starting" in states:
+        return Phase.STARTING
+    if "pending" in states or len(pods) < job.total:
+        return Phase.PENDING
+    # Nothing is known of an unknown pod, whose node is silent: nothing has changed so far.
+    return record.phase if "unknown" in states else Phase.RUNNING
+
+
+def _are_enough(job: PaddleJob, pods: list[Object]) -> bool:
+    up = Counter(
+        replica_status.role_of(pod) for pod in pods if replica_status.state_of(pod) in ("running", "succeeded")
+    )
+    return all(up[role.name] >= role.least for role in job.roles.values())
+
+
+# --- As JSON ---------------------------------------------------------------------------------------------------------

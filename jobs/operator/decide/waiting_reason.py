@@ -1,0 +1,120 @@
+"""Why a job waits: one reason in a word, and one sentence. Pure.
+
+Of several reasons the one counts that a person can do most about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from jobs.kubernetes_objects.kubelet_messages import CONFIG_ERROR, no_config_map
+from jobs.operator.manifests.podgroup import READY
+from jobs.operator.model import names
+from jobs.operator.model.conditions import written
+from jobs.operator.model.names import Object
+from jobs.operator.model.observed import Observed
+from jobs.operator.model.spec import Intranet, PaddleJob
+
+Why = tuple[str, str]
+
+# What a container may wait for that does not go away by itself. CreateContainerConfigError is left out while the
+# ConfigMap is not there: by it the pods wait for one another.
+_TROUBLE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+_TROUBLE_STARTING = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "ContainerCannotRun")
+
+
+def why_waiting(job: PaddleJob, observed: Observed, pods: Sequence[Object], not_before: datetime | None) -> Why:
+    """Reason and sentence; two empty texts while everything takes its ordinary course."""
+    for look in _LOOKS:
+        why = look(job, observed, pods)
+        if why:
+            return why
+    if not_before:
+        return "BackOff", f"The pods are made again at {written(not_before)}."
+    return "", ""
+
+
+def _refused(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    return ("Refused", observed.refusals[0]) if observed.refusals else None
+
+
+def _foreign(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    if not observed.foreign:
+        return None
+    kind, name = min(observed.foreign)
+    return "NameTaken", f"{kind} {name} belongs to somebody else. The job waits until it is gone."
+
+
+def _no_ports(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    if (
+        job.intranet is not Intranet.HOST
+        or job.annotations.get(names.HOST_PORT_ANNOTATION)
+        or observed.block is not None
+    ):
+        return None
+    return (
+        "NoHostPorts",
+        "All ports for jobs on their nodes' network are given away. The job waits until one has ended.",
+    )
+
+
+def _queued(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    group = observed.pod_group
+    phase = str(((group or {}).get("status") or {}).get("phase") or "Pending")
+    if group is None or phase in READY or pods:
+        return None
+    return "Queued", f"Volcano has not let the job in yet: its PodGroup is {phase}."
+
+
+def _pulling(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    return _first_waiting(pods, _TROUBLE, "ImagePull")
+
+
+def _starting(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    return _first_waiting(pods, _TROUBLE_STARTING, "ContainerStart")
+
+
+def _misconfigured(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    if observed.config_map is None:
+        return None
+    # What a node said before it had heard of the ConfigMap stays to be read until it looks again.
+    old = no_config_map(job.name)
+    return _first_waiting(pods, (CONFIG_ERROR,), "ContainerConfig", but_for=old)
+
+
+def _unschedulable(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
+    for pod in pods:
+        for entry in (pod.get("status") or {}).get("conditions") or ():
+            if entry.get("type") == "PodScheduled" and entry.get("status") == "False":
+                return "Unschedulable", f"{names.name_of(pod)} finds no node: {entry.get('message', '')}"
+    return None
+
+
+_LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] = (
+    _refused,
+    _foreign,
+    _no_ports,
+    _queued,
+    _pulling,
+    _starting,
+    _misconfigured,
+    _unschedulable,
+)
+
+
+def _first_waiting(pods: Sequence[Object], words: Sequence[str], reason: str, but_for: str = "") -> Why | None:
+    for pod, waiting in _waits(pods):
+        if waiting.get("reason") in words and waiting.get("message", waiting["reason"]) != but_for:
+            said = waiting.get("message") or waiting["reason"]
+            return reason, f"{names.name_of(pod)}: {said}"[:1000]
+    return None
+
+
+def _waits(pods: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
+    for pod in pods:
+        status = pod.get("status") or {}
+        for entry in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+            waiting = (entry.get("state") or {}).get("waiting")
+            if waiting:
+                yield pod, waiting

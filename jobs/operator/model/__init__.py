@@ -1,0 +1,1 @@
+"""The PaddleJob resource: names, specification, schema, conditions, actions. Pure."""

@@ -1,0 +1,256 @@
+"""The CustomResourceDefinition of a PaddleJob: its schema, its columns, its subresources. Pure.
+
+Every field of paddle-operator 0.3.5 is there with its type. Bounds and words are only as tight as its manifests allow;
+what a schema of Kubernetes 1.20 cannot say is said by ``spec.read``. The API server drops fields that the schema does
+not know. ``deploy/kubernetes/crd.yaml`` is ``manifest()`` written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from jobs.operator.model import names
+from jobs.operator.model.conditions import Phase
+from jobs.operator.model.failure_policy import Verdict
+from jobs.operator.model.spec import CLEAN_POD_POLICIES, Intranet, Mode
+
+Schema = dict[str, Any]
+
+_STRING: Schema = {"type": "string"}
+_BOOLEAN: Schema = {"type": "boolean"}
+_TIME: Schema = {"type": "string", "format": "date-time", "nullable": True}
+_DECIMAL = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+_QUANTITY: Schema = {
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "pattern": rf"^(\+|-)?{_DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_DECIMAL}))?$",
+    "x-kubernetes-int-or-string": True,
+}
+_FREE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def manifest() -> dict[str, Any]:
+    """The object to apply to a cluster."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{names.PLURAL}.{names.GROUP}"},
+        "spec": {
+            "group": names.GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": names.KIND,
+                "listKind": f"{names.KIND}List",
+                "plural": names.PLURAL,
+                "singular": "paddlejob",
+                "shortNames": ["pdj"],
+            },
+            "versions": [
+                {
+                    "name": names.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema()},
+                    "additionalPrinterColumns": _columns(),
+                    "subresources": {
+                        "status": {},
+                        "scale": {
+                            "specReplicasPath": ".spec.worker.replicas",
+                            "statusReplicasPath": ".status.worker.replicas",
+                            "labelSelectorPath": ".status.selector",
+                        },
+                    },
+                }
+            ],
+        },
+    }
+
+
+def text() -> str:
+    """The manifest as YAML."""
+    return "# Written by: python -m jobs.operator crd\n" + yaml.dump(
+        manifest(), Dumper=_WithoutAliases, sort_keys=False, width=110
+    )
+
+
+class _WithoutAliases(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def schema() -> Schema:
+    return _object(
+        {"apiVersion": _STRING, "kind": _STRING, "metadata": {"type": "object"}, "spec": _spec(), "status": _status()}
+    )
+
+
+def _columns() -> list[dict[str, Any]]:
+    return [
+        {"name": "Status", "type": "string", "jsonPath": ".status.phase"},
+        {"name": "Mode", "type": "string", "jsonPath": ".status.mode"},
+        {"name": "Workers", "type": "integer", "jsonPath": ".status.worker.running"},
+        {"name": "Restarts", "type": "integer", "jsonPath": ".status.restarts"},
+        {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},
+        {"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ]
+
+
+def _spec() -> Schema:
+    return _object(
+        {
+            "cleanPodPolicy": _words(
+                CLEAN_POD_POLICIES, "Which pods go when the job has ended; without a word OnCompletion."
+            ),
+            "intranet": _words(("", *Intranet), "By which address pods know one another; without a word PodIP."),
+            "withGloo": _integer(
+                0, 2, "Whether gloo is told where to meet: 1 for workers, 2 for all; 0 or nothing: not."
+            ),
+            "elastic": _integer(0, 2, "Whether workers may come and go; the level is the trainers'."),
+            **{role: _role(role) for role in names.ROLES},
+            "schedulingPolicy": _object(
+                {
+                    "minAvailable": _integer(1, None, "How many pods start together or not at all; else all."),
+                    "queue": _STRING,
+                    "priorityClass": _STRING,
+                    "minResources": {"type": "object", "additionalProperties": _QUANTITY},
+                    "timeoutSeconds": _number(
+                        "How long some pods may hold nodes while others find none. Then all give theirs back, and it "
+                        "is tried again later. 0: for ever."
+                    ),
+                }
+            ),
+            "runPolicy": _run_policy(),
+            "lives": {
+                "type": "object",
+                "additionalProperties": _integer(1, None),
+                "description": "How many pods each place, such as worker-0, may have had; where nothing is said, 1. "
+                "With this field nothing is started again that is not asked for here, and a failure ends nothing.",
+            },
+            "successPolicy": _object(
+                {
+                    "roles": {"type": "array", "items": _words(names.ROLES)},
+                    "operator": _words(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
+                }
+            ),
+            "failurePolicy": _object({"rules": {"type": "array", "items": _rule()}}),
+        }
+    )
+
+
+def _run_policy() -> Schema:
+    return _object(
+        {
+            "suspend": {**_BOOLEAN, "description": "While true the job has no pods."},
+            "activeDeadlineSeconds": _number("How long the job may run before it has failed."),
+            "ttlSecondsAfterFinished": _number("How long after its end the job is deleted."),
+            "backoffLimit": _integer(0, None, "How many failures are answered by a new start."),
+            "stallTimeoutSeconds": _number(
+                f"How long the annotation {names.PROGRESS_ANNOTATION} may stay the same while the job runs."
+            ),
+            "managedBy": {**_STRING, "description": f"Another controller's name; {names.CONTROLLER} is this one."},
+            "queue": _STRING,
+            "priority": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
+        }
+    )
+
+
+def _rule() -> Schema:
+    rule = _object(
+        {
+            "roles": {"type": "array", "items": _words(names.ROLES)},
+            "exitCodes": {
+                "type": "array",
+                "items": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
+                "description": "Codes such as 137 and ranges such as 128-255.",
+            },
+            "reasons": {"type": "array", "items": _STRING, "description": "Words of Kubernetes, such as OOMKilled."},
+            "action": _words(Verdict),
+        }
+    )
+    return {**rule, "required": ["action"]}
+
+
+def _role(name: str) -> Schema:
+    role = _object(
+        {
+            "replicas": _integer(1, None, "How many pods."),
+            "requests": _integer(0, None, "How few pods the job can go on with; 0 or nothing: all."),
+            "limits": _integer(0, None, "How many pods the job may grow to; 0 or nothing: no more."),
+            "template": _template(),
+        }
+    )
+    return {**role, "required": ["replicas"], "description": f"The pods of role {names.TRAINING_ROLES[name]}."}
+
+
+def _template() -> Schema:
+    containers = {
+        "type": "array",
+        "minItems": 1,
+        "items": {**_FREE, "required": ["name"], "properties": {"name": _STRING}},
+    }
+    # What a pod may be is the API server's to say when the pods are made; here it only has to have the shape of one.
+    pod = {**_FREE, "required": ["containers"], "properties": {"containers": containers}}
+    return {"type": "object", "properties": {"metadata": _FREE, "spec": pod}}
+
+
+def _status() -> Schema:
+    return _object(
+        {
+            "phase": _words(Phase),
+            "mode": _words(Mode),
+            **{role: _role_status() for role in names.ROLES},
+            "startTime": _TIME,
+            "completionTime": _TIME,
+            "observedGeneration": {"type": "integer", "format": "int64"},
+            "elastic": _STRING,
+            "selector": _STRING,
+            "reason": _STRING,
+            "message": _STRING,
+            "attempt": _integer(0, None, "How many times all pods have been started together."),
+            "restarts": _integer(0, None, "How many failures were answered by a new start."),
+            "releases": _integer(0, None, "How many times the pods gave back their nodes because not all found one."),
+            "counted": {"type": "array", "items": _STRING, "description": "UIDs of failed pods that are counted."},
+            "notBefore": {**_TIME, "description": "When pods are made again."},
+            "holdingSince": {**_TIME, "description": "Since when some pods hold nodes and others find none."},
+            "progress": _object({"value": _STRING, "since": _TIME}),
+            "lives": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "conditions": {
+                "type": "array",
+                "items": {
+                    **_object(dict.fromkeys(("type", "status", "reason", "message", "lastTransitionTime"), _STRING)),
+                    "required": ["type", "status"],
+                },
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["type"],
+            },
+        }
+    )
+
+
+def _role_status() -> Schema:
+    counts = ("replicas", "pending", "starting", "running", "failed", "succeeded", "unknown")
+    return _object({**{key: {"type": "integer"} for key in counts}, "refs": {"type": "array", "items": _FREE}})
+
+
+def _object(properties: dict[str, Schema]) -> Schema:
+    return {"type": "object", "properties": properties}
+
+
+def _words(words: Iterable[str], description: str = "") -> Schema:
+    return _described({"type": "string", "enum": [str(word) for word in words]}, description)
+
+
+def _integer(least: int, most: int | None, description: str = "") -> Schema:
+    bounds = {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+    return _described({"type": "integer", "format": "int32", **bounds}, description)
+
+
+def _number(description: str) -> Schema:
+    return _described({"type": "integer", "format": "int64", "minimum": 0}, description)
+
+
+def _described(body: Schema, description: str) -> Schema:
+    return {**body, "description": description} if description else body

@@ -1,0 +1,297 @@
+"""A PaddleJob as it was written, read into types, and what is wrong with it in sentences. Pure.
+
+The API server has compared the object with the schema (``crd.py``); what a schema of Kubernetes 1.20 cannot say is
+said here. ``read`` never raises: what cannot be read is among the problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from jobs.kubernetes_objects import pod_names
+from jobs.operator.model import names
+from jobs.operator.model.failure_policy import Rule, rules_of
+from jobs.operator.model.names import Object
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class CleanPodPolicy(StrEnum):
+    """Which pods go when the job has ended. A job that says nothing means ON_COMPLETION."""
+
+    ALWAYS = "Always"
+    NEVER = "Never"
+    ON_FAILURE = "OnFailure"
+    ON_COMPLETION = "OnCompletion"
+
+
+# Published manifests have two misspelt policies, both of which paddle-operator treats as Never: "Nerver" (the examples
+# wide_and_deep_podip.yaml and wide_and_deep_service.yaml since v0.2.0) and "OnFailed", which means OnFailure here.
+CLEAN_POD_POLICIES: Mapping[str, CleanPodPolicy] = {
+    **{policy.value: policy for policy in CleanPodPolicy},
+    "": CleanPodPolicy.ON_COMPLETION,
+    "OnFailed": CleanPodPolicy.ON_FAILURE,
+    "Nerver": CleanPodPolicy.NEVER,
+}
+
+
+class Intranet(StrEnum):
+    """By which address pods know one another."""
+
+    POD_IP = "PodIP"
+    SERVICE = "Service"
+    HOST = "Host"
+
+
+class Mode(StrEnum):
+    PS = "PS"
+    COLLECTIVE = "Collective"
+    SINGLE = "Single"
+
+
+@dataclass(frozen=True)
+class Role:
+    """``replicas`` lies within the bounds already; without bounds they equal it."""
+
+    name: str
+    replicas: int
+    least: int
+    most: int
+    template: Object
+
+    @property
+    def containers(self) -> list[Object]:
+        return list((self.template.get("spec") or {}).get("containers") or [])
+
+
+@dataclass(frozen=True)
+class RunPolicy:
+    """Lengths are in seconds; None is no limit."""
+
+    suspend: bool = False
+    active_deadline: float | None = None
+    ttl: float | None = None
+    backoff_limit: int | None = None
+    stall: float | None = None
+    managed_by: str = names.CONTROLLER
+
+
+@dataclass(frozen=True)
+class SchedulingPolicy:
+    """``timeout``: seconds that pods of a gang may hold nodes while others find none; None: the controller's."""
+
+    min_available: int | None = None
+    queue: str = ""
+    priority_class: str = ""
+    min_resources: Mapping[str, Any] = field(default_factory=dict)
+    timeout: float | None = None
+
+
+@dataclass(frozen=True)
+class SuccessPolicy:
+    """The job is completed when ``every`` pod (or else one) of the roles has succeeded."""
+
+    roles: tuple[str, ...]
+    every: bool = True
+
+
+@dataclass(frozen=True)
+class PaddleJob:
+    """``lives``: whoever made the job says itself how many pods each place may have had; None: the controller decides
+    what is started again."""
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    leaving: bool
+    roles: Mapping[str, Role]
+    clean: CleanPodPolicy
+    intranet: Intranet
+    with_gloo: int
+    elastic: int | None
+    run: RunPolicy
+    scheduling: SchedulingPolicy
+    success: SuccessPolicy
+    failure_rules: tuple[Rule, ...]
+    lives: Mapping[str, int] | None
+    annotations: Mapping[str, str]
+    finalizers: tuple[str, ...]
+    status: Object
+    problems: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def mode(self) -> Mode:
+        if names.PS in self.roles:
+            return Mode.PS
+        worker = self.roles.get(names.WORKER)
+        return Mode.COLLECTIVE if worker and worker.most > 1 else Mode.SINGLE
+
+    @property
+    def meets_again(self) -> bool:
+        """Whether its processes find one another anew while they run, or it is not for the controller to see to that:
+        then pods may come and go one by one."""
+        return self.elastic is not None or names.MASTER in self.roles or self.lives is not None
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether a pod can be replaced by another of its name, which the others find where the first one was.
+
+        So it is with parameter servers and their trainers. Whoever trains collectively meets once, at the start.
+        """
+        return self.intranet is Intranet.SERVICE and self.mode is Mode.PS
+
+    @property
+    def replaces_alone(self) -> bool:
+        return self.meets_again or self.keeps_names
+
+    def lives_of(self, role: str, index: int) -> int:
+        """How many pods a place may have had, where ``lives`` says it."""
+        return int((self.lives or {}).get(pod_names.place(role, index), 1))
+
+    def pod_names(self) -> Iterator[tuple[str, Role, int]]:
+        for role in self.roles.values():
+            for index in range(role.replicas):
+                yield pod_names.pod_name(self.name, role.name, index), role, index
+
+    @property
+    def total(self) -> int:
+        return sum(role.replicas for role in self.roles.values())
+
+    @property
+    def gang(self) -> int:
+        """How many pods have to hold a node before the job can go on."""
+        least = sum(role.least if self.meets_again else role.replicas for role in self.roles.values())
+        return least if self.scheduling.min_available is None else min(self.scheduling.min_available, self.total)
+
+
+def read(item: Object) -> PaddleJob:
+    """A PaddleJob from the API server's JSON."""
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    problems: list[str] = []
+    roles = {name: _role(name, spec[name], problems) for name in names.ROLES if spec.get(name) is not None}
+    job = PaddleJob(
+        name=str(metadata["name"]),
+        namespace=str(metadata.get("namespace", "default")),
+        uid=str(metadata.get("uid", "")),
+        generation=int(metadata.get("generation", 0)),
+        leaving=names.is_leaving(item),
+        roles=roles,
+        clean=_one_of(spec, "cleanPodPolicy", CLEAN_POD_POLICIES, CleanPodPolicy.ON_COMPLETION, problems),
+        intranet=_one_of(
+            spec, "intranet", {"": Intranet.POD_IP, **{i.value: i for i in Intranet}}, Intranet.POD_IP, problems
+        ),
+        with_gloo=int(spec.get("withGloo") or 0),
+        elastic=spec.get("elastic"),
+        run=_run_policy(spec.get("runPolicy") or {}),
+        scheduling=_scheduling(spec.get("schedulingPolicy") or {}),
+        success=_success(spec.get("successPolicy") or {}, roles, problems),
+        failure_rules=rules_of((spec.get("failurePolicy") or {}).get("rules") or [], problems),
+        lives=spec.get("lives"),
+        annotations=metadata.get("annotations") or {},
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        status=item.get("status") or {},
+        problems=(),
+    )
+    problems += _whole(job)
+    return PaddleJob(**{**vars(job), "problems": tuple(problems)})
+
+
+def _one_of(spec: Object, key: str, words: Mapping[str, _Word], default: _Word, problems: list[str]) -> _Word:
+    said = spec.get(key) or ""
+    if said not in words:
+        problems.append(f'spec.{key} is "{said}". Write one of {", ".join(type(default))}.')
+    return words.get(said, default)
+
+
+def _role(name: str, said: Object, problems: list[str]) -> Role:
+    replicas = int(said.get("replicas") or 0)
+    least = _bound(said.get("requests"), replicas)
+    most = _bound(said.get("limits"), replicas)
+    where = f"spec.{name}"
+    if replicas < 1:
+        problems.append(f"{where}.replicas is {replicas}. Write 1 or more, or leave {where} out.")
+    if least > most:
+        problems.append(
+            f"{where}.requests ({least}) is more than {where}.limits ({most}). Write the smaller one first."
+        )
+    role = Role(name, max(least, min(replicas, most)), least, most, said.get("template") or {})
+    if not role.containers:
+        problems.append(f"{where}.template has no container. Write one with a name and an image.")
+    problems += [
+        f"{where}.template.spec.containers[{index}] has no image. Write the image that it starts from."
+        for index, container in enumerate(role.containers)
+        if not container.get("image")
+    ]
+    return role
+
+
+def _bound(said: object, replicas: int) -> int:
+    """A bound of ``replicas``; 0 and nothing are none, as in paddle-operator."""
+    return int(said) if isinstance(said, int) and said > 0 else replicas
+
+
+def _run_policy(said: Object) -> RunPolicy:
+    return RunPolicy(
+        suspend=bool(said.get("suspend")),
+        active_deadline=said.get("activeDeadlineSeconds"),
+        ttl=said.get("ttlSecondsAfterFinished"),
+        backoff_limit=said.get("backoffLimit"),
+        stall=said.get("stallTimeoutSeconds"),
+        managed_by=said.get("managedBy") or names.CONTROLLER,
+    )
+
+
+def _scheduling(said: Object) -> SchedulingPolicy:
+    return SchedulingPolicy(
+        min_available=said.get("minAvailable"),
+        queue=said.get("queue") or "",
+        priority_class=said.get("priorityClass") or "",
+        min_resources=said.get("minResources") or {},
+        timeout=said.get("timeoutSeconds"),
+    )
+
+
+def _success(said: Object, roles: Mapping[str, Role], problems: list[str]) -> SuccessPolicy:
+    named = tuple(said.get("roles") or ())
+    problems += [
+        f'spec.successPolicy names the role "{role}", which the job does not have.'
+        for role in named
+        if role not in roles
+    ]
+    # Parameter servers serve until they are stopped: they say nothing about success, unless there is nobody else.
+    trained = tuple(role for role in (names.WORKER, names.HETER) if role in roles)[:1]
+    return SuccessPolicy(named or trained or tuple(roles), said.get("operator", "All") == "All")
+
+
+def _whole(job: PaddleJob) -> Iterator[str]:
+    """What is wrong with the parts taken together."""
+    if not job.roles:
+        yield "The job has no role. Write spec.worker, and spec.ps for parameter servers."
+        return
+    longest = max((name for name, _, _ in job.pod_names()), key=len, default="")
+    if not names.HOST_NAME.fullmatch(job.name):
+        yield (
+            f'The name "{job.name}" cannot be part of a host\'s name. Use small letters, digits and "-", and begin '
+            "with a letter."
+        )
+    if len(longest) > names.LABEL_LIMIT:
+        spare = len(longest) - names.LABEL_LIMIT
+        yield (
+            f"The name is too long: its pods would be called {longest}, and a host's name has at most "
+            f"{names.LABEL_LIMIT} characters. Make it {spare} shorter."
+        )
+    if job.elastic is not None and names.WORKER not in job.roles:
+        yield "spec.elastic needs spec.worker, whose replicas it may change."
+    if (job.scheduling.min_available or 0) > job.total:
+        yield (
+            f"spec.schedulingPolicy.minAvailable ({job.scheduling.min_available}) is more than the pods of the job "
+            f"({job.total})."
+        )

@@ -1,0 +1,1 @@
+"""The running controller: leader election, workers, execution of actions, events, health."""

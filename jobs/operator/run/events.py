@@ -1,0 +1,83 @@
+"""Events: what the controller did to a job, for ``kubectl describe``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from jobs.operator.client.api import CONFLICT, KubeApi, Refusal
+from jobs.operator.client.resources import EVENTS
+from jobs.operator.model import names
+from jobs.operator.model.conditions import written
+from jobs.operator.model.names import Object
+
+NORMAL, WARNING = "Normal", "Warning"
+_LONGEST = 1024  # characters of a message, the API server's limit
+
+
+class Recorder:
+    """The same event again only counts up. Failing to tell is no reason to stop working.
+
+    ``later``: does something when there is time.
+    """
+
+    def __init__(
+        self, api: KubeApi, now: Callable[[], datetime], later: Callable[[Callable[[], None]], object]
+    ) -> None:
+        self._api, self._now, self._later = api, now, later
+
+    def tell(self, job: Object, kind: str, reason: str, message: str) -> None:
+        body = event(job, kind, reason, message[:_LONGEST], self._now())
+        self._later(partial(self._try, body))
+
+    def _try(self, body: dict[str, Any]) -> None:
+        try:
+            self._write(body)
+        except Refusal:
+            return
+
+    def _write(self, body: dict[str, Any]) -> None:
+        namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+        try:
+            self._api.call("POST", EVENTS.path(namespace), body)
+        except Refusal as refusal:
+            if refusal.status != CONFLICT:
+                raise
+            known = self._api.call("GET", EVENTS.path(namespace, name))
+            change = {"count": int(known.get("count") or 1) + 1, "lastTimestamp": body["lastTimestamp"]}
+            self._api.call("PATCH", EVENTS.path(namespace, name), change)
+
+
+def event(job: Object, kind: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
+    """The body of an event; the same words about the same job have the same name."""
+    metadata = job["metadata"]
+    mark = hashlib.sha256("\n".join((str(metadata["uid"]), kind, reason, message)).encode()).hexdigest()[:16]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{metadata['name']}.{mark}", "namespace": metadata["namespace"]},
+        "involvedObject": {
+            "apiVersion": names.API_VERSION,
+            "kind": names.KIND,
+            "name": metadata["name"],
+            "namespace": metadata["namespace"],
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion", ""),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "source": {"component": "paddlejob-controller"},
+        "count": 1,
+        "firstTimestamp": written(now),
+        "lastTimestamp": written(now),
+    }
+
+
+def listing(kind: str, found: Sequence[str]) -> str:
+    """``Pod wd-ps-0, wd-ps-1 and 3 more``."""
+    shown, rest = sorted(found)[:4], len(found) - 4
+    return f"{kind} {', '.join(shown)}" + (f" and {rest} more" if rest > 0 else "")

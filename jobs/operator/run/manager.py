@@ -1,0 +1,79 @@
+"""The controller as a process: reflectors, election, workers, probes, and an orderly end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from dataclasses import dataclass
+
+from jobs.operator.client.api import KubeApi
+from jobs.operator.run import health
+from jobs.operator.run.controller import Clocks, Controller, Options
+from jobs.operator.run.leader_election import EVERY, Election, Fenced
+
+log = logging.getLogger(__name__)
+
+_LEASE = "paddlejob-controller"
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """``lease_namespace``: where the Lease is; empty: there is no election, and this controller is the only one.
+
+    ``host`` and ``port``: where probes and metrics are answered.
+    """
+
+    lease_namespace: str = ""
+    host: str = "0.0.0.0"  # noqa: S104  probes come from the node
+    port: int = 8080
+
+
+def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.Event) -> int:
+    """Runs until ``stop`` is set (exit code 0) or leadership is lost (1: start anew). Sets ``stop`` when it ends.
+
+    Raises:
+        OSError: the address of the probes is taken.
+    """
+    clocks = Clocks()
+    election = _election(api, around, clocks)
+    controller = Controller(Fenced(api, lambda: election.leads) if election else api, options, clocks)
+    pages = {
+        "/healthz": health.check(controller.unwell),
+        "/readyz": health.check(controller.unready),
+        "/metrics": lambda: (200, controller.metrics_text()),
+    }
+    with health.server(around.host, around.port, pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        log.info("probes and metrics at http://%s:%d", *server.server_address[:2])
+        try:
+            with controller.reflecting(stop):
+                return _lead(controller, election, stop)
+        finally:
+            server.shutdown()
+
+
+def _election(api: KubeApi, around: Surroundings, clocks: Clocks) -> Election | None:
+    if not around.lease_namespace:
+        return None
+    identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
+    return Election(api, around.lease_namespace, _LEASE, identity, clocks.monotonic, clocks.now)
+
+
+def _lead(controller: Controller, election: Election | None, stop: threading.Event) -> int:
+    while not stop.is_set() and not (controller.synced and (election is None or election.campaign())):
+        stop.wait(EVERY if election else 0.1)
+    if stop.is_set():
+        return 0
+    log.info("leading")
+    controller.metrics.leads.set(1)
+    with controller.working(stop):
+        while not stop.wait(EVERY):
+            if election is not None and not election.campaign():
+                log.error("leadership is lost")
+                return 1
+    if election is not None:
+        election.resign()
+    return 0

@@ -1,0 +1,304 @@
+"""What a namespace of the portal is on the cluster: its objects, and what of them has to be written. Pure.
+
+A namespace has nothing that lets a pod act on the cluster, and its pods reach each other, the cluster's DNS, and what
+the installation names (the portal's ingest, the storage, the registry); nothing else, and neither the API server nor
+the cloud's metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Any
+
+from jobs.operator.client.resources import Resource
+from jobs.operator.manifests.podgroup import amount_of
+from jobs.operator.model.names import Object
+from jobs.operator.model.namespace_names import name_of
+
+Network = IPv4Network | IPv6Network
+Peer = Mapping[str, Any]
+
+# On every object: whose it is. On the namespace also: which of the portal's it is.
+MANAGED_LABEL, MANAGER = "app.kubernetes.io/managed-by", "regatta"
+PORTAL_LABEL = "regatta/portal"
+NAMESPACE_LABEL = "regatta/namespace"
+
+PULL_SECRET = "regatta-pull"  # noqa: S105  a name
+TENANT_ROLE = "regatta-tenant"  # ClusterRole of the portal, in each of its namespaces: deploy/kubernetes
+QUOTA, LIMITS, BINDING = "regatta-quota", "regatta-limits", "regatta-portal"
+DENY, ALLOW_OWN, ALLOW_DNS, ALLOW_PLATFORM = "deny-all", "allow-own-pods", "allow-dns", "allow-platform"
+
+# Where clouds tell a machine its credentials: link-local addresses, and AWS's of IPv6.
+METADATA: tuple[Network, ...] = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"), ip_network("fd00:ec2::/32"))
+
+NAMESPACES = Resource("Namespace", "/api/v1", "namespaces")
+KINDS: Mapping[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        NAMESPACES,
+        Resource("ServiceAccount", "/api/v1", "serviceaccounts"),
+        Resource("Secret", "/api/v1", "secrets"),
+        Resource("ResourceQuota", "/api/v1", "resourcequotas"),
+        Resource("LimitRange", "/api/v1", "limitranges"),
+        Resource("NetworkPolicy", "/apis/networking.k8s.io/v1", "networkpolicies"),
+        Resource("Role", "/apis/rbac.authorization.k8s.io/v1", "roles"),
+        Resource("RoleBinding", "/apis/rbac.authorization.k8s.io/v1", "rolebindings"),
+    )
+}
+_API_OF = {kind: resource.prefix.removeprefix("/apis/").removeprefix("/api/") for kind, resource in KINDS.items()}
+# In the order in which they are made: the portal may do the rest by the binding, and pods find the walls standing.
+ORDER = tuple(KINDS)
+_DNS_PORTS = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
+# Of a container that says nothing of itself.
+_DEFAULTS = {"cpu": "500m", "memory": "268435456"}
+
+
+class BadReach(ValueError):
+    """What an installation names as in reach cannot be."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Something outside that pods may speak to. ``peers`` as in a NetworkPolicy; ``ports``: TCP."""
+
+    peers: tuple[Peer, ...]
+    ports: tuple[int, ...]
+
+    @classmethod
+    def address(cls, address: str, port: int) -> Reach:
+        """One address, IPv4 or IPv6. Raises ValueError."""
+        return cls(({"ipBlock": {"cidr": str(ip_network(address))}},), (port,))
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A namespace of the portal. ``limits`` and ``borrow`` as in its quota: cores, bytes, devices; None: no end."""
+
+    name: str
+    limits: Mapping[str, float | None]
+    borrow: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an installation says of its cluster.
+
+    ``portal`` tells it from other portals of the cluster; ``account``: the portal's own, as ``namespace/name`` of a
+    ServiceAccount, empty where it is no pod. ``api``: addresses of the API server, with its port. ``credentials``: a
+    Docker configuration to pull with. ``room``: how many pods a namespace may have.
+    """
+
+    portal: str
+    prefix: str = ""
+    account: str = ""
+    reach: tuple[Reach, ...] = ()
+    api: tuple[tuple[str, int], ...] = ()
+    gpu: str = "nvidia.com/gpu"
+    credentials: str = ""
+    room: int = 1024
+
+
+# --- What there should be --------------------------------------------------------------------------------------------
+def objects(tenant: Tenant, around: Surroundings) -> tuple[Object, ...]:
+    """All of them, in the order in which they are made. Raises BadReach."""
+    name = name_of(tenant.name, around.prefix)
+    return tuple(_labelled(body, around, tenant) for body in _bodies(name, tenant, around))
+
+
+def _bodies(name: str, tenant: Tenant, around: Surroundings) -> Iterator[dict[str, Any]]:
+    yield _namespace(name)
+    if around.account:
+        yield _binding(name, around.account)
+    yield _account(name, around)
+    if around.credentials:
+        yield _pull_secret(name, around.credentials)
+    yield _quota(name, tenant, around)
+    yield _limits(name, tenant)
+    yield from policies(name, around)
+
+
+def _labelled(body: dict[str, Any], around: Surroundings, tenant: Tenant) -> Object:
+    labels = {MANAGED_LABEL: MANAGER, PORTAL_LABEL: around.portal}
+    if body["kind"] == "Namespace":
+        labels |= {NAMESPACE_LABEL: tenant.name}
+    given = body["metadata"].get("labels", {})
+    return {**body, "metadata": {**body["metadata"], "labels": {**given, **labels}}}
+
+
+def _object(kind: str, namespace: str, name: str, **content: Any) -> dict[str, Any]:
+    where = {"namespace": namespace} if namespace else {}
+    return {"apiVersion": _API_OF[kind], "kind": kind, "metadata": {"name": name, **where}, **content}
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    body = _object("Namespace", "", name)
+    # Clusters that know these refuse pods that take more rights than ours.
+    levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
+    body["metadata"]["labels"] = levels
+    return body
+
+
+def _account(name: str, around: Surroundings) -> dict[str, Any]:
+    """The account of every pod that names none. It has no rights, and pods are not given its token."""
+    pull = [{"name": PULL_SECRET}] if around.credentials else []
+    return _object("ServiceAccount", name, "default", automountServiceAccountToken=False, imagePullSecrets=pull)
+
+
+def _binding(name: str, account: str) -> dict[str, Any]:
+    """The portal's rights in this namespace, and in no other."""
+    where, _, who = account.partition("/")
+    return _object(
+        "RoleBinding",
+        name,
+        BINDING,
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": TENANT_ROLE},
+        subjects=[{"kind": "ServiceAccount", "namespace": where, "name": who}],
+    )
+
+
+def _pull_secret(name: str, credentials: str) -> dict[str, Any]:
+    data = {".dockerconfigjson": base64.b64encode(credentials.encode()).decode()}
+    return _object("Secret", name, PULL_SECRET, type="kubernetes.io/dockerconfigjson", data=data)
+
+
+def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
+    """The portal's quota once more: where the portal errs, the cluster refuses."""
+    hard = {"pods": str(around.room), "services.loadbalancers": "0", "services.nodeports": "0"}
+    for resource, kinds in _counted(around).items():
+        limit = tenant.limits.get(resource)
+        if limit is not None:
+            most = limit + tenant.borrow.get(resource, 0.0)
+            hard |= dict.fromkeys(kinds, _quantity(resource, most))
+    return _object("ResourceQuota", name, QUOTA, spec={"hard": hard})
+
+
+def _counted(around: Surroundings) -> Mapping[str, tuple[str, ...]]:
+    return {
+        # What is held is what was asked for; above that a pod may use what a node has idle.
+        "cpu": ("requests.cpu",),
+        "memory": ("requests.memory", "limits.memory"),
+        "gpu": (f"requests.{around.gpu}",),
+    }
+
+
+def _quantity(resource: str, amount: float) -> str:
+    return f"{math.ceil(amount * 1000)}m" if resource == "cpu" else str(math.ceil(amount))
+
+
+def _limits(name: str, tenant: Tenant) -> dict[str, Any]:
+    """Whoever says nothing of itself gets a little: without limits the quota would refuse the pod."""
+    most = {
+        resource: _quantity(resource, (tenant.limits.get(resource) or 0) + tenant.borrow.get(resource, 0.0))
+        for resource in _DEFAULTS
+        if tenant.limits.get(resource) is not None
+    }
+    default = {name: min(value, most.get(name, value), key=amount_of) for name, value in _DEFAULTS.items()}
+    # Not of cores: the limit is what a pod may use while a node is idle, and may be more than the namespace has.
+    top = {name: value for name, value in most.items() if name != "cpu"}
+    item = {"type": "Container", "default": default, "defaultRequest": default} | ({"max": top} if top else {})
+    return _object("LimitRange", name, LIMITS, spec={"limits": [item]})
+
+
+# --- Walls -----------------------------------------------------------------------------------------------------------
+def policies(name: str, around: Surroundings) -> Iterator[dict[str, Any]]:
+    everybody: dict[str, Any] = {"podSelector": {}}
+    own: list[Peer] = [{"podSelector": {}}]
+    dns = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+    }
+    both, out = ["Ingress", "Egress"], ["Egress"]
+    yield _policy(name, DENY, **everybody, policyTypes=both)
+    yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[{"from": own}], egress=[{"to": own}])
+    yield _policy(name, ALLOW_DNS, **everybody, policyTypes=out, egress=[{"to": [dns], "ports": list(_DNS_PORTS)}])
+    rules = [_rule(reach, around.api) for reach in around.reach]
+    if rules:
+        yield _policy(name, ALLOW_PLATFORM, **everybody, policyTypes=out, egress=rules)
+
+
+def _policy(namespace: str, name: str, **spec: Any) -> dict[str, Any]:
+    return _object("NetworkPolicy", namespace, name, spec=spec)
+
+
+def _rule(reach: Reach, api: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    if not reach.ports:
+        raise BadReach("What pods may reach needs its ports: without them a whole address would be open to them.")
+    peers = [_guarded(peer, reach.ports, api) for peer in reach.peers]
+    return {"to": peers, "ports": [{"protocol": "TCP", "port": port} for port in reach.ports]}
+
+
+def _guarded(peer: Peer, ports: tuple[int, ...], api: Sequence[tuple[str, int]]) -> Peer:
+    """The peer without what no pod may reach. Raises BadReach where that is all of it."""
+    if "ipBlock" not in peer:
+        return peer
+    block = ip_network(peer["ipBlock"]["cidr"])
+    closed = [*METADATA, *(ip_network(address) for address, port in api if port in ports)]
+    inside = [each for each in closed if _holds(block, each)]
+    if any(_holds(each, block) for each in closed):
+        raise BadReach(
+            f"{block} on {_listed(ports)} is the API server or the cloud's metadata, which no pod may reach."
+        )
+    without = sorted({*map(str, inside), *peer["ipBlock"].get("except", ())})
+    return {"ipBlock": {"cidr": str(block), **({"except": without} if without else {})}}
+
+
+def _holds(outer: Network, inner: Network) -> bool:
+    if isinstance(outer, IPv4Network):
+        return isinstance(inner, IPv4Network) and inner.subnet_of(outer)
+    return isinstance(inner, IPv6Network) and inner.subnet_of(outer)
+
+
+def _listed(ports: Iterable[int]) -> str:
+    return "port " + ", ".join(map(str, ports))
+
+
+# --- What has to be written ------------------------------------------------------------------------------------------
+# Kinds of which a field more is something else: a rule more opens a wall, a selector more leaves pods outside of it.
+WHOLE = frozenset({"ResourceQuota", "LimitRange", "NetworkPolicy"})
+# Fields of amounts by name, which the API server writes in its own way.
+_AMOUNTS = frozenset({"hard", "max", "default", "defaultRequest"})
+
+
+def drifted(wanted: Object, actual: Object | None) -> bool:
+    """Whether the object is missing or is not as it should be. What others have added to it counts where it changes
+    what the object does (``WHOLE``)."""
+    if actual is None or not _within(wanted, actual, whole=False):
+        return True
+    return wanted["kind"] in WHOLE and not _within(wanted["spec"], actual.get("spec"), whole=True)
+
+
+def _within(wanted: Any, actual: Any, *, whole: bool) -> bool:
+    """``whole``: and there is nothing more in it."""
+    if isinstance(wanted, Mapping):
+        return isinstance(actual, Mapping) and _all_within(wanted, actual, whole=whole)
+    if isinstance(wanted, list | tuple):
+        if not isinstance(actual, list | tuple) or len(wanted) != len(actual):
+            return False
+        return all(_within(one, other, whole=whole) for one, other in zip(wanted, actual, strict=True))
+    return bool(wanted == actual)
+
+
+def _all_within(wanted: Mapping[str, Any], actual: Mapping[str, Any], *, whole: bool) -> bool:
+    if whole and not actual.keys() <= wanted.keys():
+        return False
+    return all(
+        _same_amounts(value, actual.get(key)) if key in _AMOUNTS else _within(value, actual.get(key), whole=whole)
+        for key, value in wanted.items()
+        if value != [] or actual.get(key)
+    )
+
+
+def _same_amounts(wanted: Mapping[str, str], actual: object) -> bool:
+    """Nothing may be added here: an amount more is a limit more."""
+    if not isinstance(actual, Mapping) or actual.keys() != wanted.keys():
+        return False
+    return all(amount_of(value) == amount_of(actual[key]) for key, value in wanted.items())
+
+
+def is_ours(actual: Object, around: Surroundings) -> bool:
+    labels = actual["metadata"].get("labels") or {}
+    return labels.get(MANAGED_LABEL) == MANAGER and labels.get(PORTAL_LABEL) == around.portal

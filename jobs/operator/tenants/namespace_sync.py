@@ -1,0 +1,178 @@
+"""Keeps the namespaces of the portal on the cluster as ``namespace_manifests.py`` says they should be. Keeps nothing in
+memory: a pass looks at what is there and writes what is missing or has drifted. Any number of processes may do it at
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from jobs.operator.client.api import FORBIDDEN, MISSING, KubeApi, Refusal
+from jobs.operator.client.resources import JOBS, PODS
+from jobs.operator.model import names
+from jobs.operator.model.names import Object
+from jobs.operator.model.namespace_names import name_of
+from jobs.operator.tenants import namespace_manifests as manifests
+from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, Surroundings, Tenant
+
+_log = logging.getLogger(__name__)
+# Of a new binding an API server may learn a moment later.
+_SETTLING_SECONDS = 15.0
+_FIELD_MANAGER = {"fieldManager": "regatta", "force": "true"}
+
+
+class TenantRefused(Exception):
+    """The namespace cannot be as it should. ``passing``: another try may go better."""
+
+    def __init__(self, why: str, *, passing: bool = False) -> None:
+        super().__init__(why)
+        self.why, self.passing = why, passing
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass over all namespaces did: objects written, namespaces removed, and what could not be done, by the
+    name of the portal's namespace."""
+
+    written: int
+    removed: int
+    problems: Mapping[str, str]
+
+
+class Tenants:
+    """The namespaces of one portal. Calls may raise Refusal where the API server does not do what it was asked for."""
+
+    def __init__(self, api: KubeApi, around: Surroundings, clock: Callable[[], float] = time.time) -> None:
+        self._api, self._around, self._clock = api, around, clock
+
+    def ensure(self, tenant: Tenant) -> int:
+        """Have the namespace as it should be; how many objects were written. Raises TenantRefused, BadReach."""
+        wanted = manifests.objects(tenant, self._around)
+        made = self._claim(wanted[0])
+        try:
+            return sum(self._bring_about(body) for body in wanted)
+        except Refusal as refusal:
+            if refusal.status == FORBIDDEN and self._clock() < made + _SETTLING_SECONDS:
+                why = f"The cluster does not know yet what the portal may do in {names.name_of(wanted[0])}."
+                raise TenantRefused(why, passing=True) from refusal
+            raise
+
+    def sweep(self, tenants: Iterable[Tenant], closed: Iterable[str]) -> Pass:
+        """Have all of them as they should be, but only those that are there already: the rest are made for their first
+        job. Remove those of the portal's namespaces that were closed, when nothing is left in them."""
+        there = {names.name_of(item) for item in self._ours()}
+        written, removed, problems = 0, 0, {}
+        for tenant in tenants:
+            if name_of(tenant.name, self._around.prefix) in there:
+                try:
+                    written += self.ensure(tenant)
+                except (TenantRefused, Refusal) as problem:
+                    problems[tenant.name] = str(problem)
+        for closed_name in closed:
+            name = name_of(closed_name, self._around.prefix)
+            if name in there:
+                try:
+                    removed += self._remove(name)
+                except Refusal as problem:
+                    problems[closed_name] = str(problem)
+        return Pass(written, removed, problems)
+
+    # --- Looking -----------------------------------------------------------------------------------------------------
+    def present(self) -> list[str]:
+        """The names in the portal of the namespaces that are there."""
+        return [str(item["metadata"]["labels"].get(manifests.NAMESPACE_LABEL, "")) for item in self._ours()]
+
+    def _ours(self) -> list[Object]:
+        selector = f"{manifests.MANAGED_LABEL}={manifests.MANAGER},{manifests.PORTAL_LABEL}={self._around.portal}"
+        return list(self._api.call("GET", NAMESPACES.path(), query={"labelSelector": selector})["items"])
+
+    def _actual(self, wanted: Object) -> Object | None:
+        """None for a secret: the portal may write them and not read them, and so writes them each time."""
+        return None if wanted["kind"] == "Secret" else self._get(_path(wanted))
+
+    def _get(self, path: str) -> Object | None:
+        try:
+            return self._api.call("GET", path)
+        except Refusal as refusal:
+            if refusal.status != MISSING:
+                raise
+            return None
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+    def _claim(self, namespace: Object) -> float:
+        """Make the namespace, or see that it is ours; since when it is there (unix time). Raises TenantRefused."""
+        name = names.name_of(namespace)
+        actual = self._get(_path(namespace))
+        if actual is None:
+            self._write(namespace, None)
+            return self._clock()
+        if names.is_leaving(actual):
+            why = f"The namespace {name} is being removed from the cluster; it is made anew when that is done."
+            raise TenantRefused(why, passing=True)
+        if not manifests.is_ours(actual, self._around):
+            raise TenantRefused(
+                f"The cluster has a namespace {name} that this portal did not make. An admin gives it the label "
+                f"{manifests.PORTAL_LABEL}={self._around.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
+                "or sets another REGATTA_KUBERNETES_PREFIX."
+            )
+        since = actual["metadata"].get("creationTimestamp")
+        return datetime.fromisoformat(since).timestamp() if since else 0.0
+
+    def _bring_about(self, body: Object) -> bool:
+        actual = self._actual(body)
+        return manifests.drifted(body, actual) and self._write(body, actual)
+
+    def _write(self, body: Object, actual: Object | None) -> bool:
+        """Write what is ours in it; of some kinds, replace it, with whatever others have added."""
+        _log.info("Writing %s.", _path(body))
+        if actual is not None and body["kind"] in manifests.WHOLE:
+            version = {"resourceVersion": actual["metadata"].get("resourceVersion")}
+            self._api.call("PUT", _path(body), {**body, "metadata": {**body["metadata"], **version}})
+        else:
+            self._api.call("APPLY", _path(body), body, query=_FIELD_MANAGER)
+        return True
+
+    def _remove(self, name: str) -> bool:
+        """Its jobs first: their controller then takes their pods away in order. True where the namespace went."""
+        jobs = [item for item in self._list(JOBS.path(name)) if not names.is_leaving(item)]
+        for job in jobs:
+            self._delete(JOBS.path(name, names.name_of(job)), propagationPolicy="Foreground")
+        if jobs or self._list(JOBS.path(name)) or self._list(PODS.path(name)):
+            return False
+        self._delete(NAMESPACES.path(name=name))
+        return True
+
+    def _list(self, path: str) -> list[Object]:
+        try:
+            return list(self._api.call("GET", path)["items"])
+        except Refusal as refusal:
+            if refusal.status != MISSING:
+                raise
+            return []
+
+    def _delete(self, path: str, **options: str) -> None:
+        try:
+            self._api.call("DELETE", path, options)
+        except Refusal as refusal:
+            if refusal.status != MISSING:
+                raise
+
+
+def address_of_the_api(api: KubeApi) -> list[tuple[str, int]]:
+    """Addresses and ports at which the cluster's API servers are."""
+    path = "/api/v1/namespaces/default/endpoints/kubernetes"
+    return [
+        (str(address["ip"]), int(port["port"]))
+        for subset in api.call("GET", path).get("subsets", ())
+        for address in subset.get("addresses", ())
+        for port in subset.get("ports", ())
+    ]
+
+
+def _path(body: Object) -> str:
+    metadata = body["metadata"]
+    return KINDS[body["kind"]].path(metadata.get("namespace", ""), metadata["name"])

@@ -1,0 +1,165 @@
+"""Admits waiting jobs many at a time.
+
+One decision of the quota is made for all that wait (``ledger.review``, ``ledger.admit``). Of those that may start, each
+job takes its own step (``lifecycle.step``), and is written by compare-and-set with its Transition, its reservation and
+its attempt in one transaction for up to ``ledger.MOST_AT_ONCE`` of them. A job that somebody else has moved meanwhile
+keeps its state and gets no reservation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from jobs.lifecycle.state_machine import QuotaReserved
+from jobs.lifecycle.states import JobState
+from jobs.models import Job
+from jobs.reconcile import effects, reconciler
+from jobs.reconcile.reconciler import Loaded, Waiter, Written
+from jobs.selectors import admission as quota_questions
+from jobs.selectors import elastic_jobs
+from quota import ledger, policy
+from quota.ledger import Answer, Ask, Review
+from quota.models import Claim
+from quota.selectors import Key, claims_of
+
+_log = logging.getLogger(__name__)
+
+# Explanations name what is free, which changes with every start and end. Where more jobs than MANY are looked at, they
+# are written that often.
+EXPLAIN_EVERY, MANY = timedelta(seconds=5), 200
+_CHUNK = 500
+_T = TypeVar("_T")
+
+
+class Explanations:
+    """When one sweeping process last wrote why jobs wait."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+
+    def are_due(self, waiting: int, now: datetime) -> bool:
+        """Whether to explain now to so many jobs; if so, the next time is EXPLAIN_EVERY later."""
+        if waiting > MANY and self._next is not None and now < self._next:
+            return False
+        self._next = now + EXPLAIN_EVERY
+        return True
+
+
+def admit_waiting(now: datetime, explanations: Explanations) -> list[UUID]:
+    """Claim for the jobs that wait and have no claim, admit those whose turn it is, and explain to the others.
+
+    Returns the jobs that can be moved on, in order: those that were admitted, and where a batch failed those that could
+    start, each of which may be admitted by itself.
+    """
+    waiting = Job.objects.filter(state=JobState.QUEUED, cancel_requested=None)
+    if not waiting.exists():
+        return []
+    _claim(waiting, now)
+    seen = ledger.review(now, least=elastic_jobs.least_held())
+    movable = [job for claims in seen.groups() for job in _admit(claims, seen, now)]
+    if explanations.are_due(len(seen.decision.looked_at.waiting), now):
+        _explain(waiting, seen, now)
+    return movable
+
+
+# --- Claims ----------------------------------------------------------------------------------------------------------
+def _claim(waiting: QuerySet[Job], now: datetime) -> None:
+    unclaimed = waiting.exclude(Exists(claims_of(OuterRef("pk"), OuterRef("attempt"))))
+    for chunk in _chunks(list(unclaimed.order_by("created").values_list("pk", flat=True))):
+        with transaction.atomic():
+            # Whoever cancels one of them waits for its row, and then finds the claim.
+            rows = unclaimed.filter(pk__in=chunk).select_related("namespace", "owner").select_for_update(of=("self",))
+            asks = ((job.namespace, _ask_of(job)) for job in rows)
+            ledger.queue_up([(namespace, ask) for namespace, ask in asks if ask is not None], now)
+
+
+def _ask_of(job: Job) -> Ask | None:
+    """What the job asks for; None for one of which that cannot be said, which does not hold up the others."""
+    try:
+        return quota_questions.ask_of(job)
+    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+        _log.exception("Job %s cannot be admitted; the next sweep tries again.", job.pk)
+        return None
+
+
+# --- Admissions ------------------------------------------------------------------------------------------------------
+def _admit(claims: Sequence[policy.Claim], seen: Review, now: datetime) -> list[UUID]:
+    """Admit in batches until nobody is left who could start; the jobs in order."""
+    admitted: list[UUID] = []
+    more = True
+    while more:
+        batch: list[Written] = []
+        try:
+            with transaction.atomic():
+                found = ledger.admit(claims, partial(_take, batch, now), now)
+                _open(batch)
+        except Exception:  # noqa: BLE001  one of the batch must not keep the others from their turns
+            _log.exception("A batch of jobs could not be admitted; they are admitted one by one.")
+            keys = {claim.key for claim in claims}
+            return admitted + [key[0] for key in seen.granted if key in keys]
+        admitted += [each.loaded.job.pk for each in batch]
+        claims, more = found.left, found.more
+    return admitted
+
+
+def _take(batch: list[Written], now: datetime, claims: Sequence[Claim]) -> Answer:
+    """Write the admission of each job that still waits and asks for what its claim says; ``batch`` has them then."""
+    jobs = _load(claim.job for claim in claims)
+    moves, stale = [], set[Key]()
+    for claim in claims:
+        loaded = jobs.get(claim.job)
+        if loaded is None or loaded.view.state is not JobState.QUEUED or loaded.view.attempt != claim.attempt:
+            stale.add((claim.job, claim.attempt))
+        elif loaded.job.cancel_requested is None and _is_as_claimed(claim, loaded.job):
+            moves.append((loaded, QuotaReserved(claim.attempt)))
+    batch += reconciler.write_together(moves, now)
+    return Answer(frozenset((each.loaded.job.pk, each.loaded.view.attempt) for each in batch), frozenset(stale))
+
+
+def _is_as_claimed(claim: Claim, job: Job) -> bool:
+    """Whether the job asks for what its claim says. One that asks for something else now is decided on anew."""
+    ask = _ask_of(job)
+    return ask is not None and not ledger.renew(claim, ask)
+
+
+def _load(jobs: Iterable[UUID]) -> Mapping[UUID, Loaded]:
+    """Jobs that wait have neither attempt nor replicas."""
+    rows = Job.objects.filter(pk__in=list(jobs)).select_related("namespace", "owner", "cancelled_by")
+    return {job.pk: Loaded(job, reconciler.view_of(job, None), None, ()) for job in rows}
+
+
+def _open(batch: Sequence[Written]) -> None:
+    """Commit the immediate effects of a batch whose reservations are held."""
+    for each in batch:
+        effects.begin_with(each.loaded.job)
+    effects.commit_together([(effect, each.loaded.job) for each in batch for effect in each.outcome.effects])
+
+
+# --- Explanations ----------------------------------------------------------------------------------------------------
+def _explain(waiting: QuerySet[Job], seen: Review, now: datetime) -> None:
+    """Write of each job what it waits for, where that is not what it says already."""
+    behind = quota_questions.waiting(seen.behind)
+    told = seen.told
+    columns = ("pk", "attempt", "revision", "why", "changed", "namespace__name")
+    rows = list(map(Waiter._make, waiting.order_by("created").values_list(*columns)))
+    refusals = []
+    for waiter in rows:
+        key = (waiter.job, waiter.attempt)
+        why = quota_questions.waiting(told[key]) if key in told else behind
+        if key not in seen.decision.found.granted and waiter.why != why:
+            refusals.append((waiter, why))
+    for chunk in _chunks(refusals):
+        changed = reconciler.explain_together(chunk, now)
+        effects.publish_together([(waiter.job, waiter.namespace) for waiter in changed])
+
+
+def _chunks(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    return (items[at : at + _CHUNK] for at in range(0, len(items), _CHUNK))

@@ -1,0 +1,451 @@
+"""Moves jobs on. The only caller of ``lifecycle.step`` and the only writer of ``Job.state``.
+
+One turn: load the job and the facts, derive an event, step, apply by compare-and-set on ``Job.revision`` with the
+Transition row and the immediate effects, in one transaction. Then look again, until nothing is left to do. The backend
+and the builder are only ever called between transactions. Any number of reconcilers may work at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.db.models import F
+
+from jobs.backends import factory as backend_factory
+from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, Phase
+from jobs.frameworks.definitions import meets_once
+from jobs.lifecycle import desired_replicas, fault_injection
+from jobs.lifecycle.observations import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
+from jobs.lifecycle.reasons import Reason
+from jobs.lifecycle.state_machine import (
+    CancelRequested,
+    CloseAttempt,
+    Event,
+    JobView,
+    QuotaRefused,
+    Reserve,
+    Step,
+    effects_due,
+    step,
+)
+from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
+from jobs.models import Attempt, Job, JobEvent, Replica, Transition
+from jobs.reconcile import effects
+from jobs.selectors import attempts
+from jobs.spec.quantities import span
+from portal.common.clock import now as wall_clock
+from quota.selectors import recall_of
+from rbac.models import User
+from runtime import contract
+
+_log = logging.getLogger(__name__)
+
+# A job passes through fewer states than this between two waits; more turns mean a fault of ours.
+MOST_TURNS = 40
+Clock = Callable[[], datetime]
+
+
+class Outcome(Enum):
+    APPLIED = "applied"
+    TOLD = "told"  # the state stays, with another sentence
+    UNCHANGED = "unchanged"
+    CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
+
+
+# A new sentence is no progress.
+_WAITS_ON = frozenset({Outcome.TOLD, Outcome.UNCHANGED})
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A job with all that its life depends on."""
+
+    job: Job
+    view: JobView
+    attempt: Attempt | None
+    replicas: tuple[Replica, ...]
+
+
+# --- One job ---------------------------------------------------------------------------------------------------------
+def reconcile(
+    job_id: UUID | str, *, clock: Clock = wall_clock, rest: frozenset[JobState] = TERMINAL
+) -> JobState | None:
+    """Move the job on until it waits for something, or has ended; its state then. None: there is no such job.
+
+    In the states of ``rest`` it is left alone.
+    """
+    state: JobState | None = None
+    for _ in range(MOST_TURNS):
+        loaded = load(job_id)
+        if loaded is None:
+            return None
+        state = loaded.view.state
+        if state in rest or not _turn(loaded, clock):
+            return state
+    _log.error("Job %s was not at rest after %d turns; the sweep goes on with it.", job_id, MOST_TURNS)
+    return state
+
+
+def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User | None = None) -> bool:
+    """Bring an event from outside about. False where the job's state leaves nothing to do.
+
+    Raises lifecycle.InvalidTransition where it cannot happen in this state.
+    """
+    while True:
+        loaded = load(job_id)
+        if loaded is None:
+            return False
+        outcome = apply(loaded, kind(loaded.view.attempt, why), actor=actor)
+        if outcome is not Outcome.CONFLICT:
+            return outcome is Outcome.APPLIED
+
+
+def _turn(loaded: Loaded, clock: Clock) -> bool:
+    """One step on. False where nothing is left to do now."""
+    now = clock()
+    facts = _facts(loaded)
+    _note(loaded, facts, now)
+    for event in events_from(loaded.view, facts, now, policy()):
+        if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
+            return True
+    if loaded.view.state is JobState.RUNNING and (_staff(loaded, facts, now) or _rehearse(loaded, facts, now)):
+        return True
+    return _work(loaded, clock)
+
+
+# --- Who should be there ---------------------------------------------------------------------------------------------
+def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
+    """Have the replicas that should be there: in the rows, then at the backend. True where rows were changed."""
+    merged = merge(facts.replicas, facts.view)
+    wanted = desired_replicas.changes(loaded.view, merged, now)
+    if wanted:
+        _write_staff(loaded, wanted, [fact for fact in merged if fact.name in wanted.replace], now)
+        return True
+    if facts.view is not None and loaded.attempt is not None:
+        try:
+            _bring_about(loaded, loaded.attempt, facts.view)
+        except (LaunchFailed, OSError):
+            _log.warning("Job %s could not be given its replicas; the sweep tries again.", loaded.job.pk, exc_info=True)
+    return False
+
+
+@transaction.atomic
+def _write_staff(
+    loaded: Loaded, wanted: desired_replicas.Changes, replaced: Sequence[ReplicaFact], now: datetime
+) -> None:
+    """Nothing is written where somebody else has moved the job since it was loaded."""
+    job = loaded.job
+    if not Job.objects.filter(pk=job.pk, revision=job.revision).update(revision=F("revision") + 1):
+        return
+    rows = Replica.objects.filter(attempt=loaded.attempt)
+    rows.bulk_create(
+        Replica(attempt=loaded.attempt, name=f"{contract.TRAINER}-{index}", role=contract.TRAINER, index=index)
+        for index in wanted.hire
+    )
+    rows.filter(name__in=wanted.dismiss).update(dismissed=True)
+    rows.filter(name__in=wanted.return_).update(life=F("life") + 1, **_FRESH)
+    for fact in replaced:
+        restarts = fact.restarts + (not fact.rehearsed)
+        rows.filter(name=fact.name).update(life=F("life") + 1, restarts=restarts, **_FRESH)
+        how = "as it was rehearsed" if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
+        text = f"{ending(fact)}; started again ({how})."
+        JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
+    effects.publish(job)
+
+
+# What a replica's row holds at the beginning of a life.
+_FRESH: Mapping[str, Any] = {
+    "state": ReplicaState.WAITING,
+    "why": "",
+    "code": None,
+    "signal": None,
+    "out_of_memory": False,
+    "heartbeat": None,
+    "flushed": False,
+    "dismissed": False,
+    "rehearsed": False,
+    "started": None,
+    "registered": None,
+    "finished": None,
+}
+
+
+def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
+    """Kill who is due in a rehearsal of failure. True where somebody was."""
+    job = loaded.job
+    if job.rehearsal is None or loaded.attempt is None:
+        return False
+    wish = fault_injection.Rehearsal.from_json(job.rehearsal)
+    victim = fault_injection.victim(wish, merge(facts.replicas, facts.view), now)
+    if victim is None or not _write_rehearsal(loaded, wish, victim, now):
+        return False
+    backend_factory.current().kill(attempts.ref_of(job, loaded.attempt), victim.name)
+    return True
+
+
+@transaction.atomic
+def _write_rehearsal(loaded: Loaded, wish: fault_injection.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
+    """False where somebody else has moved the job since it was loaded."""
+    job, after = loaded.job, wish.next(now)
+    kept = {"rehearsal": after.to_json() if after else None, "revision": F("revision") + 1}
+    if not Job.objects.filter(pk=job.pk, revision=job.revision).update(**kept):
+        return False
+    Replica.objects.filter(attempt=loaded.attempt, name=victim.name, life=victim.life).update(rehearsed=True)
+    text = f"{victim.name} is killed: {wish.by} rehearses failure ({wish.done + 1} of {fault_injection.MOST_KILLS})."
+    JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
+    effects.publish(job)
+    return True
+
+
+def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
+    """Have the backend do what it has not done yet: every turn compares anew what is wanted with what it shows."""
+    backend, ref = backend_factory.current(), attempts.ref_of(loaded.job, attempt)
+    known = {fact.name: fact for fact in map(replica_fact, loaded.replicas)}
+    seen = {replica.name: replica for replica in view.replicas}
+    missing = any(fact.name not in seen and not fact.dismissed for fact in known.values())
+    surplus = any(fact.name in seen and fact.dismissed and seen[fact.name].phase in _ALIVE for fact in known.values())
+    if missing or surplus:
+        backend.scale(ref, contract.TRAINER, desired_replicas.headcount(tuple(known.values())))
+    for fact in known.values():
+        if fact.name in seen and seen[fact.name].life < fact.life and not fact.ended:
+            backend.restart(ref, fact.name, fact.life)
+
+
+_ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
+
+
+def _work(loaded: Loaded, clock: Clock) -> bool:
+    """Do what the state still has to get done. True where something came of it."""
+    for effect in effects_due(loaded.view):
+        if isinstance(effect, Reserve):
+            return _reserve(loaded, effect, clock)
+        event = effects.perform(effect, loaded.job)
+        if event is not None and apply(loaded, event, clock) not in _WAITS_ON:
+            return True
+    return False
+
+
+def _reserve(loaded: Loaded, effect: Reserve, clock: Clock) -> bool:
+    """The reservation and the state that holds it are committed together or not at all."""
+    with transaction.atomic():
+        event = effects.perform(effect, loaded.job)
+        outcome = apply(loaded, event, clock) if event else Outcome.UNCHANGED
+        if outcome is Outcome.CONFLICT:
+            transaction.set_rollback(True)
+    return outcome not in _WAITS_ON
+
+
+def policy() -> Policy:
+    return Policy(registration=timedelta(seconds=settings.REGISTRATION_SECONDS))
+
+
+def _actor_of(event: Event, job: Job) -> User | None:
+    return job.cancelled_by if isinstance(event, CancelRequested) else None
+
+
+# --- Loading ---------------------------------------------------------------------------------------------------------
+def load(job_id: UUID | str) -> Loaded | None:
+    job = Job.objects.select_related("namespace", "owner", "snapshot", "cancelled_by").filter(pk=job_id).first()
+    if job is None:
+        return None
+    attempt = attempts.present_attempt(job)
+    replicas = tuple(attempt.replicas.order_by("id")) if attempt else ()
+    return Loaded(job, view_of(job, attempt), attempt, replicas)
+
+
+def view_of(job: Job, attempt: Attempt | None) -> JobView:
+    return JobView(
+        id=str(job.pk),
+        state=JobState(job.state),
+        attempt=job.attempt,
+        changed=job.changed,
+        reason=Reason(job.reason) if job.reason else None,
+        why=job.why,
+        started=job.started,
+        finished=job.finished,
+        admitted=attempt.created if attempt else None,
+        retries=job.spec["retries"],
+        requeues=job.requeues,
+        timeout=span(job.spec["timeout"]),
+        trainers=attempts.spec_of(job).trainer.replicas,
+        min_trainers=job.spec["roles"]["trainer"]["min"],
+        together=meets_once(job.spec["framework"], job.spec["roles"]["pserver"]["replicas"]),
+    )
+
+
+def _facts(loaded: Loaded) -> Facts:
+    job = loaded.job
+    wished = job.cancel_requested is not None
+    return Facts(
+        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if wished else "",
+        recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
+        replicas=tuple(replica_fact(row) for row in loaded.replicas),
+        view=_observe(loaded),
+    )
+
+
+def _observe(loaded: Loaded) -> AttemptView | None:
+    if loaded.view.state not in attempts.OBSERVED:
+        return None
+    if loaded.attempt is None:
+        return AttemptView(gone=True)
+    return seen_of(attempts.ref_of(loaded.job, loaded.attempt))
+
+
+def seen_of(ref: AttemptRef) -> AttemptView | None:
+    try:
+        return backend_factory.current().observe(ref)
+    except BackendUnavailable as problem:
+        _log.warning("Nothing is seen of the replicas of job %s. %s", ref.job_id, problem)
+        return None
+
+
+def replica_fact(row: Replica) -> ReplicaFact:
+    return ReplicaFact(
+        name=row.name,
+        role=row.role,
+        state=ReplicaState(row.state),
+        code=row.code,
+        signal=row.signal,
+        out_of_memory=row.out_of_memory,
+        why=row.why,
+        registered=row.registered is not None,
+        since=row.registered,
+        flushed=row.flushed,
+        life=row.life,
+        dismissed=row.dismissed,
+        restarts=row.restarts,
+        rehearsed=row.rehearsed,
+        finished=row.finished,
+    )
+
+
+def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
+    """Write down what the backend saw and no agent has reported, for those who look at the replicas."""
+    if facts.view is None:
+        return
+    changed = 0
+    never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
+    for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
+        if fact.state == row.state and fact.why != row.why and not fact.ended:
+            changed += Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
+        if fact.state == row.state or row.state == never_started:
+            continue
+        began = {"started": row.started or now, "registered": row.registered or now} if not fact.ended else {}
+        changed += Replica.objects.filter(pk=row.pk, state=row.state).update(
+            state=fact.state,
+            **began,
+            code=fact.code,
+            signal=fact.signal,
+            out_of_memory=fact.out_of_memory,
+            why=fact.why,
+            finished=now if fact.ended else None,
+        )
+    if changed:
+        effects.publish(loaded.job)
+
+
+# --- Applying --------------------------------------------------------------------------------------------------------
+def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: User | None = None) -> Outcome:
+    """Step and write, if the job is still as it was loaded."""
+    now = clock()
+    outcome = step(loaded.view, event, now)
+    if outcome.job == loaded.view and not outcome.effects:
+        return Outcome.UNCHANGED
+    with transaction.atomic():
+        if not _write(loaded.job, outcome):
+            return Outcome.CONFLICT
+        if outcome.job.state is not loaded.view.state:
+            _transition(loaded, outcome, now, actor).save()
+        for effect in outcome.effects:
+            effects.commit(effect, loaded.job)
+    if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
+        effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
+    return Outcome.TOLD if outcome.job.state is loaded.view.state else Outcome.APPLIED
+
+
+@dataclass(frozen=True)
+class Written:
+    """A step that was written; its immediate effects are still to be committed, in the same transaction."""
+
+    loaded: Loaded
+    outcome: Step
+
+
+def write_together(moves: Sequence[tuple[Loaded, Event]], now: datetime) -> list[Written]:
+    """Step many jobs into other states and write those that are still as they were loaded, with their Transitions.
+
+    In the caller's transaction, which commits the effects too: ``effects.commit_together``.
+    """
+    steps = ((loaded, step(loaded.view, event, now)) for loaded, event in moves)
+    written = [Written(loaded, outcome) for loaded, outcome in steps if _write(loaded.job, outcome)]
+    Transition.objects.bulk_create(_transition(each.loaded, each.outcome, now, None) for each in written)
+    return written
+
+
+class Waiter(NamedTuple):
+    """The columns of a waiting job that its explanation depends on."""
+
+    job: UUID
+    attempt: int
+    revision: int
+    why: str
+    changed: datetime
+    namespace: str
+
+
+def explain_together(refusals: Sequence[tuple[Waiter, str]], now: datetime) -> list[Waiter]:
+    """Write why jobs wait, in one transaction; whoever has moved one of them since it was read has it as it is.
+
+    Returns those whose explanation has changed.
+    """
+    changed = []
+    for waiter, why in refusals:
+        view = JobView(str(waiter.job), JobState.QUEUED, waiter.attempt, waiter.changed, why=waiter.why)
+        outcome = step(view, QuotaRefused(waiter.attempt, why), now)
+        if outcome.job != view:
+            changed.append((waiter, outcome.job.why))
+    identifier = Job._meta.pk
+    rows = [(why, identifier.get_db_prep_value(each.job, connection), each.revision) for each, why in changed]
+    with transaction.atomic(), connection.cursor() as cursor:
+        table = connection.ops.quote_name(Job._meta.db_table)
+        sql = f"UPDATE {table} SET why = %s, revision = revision + 1 WHERE id = %s AND revision = %s"  # noqa: S608
+        cursor.executemany(sql, rows)
+    return [waiter for waiter, _ in changed]
+
+
+def _write(job: Job, outcome: Step) -> bool:
+    after = outcome.job
+    written = Job.objects.filter(pk=job.pk, revision=job.revision).update(
+        state=after.state,
+        reason=after.reason or "",
+        why=after.why,
+        attempt=after.attempt,
+        requeues=dict(after.requeues),
+        changed=after.changed,
+        started=after.started,
+        finished=after.finished,
+        revision=F("revision") + 1,
+    )
+    return written == 1
+
+
+def _transition(loaded: Loaded, outcome: Step, now: datetime, actor: User | None) -> Transition:
+    return Transition(
+        job=loaded.job,
+        attempt=outcome.job.attempt,
+        at=now,
+        old=loaded.view.state,
+        state=outcome.job.state,
+        reason=outcome.job.reason or loaded.view.reason or "",
+        why=outcome.why,
+        actor=actor,
+    )

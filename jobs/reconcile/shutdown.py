@@ -1,0 +1,70 @@
+"""The end of the portal: every running attempt is stopped, and goes on when the portal does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from uuid import UUID
+
+from jobs.backends import factory as backend_factory
+from jobs.builds import builders
+from jobs.lifecycle.state_machine import HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState
+from jobs.models import Job
+from jobs.reconcile import effects, reconciler
+
+_log = logging.getLogger(__name__)
+
+
+def interrupt_all(*, seconds: float = 5.0) -> int:
+    """Stop every running attempt because the portal itself stops; how many had not ended after ``seconds``.
+
+    Each goes back to the queue as the next attempt. One that has not ended in time stays STOPPING, and the next start
+    of the portal goes on with it. The caller has stopped the sweep and the worker before.
+    """
+    if backend_factory.current().outlives_the_portal:
+        builders.current().end_all()
+        return 0
+    deadline = time.monotonic() + seconds
+    for job in Job.objects.filter(state=JobState.STOPPING):
+        _hurry(job)
+    running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
+    waiting = [pk for pk in running if _interrupt(pk)]
+    builders.current().end_all()
+    pause = threading.Event()
+    while waiting and time.monotonic() < deadline:
+        waiting = [pk for pk in waiting if not _at_rest(pk)]
+        if waiting:
+            pause.wait(0.05)
+    return len(waiting)
+
+
+def _hurry(job: Job) -> None:
+    try:
+        effects.hurry(job)
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be hurried.", job.pk)
+
+
+def _interrupt(job_id: UUID) -> bool:
+    try:
+        reconciler.cause(job_id, Interrupted, why="The portal was stopped.")
+    except InvalidTransition:
+        # It went back to the queue by itself.
+        return False
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be interrupted; the next start looks after it.", job_id)
+        return False
+    return True
+
+
+_REST = TERMINAL | {JobState.QUEUED}
+
+
+def _at_rest(job_id: UUID) -> bool:
+    try:
+        state = reconciler.reconcile(job_id, rest=_REST)
+    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+        _log.exception("Job %s could not be interrupted.", job_id)
+        return True
+    return state is None or state in _REST

@@ -1,0 +1,95 @@
+"""Looks at all active jobs, each sweep: repairs what a lost hint or a crash has left, and admits those that wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from django.db.models import Count, F, Q
+
+from jobs.backends.base import AttemptRef, AttemptView
+from jobs.lifecycle.states import ACTIVE, JobState
+from jobs.lifecycle.steadiness import Reading, ReplicaReading, Watch
+from jobs.models import Attempt, Job, Replica
+from jobs.reconcile.admission import Explanations, admit_waiting
+from jobs.reconcile.reconciler import reconcile, seen_of
+from jobs.spec.quantities import span
+from quota.selectors import recalls
+
+_log = logging.getLogger(__name__)
+
+
+def sweep(now: datetime, watch: Watch | None = None, explanations: Explanations | None = None) -> int:
+    """Look at every active job once; the number of them. One query where there is none.
+
+    Those that wait for quota are admitted together. Of those that run, ``watch`` skips the ones in which nothing has
+    changed. ``watch`` and ``explanations`` are kept from sweep to sweep. A job that cannot be moved on does not hold up
+    the others.
+    """
+    watch, explanations = watch or Watch(), explanations or Explanations()
+    counts = dict(Job.objects.filter(state__in=ACTIVE).values_list("state").annotate(Count("pk")))
+    if not counts:
+        return 0
+    waits = Q(state=JobState.QUEUED, cancel_requested=None)
+    moving = Job.objects.filter(state__in=ACTIVE).exclude(waits).order_by("created")
+    running = _readings() if JobState.RUNNING in counts else {}
+    for pk in list(moving.values_list("pk", flat=True)):
+        if pk in running:
+            _one(partial(_look_at, pk, running[pk], watch, now), pk)
+        else:
+            _one(partial(reconcile, pk, clock=lambda: now), pk)
+    watch.keep_only(running)
+    if JobState.QUEUED in counts:
+        for pk in admit_waiting(now, explanations):
+            _one(partial(reconcile, pk, clock=lambda: now), pk)
+    return sum(counts.values())
+
+
+# What a sweep reads of a running job: its reading but for what the backend sees, where to ask for that, and by when the
+# attempt must have ended.
+_Row = tuple[Callable[[AttemptView | None], Reading], AttemptRef, Callable[[], datetime]]
+
+
+def _readings() -> dict[UUID, _Row]:
+    """Of all running jobs, in three queries. What the backend sees is asked later, for each by itself."""
+    running = Job.objects.filter(state=JobState.RUNNING)
+    replicas: dict[UUID, list[ReplicaReading]] = {}
+    rows = Replica.objects.filter(attempt__job__in=running, attempt__number=F("attempt__job__attempt")).order_by("pk")
+    for attempt, *columns in rows.values_list("attempt_id", *ReplicaReading._fields):
+        replicas.setdefault(attempt, []).append(ReplicaReading(*columns))
+    recalled = recalls()
+    attempts = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
+    names = ("pk", "number", "created", *(f"job__{name}" for name in _JOB))
+    found: dict[UUID, _Row] = {}
+    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, room in attempts.values_list(*names):
+        quiet = cancelled is None and rehearsal_ is None and (job, number) not in recalled
+        members = tuple(replicas.get(pk, ()))
+        reading = partial(Reading, JobState.RUNNING, revision, quiet, members)
+        found[job] = reading, AttemptRef(str(job), str(pk), number, room), partial(_deadline, created, timeout)
+    return found
+
+
+_JOB = ("id", "revision", "cancel_requested", "rehearsal", "spec__timeout", "namespace__name")
+
+
+def _deadline(created: datetime, timeout: str) -> datetime:
+    return created + span(timeout)
+
+
+def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
+    """Reconcile a running job unless nothing has changed since that was done last."""
+    reading_with, ref, deadline = row
+    reading = reading_with(seen_of(ref))
+    if not watch.skips(job_id, reading, now):
+        reconcile(job_id, clock=lambda: now)
+        watch.reconciled(job_id, reading, now, deadline)
+
+
+def _one(move: Callable[[], object], job_id: UUID) -> None:
+    try:
+        move()
+    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+        _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

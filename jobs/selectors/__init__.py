@@ -1,0 +1,1 @@
+"""Queries of jobs and attempts. Nothing is written here."""

@@ -1,0 +1,84 @@
+"""The present attempt of a job: its reference, token, specification, data, and grace."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.utils.crypto import salted_hmac
+
+from datasets import materialization
+from datasets import selectors as datasets
+from datasets.states import VersionState
+from jobs.backends.base import AttemptRef
+from jobs.launch import planner
+from jobs.lifecycle.reasons import Reason
+from jobs.lifecycle.state_machine import JobState
+from jobs.models import Attempt, Job
+from jobs.spec.model import JobSpec
+from runtime import contract
+
+# Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
+INTERRUPTION_GRACE = timedelta(seconds=2)
+
+
+def token_of(attempt: Attempt) -> str:
+    """The token that the attempt's agents hold. It is derived, so that a second launch gives them the same one."""
+    return "rga_" + salted_hmac("jobs.attempt-token", str(attempt.pk), algorithm="sha256").hexdigest()
+
+
+def ref_of(job: Job, attempt: Attempt) -> AttemptRef:
+    return AttemptRef(str(job.pk), str(attempt.pk), attempt.number, job.namespace.name)
+
+
+def present_attempt(job: Job) -> Attempt | None:
+    return Attempt.objects.filter(job=job, number=job.attempt).first()
+
+
+def spec_of(job: Job) -> JobSpec:
+    """The job's specification with the trainers that are wanted now, and the parameter servers of its next attempt."""
+    return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=job.pservers)
+
+
+def present_spec(job: Job) -> JobSpec:
+    """The same with the parameter servers that the present attempt has, where there is one."""
+    attempt, spec = present_attempt(job), spec_of(job)
+    rows = attempt.replicas.filter(role=contract.PSERVER).count() if attempt else 0
+    return planner.scaled(spec, pservers=rows or None)
+
+
+def data_gone(job: Job, *, for_good: bool = False) -> str:
+    """Why the job cannot train on its data set any more; empty where it can. ``for_good``: deleted and its grace over,
+    until which a job that was under way goes on."""
+    named = str(job.spec.get("dataset", ""))
+    version = job.dataset_version
+    if version is None:
+        return f"{named} has been deleted for good. Clone the job and choose another data set." if "@" in named else ""
+    if for_good:
+        return ""
+    if version.dataset.deleted_at is not None:
+        return f"The data set of {named} has been deleted. Restore it, or clone the job and choose another one."
+    if version.state != VersionState.SEALED:
+        return f"{named} has been deleted. Clone the job and choose another version."
+    return ""
+
+
+def grace_of(job: Job) -> timedelta:
+    """How long replicas may take to end. Who gives back what was lent may write a checkpoint first."""
+    usual = timedelta(seconds=settings.STOP_GRACE_SECONDS)
+    if job.state != JobState.STOPPING:
+        return usual  # one of them, which is not wanted any more
+    if job.reason == Reason.PREEMPTED:
+        return max(usual, timedelta(seconds=settings.PREEMPTION_GRACE_SECONDS))
+    return min(usual, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else usual
+
+
+def data_roots(job: Job) -> tuple[Path, ...]:
+    """The directories of this machine that hold what the job may read, by name."""
+    own = () if job.dataset_version_id is None else (materialization.root_of(job.dataset_version_id),)
+    return (*own, *datasets.data_path())
+
+
+# States in which the backend has something to tell.
+OBSERVED = frozenset({JobState.REGISTERING, JobState.RUNNING, JobState.STOPPING})

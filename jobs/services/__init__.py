@@ -1,0 +1,1 @@
+"""Changes that people and agents ask for, each in one transaction."""

@@ -1,0 +1,327 @@
+"""What people do to jobs. Every deed takes ``actor``, checks the scope, and leaves a row in the trail.
+
+The state of a job is changed by none of them: they leave facts (a wish) and hint at the reconciler.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.http import HttpRequest
+
+from datasets import selectors as datasets
+from datasets.selectors import Resolved
+from datasets.storage import default_storage
+from datasets.storage.base import StorageError
+from jobs import storage_usage
+from jobs.backends import factory as backend_factory
+from jobs.backends.local import isolation
+from jobs.builds import builders, code_snapshots
+from jobs.launch import planner
+from jobs.lifecycle import messages
+from jobs.lifecycle.fault_injection import Rehearsal, no_rehearsal, problems
+from jobs.lifecycle.state_machine import TERMINAL, RetryRequested
+from jobs.lifecycle.states import CHANGEABLE
+from jobs.models import Artifact, CodeSnapshot, Job, Transition
+from jobs.reconcile import reconciler
+from jobs.selectors import admission as quota_questions
+from jobs.selectors import attempts
+from jobs.selectors.jobs import job_for
+from jobs.services.notifications import happened, tell
+from jobs.spec.model import JobSpec
+from jobs.spec.quantities import span
+from portal.common.clock import now as wall_clock
+from portal.common.doorbell import ring
+from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
+from portal.common.rows import ensure
+from quota import storage as storage_quota
+from quota.selectors import Bounds, bounds_of
+from rbac.access import hold_open, namespace_for
+from rbac.audit import log as audit_log
+from rbac.models import Namespace, User
+from rbac.scopes import Scope
+
+_log = logging.getLogger(__name__)
+
+KEY_LIMIT = 100  # characters of an idempotency key
+_FIRST_WHY = "Waiting to be admitted."
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """``created`` is False where an earlier submission with the same key is given again."""
+
+    job: Job
+    created: bool
+
+
+def submit_job(
+    *,
+    actor: User,
+    namespace: str,
+    spec: JobSpec,
+    idempotency_key: str | None = None,
+    request: HttpRequest | None = None,
+) -> Submitted:
+    """Take a job in: QUEUED, with its code kept.
+
+    Raises NotFound or Forbidden for the namespace, ValidationFailed for a data set or image that it may not use,
+    QuotaExceeded (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for
+    something else.
+    """
+    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    key = _checked_key(idempotency_key)
+    if why := isolation.refusal(actor):
+        raise Forbidden(why)
+    bounds = bounds_of(room)
+    _refuse_image(room, spec)
+    quota_questions.refuse_what_never_fits(bounds, spec)
+    code = code_snapshots.pack(spec.files)
+    earlier = _earlier(actor, room, key, spec, code.digest)
+    if earlier:
+        return Submitted(earlier, created=False)
+    data = _data_of(actor, room, spec)
+    _take_room_for_code(room, bounds, code, spec.name)
+    try:
+        # The storage may be far away: it is written outside of any transaction.
+        code_snapshots.keep(code)
+        return Submitted(_create(actor, room, spec, data, key, code, request), created=True)
+    except Exception as error:
+        # The same key came twice at once.
+        earlier = _earlier(actor, room, key, spec, code.digest) if isinstance(error, IntegrityError) else None
+        if earlier is None:
+            storage_usage.forget_unused_code(room, code.digest)
+            raise
+        return Submitted(earlier, created=False)
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and (not key.strip() or len(key) > KEY_LIMIT or not key.isprintable()):
+        raise ValidationFailed({"Idempotency-Key": [f"Write 1 to {KEY_LIMIT} printable characters."]})
+    return key
+
+
+def _take_room_for_code(room: Namespace, bounds: Bounds, code: code_snapshots.Packed, name: str) -> None:
+    """Raises QuotaExceeded where the storage is full, also for code that is kept already: a job leaves more."""
+    thing = storage_usage.of_code(room, code.digest, name)
+    if storage_quota.is_kept(thing):
+        storage_quota.check(room, 0, bounds)
+    else:
+        storage_quota.take(room, thing, len(code.body))
+
+
+def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:
+    if key is None:
+        return None
+    job = Job.objects.filter(namespace=namespace, owner=actor, idempotency_key=key).first()
+    if job and (job.snapshot_id != digest or not _is_same(job, spec)):
+        raise Conflict(f"The key {key!r} was used for another job ({job.pk}). Use a fresh key for each job.")
+    return job
+
+
+def _is_same(job: Job, spec: JobSpec) -> bool:
+    """Whether the job was submitted with that specification. It names its version also where it was asked for the
+    newest one, which may be another by now."""
+    pinned: str = job.spec["dataset"]
+    same_data = spec.dataset in (pinned, pinned.partition("@")[0])
+    # As it is read now: it may have been stored before there were all of the fields.
+    return same_data and JobSpec.from_json(job.spec).to_json() == replace(spec, dataset=pinned).to_json()
+
+
+def _data_of(actor: User, namespace: Namespace, spec: JobSpec) -> Resolved | None:
+    """The data set that the job is to train on, if it names one. Raises ValidationFailed."""
+    if not spec.dataset:
+        return None
+    try:
+        return datasets.resolve(actor, namespace.name, spec.dataset)
+    except NotFound as missing:
+        raise ValidationFailed({"dataset": [missing.detail]}) from None
+
+
+@transaction.atomic
+def _create(
+    actor: User,
+    namespace: Namespace,
+    spec: JobSpec,
+    data: Resolved | None,
+    key: str | None,
+    code: code_snapshots.Packed,
+    request: HttpRequest | None,
+) -> Job:
+    now = wall_clock()
+    hold_open(namespace)
+    if not CodeSnapshot.objects.filter(pk=code.digest).exists():
+        ensure(CodeSnapshot, digest=code.digest, size=len(code.body), created=now)
+        # An old one that nobody needed may have been removed since its file was looked for.
+        transaction.on_commit(lambda: code_snapshots.keep(code))
+    job = Job.objects.create(
+        namespace=namespace,
+        owner=actor,
+        name=spec.name,
+        dataset_version=data.version if data else None,
+        # Pinned to the version: whoever tries the job again trains on the same.
+        spec=(replace(spec, dataset=data.name) if data else spec).to_json(),
+        snapshot_id=code.digest,
+        why=_FIRST_WHY,
+        created=now,
+        changed=now,
+        idempotency_key=key,
+    )
+    Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
+    detail = {"name": job.name, "snapshot": code.digest}
+    audit_log.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail, request=request)
+    tell(job)
+    return job
+
+
+@dataclass(frozen=True)
+class Preview:
+    """What would come of a submission now. ``verdict``: ``admitted``, ``queued`` or ``refused``, with its reason."""
+
+    verdict: str
+    reason: str
+    numbers: Mapping[str, Mapping[str, float]]
+    amounts: Mapping[str, float]
+    replicas: Sequence[Mapping[str, Any]]
+
+
+def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
+    """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden,
+    ValidationFailed."""
+    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    _refuse_image(room, spec)
+    decided = quota_questions.quota_verdict(room, spec)
+    verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
+    reason = decided.why or "It fits and would start at once."
+    if why := isolation.refusal(actor):
+        verdict, reason = "refused", why
+    return Preview(
+        verdict=verdict,
+        reason=reason,
+        numbers=decided.numbers,
+        amounts=planner.amounts(spec),
+        replicas=[
+            {"name": f"{role}-{index}", "role": role, "index": index, "cpu": each.cpu, "memory": each.memory}
+            for role, index, each in planner.replicas(spec)
+        ],
+    )
+
+
+def _refuse_image(room: Namespace, spec: JobSpec) -> None:
+    if problem := builders.image_problem(room.name, spec):
+        raise ValidationFailed({"image": [problem]})
+
+
+@transaction.atomic
+def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+    """Leave the wish to cancel; asking twice is asking once.
+
+    Raises NotFound, Forbidden, and Conflict where the job has ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.state in TERMINAL:
+        raise Conflict(f"The job has already ended ({job.state}); there is nothing to cancel.")
+    now = wall_clock()
+    wished = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
+    if wished:
+        audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+        tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+@transaction.atomic
+def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+    """Let a job that has ended run again as its next attempt.
+
+    Raises NotFound, Forbidden, QuotaExceeded, and Conflict where the job has not ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.state not in TERMINAL:
+        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+    hold_open(job.namespace)
+    if gone := attempts.data_gone(job):
+        raise Conflict(gone)
+    quota_questions.refuse_what_never_fits(bounds_of(job.namespace), attempts.spec_of(job))
+    Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
+    reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
+    audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+    tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+@transaction.atomic
+def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+    """Leave the wish to rehearse failure, as in ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
+
+    Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict where the job has ended or
+    the backend cannot do it.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    if job.owner_id != actor.pk:
+        raise Forbidden("Only the owner of a job may rehearse its failure.")
+    wished = _checked_rehearsal(job, wish, actor)
+    if wished is None and job.rehearsal is None:
+        return job
+    Job.objects.filter(pk=job.pk).update(rehearsal=wished.to_json() if wished else None, revision=F("revision") + 1)
+    text = f"{actor.username} ends the rehearsal."
+    if wished:
+        text = f"{actor.username} rehearses failure: every {messages.in_words(wished.every)} a {wished.kill} is killed."
+    happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
+    detail = {"kill": wished.kill, "every": wished.every.total_seconds()} if wished else {"kill": None}
+    audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
+    if not isinstance(wish, Mapping) or "kill" not in wish:
+        raise ValidationFailed({"kill": ['Say what to rehearse, as in {"kill": "trainer", "every": "10s"}.']})
+    if wish["kill"] is None:
+        return None
+    if errors := problems(wish):
+        raise ValidationFailed(errors)
+    if job.state not in CHANGEABLE:
+        raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
+    if why := no_rehearsal(job.spec, backend_factory.current().rehearses):
+        raise Conflict(why)
+    return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
+
+
+@transaction.atomic
+def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> None:
+    """Delete a job that has ended, with its code, log, metrics, files and checkpoints. What it used stays counted.
+
+    Raises NotFound, Forbidden, and Conflict where it has not ended.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    Job.objects.select_for_update().get(pk=job.pk)
+    job.refresh_from_db(fields=["state", "snapshot"])
+    if job.state not in TERMINAL:
+        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+    keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
+    detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
+    audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    pk, room = job.pk, job.namespace
+    storage_usage.forget(job)
+    job.delete()
+    # Robust: the job is gone, and a call that is sent again would find none.
+    transaction.on_commit(lambda: _remove_what_was_kept(pk, keys), robust=True)
+    ring(f"status:{pk}")
+    ring(f"status:ns:{room.name}")
+
+
+def _remove_what_was_kept(job_id: UUID, keys: Sequence[str]) -> None:
+    """What cannot be removed now is found by the sweep."""
+    storage = default_storage()
+    for key in keys:
+        try:
+            storage.delete(key)
+        except StorageError:
+            _log.warning("%s could not be removed.", key, exc_info=True)
+    backend_factory.current().forget(str(job_id))

@@ -1,0 +1,210 @@
+"""What agents tell of their replicas, and the files that these leave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, Protocol
+from uuid import uuid4
+
+from django.db import transaction
+from django.db.models import Max, Min
+
+from datasets.storage import default_storage
+from datasets.storage.base import Stat
+from jobs import storage_usage
+from jobs.lifecycle import messages, observations
+from jobs.lifecycle.states import ENDED, ReplicaState
+from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
+from jobs.models.streams import Source
+from jobs.reconcile import reconciler
+from jobs.services.notifications import happened, tell
+from jobs.streams.entries import EventRow, Gap
+from portal.common.clock import now as wall_clock
+from portal.common.doorbell import ring
+from portal.common.errors import NotFound, ValidationFailed
+from portal.common.rows import ensure
+from quota import storage as storage_quota
+from quota.models import Kind
+
+# Events of one replica in one attempt that are stored.
+EVENTS_LIMIT = 1000
+FULL = "events-limit"  # the kind of the event that says so
+_EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
+
+
+class ReplicaReport(Protocol):
+    """What an agent tells of its replica; ``phase`` is starting, registered or exited."""
+
+    @property
+    def replica(self) -> str: ...
+    @property
+    def life(self) -> int: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def code(self) -> int | None: ...
+    @property
+    def signal(self) -> int | None: ...
+    @property
+    def out_of_memory(self) -> bool: ...
+    @property
+    def why(self) -> str: ...
+
+
+@transaction.atomic
+def record_report(attempt: Attempt, report: ReplicaReport) -> None:
+    """Write down how a replica fares; a report that was taken before, or is of an earlier life, changes nothing.
+
+    Raises NotFound.
+    """
+    row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
+    if row is None:
+        raise NotFound(f"This attempt has no replica {report.replica!r}.")
+    if report.life < row.life:
+        return
+    told = _PHASES[report.phase](row, report, wall_clock())
+    row.save()
+    if told:
+        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
+    tell(attempt.job)
+
+
+def _started(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    if row.state == ReplicaState.WAITING:
+        row.state = ReplicaState.STARTING
+    row.started = row.started or now
+    return ""
+
+
+def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    _started(row, report, now)
+    if row.state not in ENDED:
+        row.state = ReplicaState.REGISTERED
+    before, row.registered = row.registered, row.registered or now
+    return "" if before else messages.arrival(row.name, _losses(row), now)
+
+
+def _losses(row: Replica) -> list[tuple[datetime, str]]:
+    """When and how the replica ended (kinds of events) since it last registered: the first of each kind."""
+    happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
+    arrived = happened.filter(kind="registered").aggregate(Max("id"))["id__max"] or 0
+    since = happened.filter(id__gt=arrived, kind__in=observations.LOSSES)
+    return sorted(since.values_list("kind").annotate(first=Min("at")).values_list("first", "kind"))
+
+
+def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    """The agent's own word replaces what the backend saw; it knows more."""
+    if row.flushed:
+        return ""
+    row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
+    row.code, row.signal, row.out_of_memory, row.why = report.code, report.signal, report.out_of_memory, report.why
+    return observations.ending(reconciler.replica_fact(row)) + "."
+
+
+_PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
+
+
+def heartbeat(attempt: Attempt, *, replica: str) -> None:
+    """Note that a replica's agent lives."""
+    Replica.objects.filter(attempt=attempt, name=replica).update(heartbeat=wall_clock())
+
+
+@transaction.atomic
+def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow]) -> int:
+    """Take events (unix time, kind, text) that the replica numbers from ``first`` on; the last number taken.
+
+    What was taken before is dropped. Beyond EVENTS_LIMIT events are counted and left out; the first one that is leaves
+    a message in its place. Raises Gap where ``first`` lies beyond the one after the last number taken.
+    """
+    of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
+    source = of.first()
+    if source is None:
+        ensure(Source, attempt=attempt, replica=replica, kind=_EVENTS)
+        source = of.get()
+    if first > source.last + 1:
+        raise Gap(source.last)
+    fresh = events[source.last + 1 - first :]
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job_id=attempt.job_id,
+            attempt=attempt.number,
+            at=datetime.fromtimestamp(at, UTC),
+            replica=replica,
+            kind=kind,
+            text=text,
+        )
+        for at, kind, text in _within_limit(fresh, source.last, replica)
+    )
+    source.last += len(fresh)
+    source.save(update_fields=["last"])
+    if fresh:
+        ring(f"status:{attempt.job_id}")
+    return source.last
+
+
+def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[EventRow]:
+    """The events that are stored, where ``taken`` came before them."""
+    kept = list(fresh[: max(0, EVENTS_LIMIT - taken)])
+    if taken <= EVENTS_LIMIT < taken + len(fresh):
+        text = (
+            f"{replica} has put {EVENTS_LIMIT} events on the timeline, the most that are kept of a replica in one "
+            "attempt: further ones are left out. Print what happens often instead; it is in the log then."
+        )
+        kept.append((fresh[len(kept)][0], FULL, text))
+    return kept
+
+
+def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, size: int, stream: BinaryIO) -> Artifact:
+    """Keep a file of ``size`` bytes that a replica left; sending it again changes nothing.
+
+    Where another replica has left a different file of that name, this one's goes by ``<replica>/<name>``.
+    Raises QuotaExceeded before anything is read where the namespace's storage has no room for it, ValidationFailed
+    where the content is not what ``sha256`` says, and what the storage raises.
+    """
+    known = Artifact.objects.filter(job_id=attempt.job_id, attempt=attempt.number)
+    same = known.filter(sha256=sha256, name__in=(name, f"{replica}/{name}")).first()
+    if same:
+        return same
+    job = Job.objects.select_related("namespace").get(pk=attempt.job_id)
+    thing = storage_usage.of_job(job, Kind.ARTIFACTS)
+    storage_quota.take(job.namespace, thing, size)
+    key = f"{storage_usage.ARTIFACTS}/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
+    storage = default_storage()
+    try:
+        kept = storage.put(key, stream)
+        if kept.sha256 != sha256:
+            storage.delete(key)
+            raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
+    except BaseException:
+        storage_quota.add(thing, -size)
+        raise
+    try:
+        taken = known.filter(name=name).exclude(replica=replica).exists()
+        row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
+    except BaseException:
+        # The agent sends it again under another key: what no row names would be kept until the job is deleted.
+        storage.delete(key)
+        storage_quota.add(thing, -size)
+        raise
+    storage_quota.add(thing, kept.size - size - (replaced.size if replaced else 0))
+    if replaced:
+        storage.delete(replaced.key)
+    ring(f"status:{attempt.job_id}")
+    return row
+
+
+@transaction.atomic
+def _write_artifact(attempt: Attempt, name: str, replica: str, kept: Stat) -> tuple[Artifact, Stat | None]:
+    """The row, and what it stood for before, where it stood for something else."""
+    names: dict[str, Any] = {"job_id": attempt.job_id, "attempt": attempt.number, "name": name}
+    fields = {"replica": replica, "size": kept.size, "sha256": kept.sha256, "key": kept.key, "created": wall_clock()}
+    ensure(Artifact, **names, **fields)
+    row = Artifact.objects.select_for_update().get(**names)
+    if row.key == kept.key:
+        return row, None
+    before = Stat(row.key, row.size, row.sha256)
+    for field, value in fields.items():
+        setattr(row, field, value)
+    row.save(update_fields=list(fields))
+    return row, before

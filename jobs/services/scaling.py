@@ -1,0 +1,212 @@
+"""How many replicas a job is to have: by the wish of a person, or by the platform's own.
+
+Both leave a number on the job, which the reconciler follows, and a row that the chart shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import F
+from django.http import HttpRequest
+
+from jobs.launch import planner
+from jobs.lifecycle import messages
+from jobs.lifecycle.state_machine import JobState
+from jobs.lifecycle.states import CHANGEABLE
+from jobs.models import Job, Scaling
+from jobs.selectors import admission as quota_questions
+from jobs.selectors import attempts, elastic_jobs
+from jobs.selectors.jobs import job_for
+from jobs.services.notifications import happened, tell
+from jobs.spec.model import JobSpec
+from jobs.spec.parser import MOST_REPLICAS
+from portal.common.clock import now as wall_clock
+from portal.common.doorbell import ring
+from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
+from quota import ledger
+from quota.selectors import bounds_of
+from rbac.audit import log as audit_log
+from rbac.models import User
+from rbac.scopes import Scope
+from runtime import contract
+
+
+@transaction.atomic
+def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+    """Leave the wish for other numbers of replicas, as in ``{"trainer": 4}`` or ``{"pserver": 2}``.
+
+    The quota is held for trainers at once, and they come and go while the job runs. Parameter servers are counted anew
+    with the next attempt. ``{"elastic": true}`` leaves the number of trainers to the platform; a number that a person
+    wishes for ends that.
+
+    Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict where the job ends.
+    """
+    job = job_for(actor, job_id, Scope.JOB_WRITE)
+    spec = attempts.spec_of(job)
+    wished = _checked_wish(wish, spec)
+    if wished.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
+        raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
+    if "pserver" in wished and job.state == JobState.SUCCEEDED:
+        raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
+    _switch(job, spec, wished, actor, request)
+    changed = {role: wished[role] for role in _SCALED if role in wished and wished[role] != _replicas(spec, role)}
+    if not changed:
+        return job_for(actor, job_id, Scope.JOB_WRITE)
+    after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
+    if "pserver" in changed:
+        quota_questions.refuse_what_never_fits(bounds_of(job.namespace), after)
+    if "trainer" in changed:
+        _hold_for(job, planner.scaled(attempts.present_spec(job), trainers=changed["trainer"]))
+    # Raising the revision makes a reconciler that has counted the trainers of before look again.
+    fields = {f"{role}s": number for role, number in changed.items()}
+    Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, **fields)
+    for role, number in changed.items():
+        text = _SCALED[role](_replicas(spec, role), number, actor.username, job.state)
+        happened(job.pk, job.attempt, "", kind="scaled", text=text)
+        if role == contract.TRAINER:
+            note_scaling(job, _replicas(spec, role), number, automatic=False)
+        detail = {"role": role, "before": _replicas(spec, role), "after": number}
+        audit_log.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    tell(job)
+    return job_for(actor, job_id, Scope.JOB_WRITE)
+
+
+def note_scaling(job: Job, before: int, after: int, *, automatic: bool, at: datetime | None = None) -> None:
+    """Note that the job is to have another number of trainers."""
+    Scaling.objects.create(
+        job_id=job.pk, attempt=job.attempt, at=at or wall_clock(), before=before, after=after, automatic=automatic
+    )
+
+
+def _switch(job: Job, spec: JobSpec, wished: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
+    """Leave the number of trainers to the platform, or no longer; a number that a person wishes for stays."""
+    on = wished.get("elastic", False if "trainer" in wished else None)
+    if on is None or on == elastic_jobs.is_elastic(job):
+        return
+    Job.objects.filter(pk=job.pk).update(elastic=on)
+    least, most = spec.trainer.min, messages.count(spec.trainer.max, "trainer")
+    text = f"{actor.username} leaves the number of trainers to the platform: {least} to {most}."
+    if not on:
+        text = f"{actor.username} sets the number of trainers: the platform leaves it alone from now on."
+    happened(job.pk, job.attempt, "", kind="elastic", text=text)
+    audit_log.record(
+        "job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on}, request=request
+    )
+    tell(job)
+
+
+def _replicas(spec: JobSpec, role: str) -> int:
+    return {contract.TRAINER: spec.trainer, contract.PSERVER: spec.pserver}[role].replicas
+
+
+def _trainers_scaled(before: int, after: int, name: str, state: str) -> str:
+    return f"Scaled from {before} to {messages.count(after, 'trainer')} by {name}."
+
+
+def _pservers_scaled(before: int, after: int, name: str, state: str) -> str:
+    told = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
+    return told if state == JobState.QUEUED else f"{told} This takes effect with the next attempt."
+
+
+_SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
+    contract.TRAINER: _trainers_scaled,
+    contract.PSERVER: _pservers_scaled,
+}
+_SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'
+
+
+def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
+    """The numbers by role in the body of a call. Raises ValidationFailed."""
+    if not isinstance(wish, Mapping) or not wish or set(wish) - {*_SCALED, "elastic"}:
+        raise ValidationFailed({"trainer": [_SAY_HOW_MANY]})
+    problems = {role: [problem] for role, number in wish.items() if (problem := _problem(role, number, spec))}
+    if problems:
+        raise ValidationFailed(problems)
+    return wish
+
+
+def _problem(role: str, number: object, spec: JobSpec) -> str:
+    """What is wrong with a wished number; empty where it is right."""
+    if role == "elastic":
+        return _problem_of_switch(number, spec)
+    if isinstance(number, bool) or not isinstance(number, int):
+        return "Write a whole number."
+    if role == contract.PSERVER and not spec.pserver.replicas:
+        return "This job has no parameter servers. Clone it to give it some."
+    if role == contract.PSERVER:
+        return "" if 1 <= number <= MOST_REPLICAS else f"Write a number from 1 to {MOST_REPLICAS}."
+    least, most = spec.trainer.min, spec.trainer.max
+    if least <= number <= most:
+        return ""
+    bounds = f"{least} to {most}" if least < most else f"{least}"
+    return f"The specification of this job allows {bounds} trainers (its min and max), not {number}."
+
+
+def _problem_of_switch(on: object, spec: JobSpec) -> str:
+    if not isinstance(on, bool):
+        return "Write true or false."
+    fixed = on and spec.trainer.min == spec.trainer.max
+    return "Give roles.trainer a max above its min: between them the number of trainers may change." if fixed else ""
+
+
+def _hold_for(job: Job, spec: JobSpec) -> None:
+    """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
+    if job.state == JobState.QUEUED:
+        quota_questions.refuse_what_never_fits(bounds_of(job.namespace), spec)
+        return
+    amounts = planner.amounts(spec)
+    verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
+    if not verdict.admitted:
+        raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
+
+
+class Growth(Enum):
+    """What became of another number of trainers that the platform chose."""
+
+    DONE = "done"
+    STALE = "stale"  # the job is not as it was when that was decided, or somebody else decides now
+    REFUSED = "refused"  # the quota has no room for more
+
+
+@transaction.atomic
+def scale_automatically(
+    *,
+    job_id: UUID | str,
+    attempt: int,
+    before: int,
+    after: int,
+    why: str,
+    leads: Callable[[], bool],
+    now: datetime,
+) -> Growth:
+    """The platform's own wish for another number of trainers, for a job that is as it was when that was decided.
+
+    ``leads`` is asked in the transaction of the write: whether whoever decided still may.
+    """
+    job = Job.objects.select_for_update().filter(pk=job_id, attempt=attempt, state=JobState.RUNNING).first()
+    if job is None or not elastic_jobs.is_elastic(job) or not leads():
+        return Growth.STALE
+    spec = attempts.present_spec(job)
+    if spec.trainer.replicas != before or not spec.trainer.min <= after <= spec.trainer.max:
+        return Growth.STALE
+    amounts = planner.amounts(planner.scaled(spec, trainers=after))
+    if not ledger.resize(namespace=job.namespace, job=job.pk, attempt=attempt, amounts=amounts, now=now).admitted:
+        return Growth.REFUSED
+    Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, trainers=after)
+    note_scaling(job, before, after, automatic=True, at=now)
+    happened(job.pk, job.attempt, "", kind="scaled", text=why)
+    tell(job)
+    return Growth.DONE
+
+
+def advise(*, job_id: UUID | str, attempt: int, why: str) -> None:
+    """Tell what the platform would do with a job's trainers if it did not only explain."""
+    text = f"Only explained, nothing is changed: {why}"
+    happened(UUID(str(job_id)), attempt, "", kind="elastic", text=text)
+    ring(f"status:{job_id}")

@@ -1,0 +1,140 @@
+"""What jobs keep in the storage, told to the quota: files and code when they come, sealed logs and metrics when they
+are merged, checkpoints when they are measured; and all of it again, once a day, from what is really there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import F, OuterRef, QuerySet, Subquery, Sum
+from django.db.models.functions import Length
+
+from datasets.storage import default_storage
+from jobs.backends import factory as backend_factory
+from jobs.models import Job
+from jobs.models.streams import Block, StreamHead
+from quota import storage
+from quota.models import Kind
+from quota.storage import Thing
+from rbac.models import Namespace
+
+_log = logging.getLogger(__name__)
+
+MEASURE_EVERY = timedelta(minutes=10)
+REPAIR_EVERY = timedelta(days=1)
+ARTIFACTS = "artifacts"
+
+
+def of_job(job: Job, kind: Kind) -> Thing:
+    """What a job keeps of one kind."""
+    return Thing(job.namespace_id, kind, str(job.pk), job.name)
+
+
+def of_code(namespace: Namespace, digest: str, name: str) -> Thing:
+    """A snapshot of code: counted once in each namespace that has submitted it. ``name``: of the first job with it."""
+    return Thing(namespace.pk, Kind.CODE, digest, name)
+
+
+def sealed(job_id: UUID | str, size: int) -> None:
+    """So many bytes more of a job's log and metrics are sealed. Within the transaction that seals them."""
+    job = Job.objects.only("namespace_id", "name").filter(pk=job_id).first()
+    if job is not None:
+        storage.add(of_job(job, Kind.STREAMS), size)
+
+
+def measure_checkpoints(job: Job) -> None:
+    """Count what is kept for the job's next attempt."""
+    storage.measured(of_job(job, Kind.CHECKPOINTS), backend_factory.current().keepsakes().get(str(job.pk), 0))
+
+
+def forget(job: Job) -> None:
+    """The job is being deleted. Its code is kept for as long as another job of the namespace has the same."""
+    for kind in (Kind.ARTIFACTS, Kind.CHECKPOINTS, Kind.STREAMS):
+        storage.forget(of_job(job, kind))
+    _forget_code(job.namespace, job.snapshot_id, Job.objects.exclude(pk=job.pk))
+
+
+def forget_unused_code(namespace: Namespace, digest: str) -> None:
+    """Count a snapshot of code no more, unless a job of the namespace has it."""
+    _forget_code(namespace, digest, Job.objects.all())
+
+
+def _forget_code(namespace: Namespace, digest: str, others: QuerySet[Job]) -> None:
+    if not others.filter(namespace=namespace, snapshot=digest).exists():
+        storage.forget(of_code(namespace, digest, ""))
+
+
+# --- All again -------------------------------------------------------------------------------------------------------
+class Accounting:
+    """Measures checkpoints every few minutes and everything once a day, however often it is asked."""
+
+    def __init__(self) -> None:
+        self._measure: datetime | None = None
+        self._repair: datetime | None = None
+
+    def when_due(self, now: datetime) -> None:
+        if self._measure is None or now >= self._measure:
+            self._measure = now + MEASURE_EVERY
+            measure(now)
+        if self._repair is None or now >= self._repair:
+            self._repair = now + REPAIR_EVERY
+            repair(now)
+
+
+def measure(now: datetime) -> None:
+    """Count the checkpoints of all jobs: no other process tells of them."""
+    storage.repair(Kind.CHECKPOINTS, _checkpoints(), now, settled=timedelta(0))
+
+
+def repair(now: datetime) -> int:
+    """Count anew what the storage and the tables hold; how much had been counted wrong."""
+    found = {Kind.ARTIFACTS: _artifacts(), Kind.STREAMS: _streams(), Kind.CODE: _code()}
+    wrong = sum(storage.repair(kind, actual, now) for kind, actual in found.items())
+    if wrong:
+        _log.warning("%d amounts of storage were counted wrong and have been put right.", wrong)
+    return wrong
+
+
+def _of_jobs(kind: Kind, sizes: Mapping[str, int]) -> dict[Thing, int]:
+    jobs = Job.objects.filter(pk__in=sizes).only("namespace_id", "name")
+    return {of_job(job, kind): sizes[str(job.pk)] for job in jobs.iterator()}
+
+
+def _checkpoints() -> dict[Thing, int]:
+    return _of_jobs(
+        Kind.CHECKPOINTS, {job: size for job, size in backend_factory.current().keepsakes().items() if _is_id(job)}
+    )
+
+
+def _artifacts() -> dict[Thing, int]:
+    """As the storage lists them, whether a row knows of them or not."""
+    sizes: dict[str, int] = {}
+    for stat in default_storage().list(ARTIFACTS):
+        job = stat.key.split("/")[1]
+        sizes[job] = sizes.get(job, 0) + stat.size
+    return _of_jobs(Kind.ARTIFACTS, {job: size for job, size in sizes.items() if _is_id(job)})
+
+
+def _streams() -> dict[Thing, int]:
+    head = StreamHead.objects.filter(job=OuterRef("job"), kind=OuterRef("kind"))
+    blocks = Block.objects.annotate(sealed=Subquery(head.values("sealed")[:1])).filter(hi__lte=F("sealed"))
+    sums = blocks.order_by().values_list("job_id").annotate(size=Sum(Length("payload")))
+    return _of_jobs(Kind.STREAMS, {str(job): size for job, size in sums})
+
+
+def _code() -> dict[Thing, int]:
+    found: dict[tuple[int, str], tuple[Thing, int]] = {}
+    rows = Job.objects.order_by("created").values_list("namespace_id", "snapshot_id", "name", "snapshot__size")
+    for namespace, digest, name, size in rows.iterator():
+        found.setdefault((namespace, digest), (Thing(namespace, Kind.CODE, digest, name), size))
+    return dict(found.values())
+
+
+def _is_id(text: str) -> bool:
+    try:
+        UUID(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,107 @@
+"""The cluster as admins see it: who held what when, who runs with how many trainers and why, who waits and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from jobs.backends import factory as backend_factory
+from jobs.elastic.controller import external_usage
+from jobs.lifecycle.states import HOLDS_QUOTA
+from jobs.models import Elastic, ElasticMode, Job
+from jobs.selectors import elastic_jobs
+from portal.common.messages import told
+from quota import selectors as quota
+from quota.selectors import Waiter
+
+POINTS = 240
+SHOWN_JOBS, SHOWN_SERVICES, SHOWN_ROWS = 11, 4, 200
+SPANS: Mapping[str, timedelta] = {
+    "quarter": timedelta(minutes=15),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+    "week": timedelta(days=7),
+}
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A job that holds quota. ``why``: what was decided about the number of its trainers, for the reader."""
+
+    job: Job
+    trainers: int
+    least: int
+    most: int
+    elastic: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    mode: ElasticMode
+    switched: str
+    decided: datetime | None
+    running: list[Runner]
+    waiting: list[Waiter]
+    more_waiting: int
+    more_running: int
+
+
+def seen(now: datetime) -> ClusterView:
+    row = Elastic.objects.first() or Elastic()
+    jobs = Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace", "owner").order_by("created")
+    queue = quota.whole_queue(now, SHOWN_ROWS)
+    return ClusterView(
+        mode=elastic_jobs.mode(),
+        switched=row.mode,
+        decided=row.decided,
+        running=[_runner(job, row.told.get(str(job.pk), {})) for job in jobs[:SHOWN_ROWS]],
+        waiting=queue.shown,
+        more_waiting=queue.more,
+        more_running=max(0, jobs.count() - SHOWN_ROWS),
+    )
+
+
+def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
+    trainer = elastic_jobs.present_spec(job, 0).trainer
+    elastic = elastic_jobs.is_elastic(job)
+    why = str(decided.get("why", "")) if elastic else ""
+    return Runner(job, trainer.replicas, trainer.min, trainer.max, elastic, told(why))
+
+
+def chart(now: datetime, span: str) -> dict[str, Any]:
+    """Cores held over a time: ``x`` in seconds since 1970; ``strands`` with what each job held at each moment, ``rest``
+    what all further ones held together; ``services`` the same of services of the cluster, ``others`` of all further
+    ones and all other pods; ``capacity``: cores that there are now, or null."""
+    length = SPANS[span]
+    moments = [now - length * (1 - number / POINTS) for number in range(POINTS + 1)]
+    strands, rest = quota.held_over_time("cpu", moments, SHOWN_JOBS)
+    shown = [
+        {"name": f"{strand.namespace}/{strand.label}", "job": str(strand.job), "y": strand.amounts}
+        for strand in strands
+    ]
+    beside = external_usage.over_time(moments)
+    named = [(key, amounts) for key, amounts in beside if key][:SHOWN_SERVICES]
+    return {
+        "x": [moment.timestamp() for moment in moments],
+        "strands": shown,
+        "rest": rest,
+        "services": [{"name": key, "y": amounts} for key, amounts in named],
+        "others": _sum([amounts for key, amounts in beside if (key, amounts) not in named]),
+        "capacity": cores(),
+    }
+
+
+def _sum(strands: Sequence[Sequence[float]]) -> list[float]:
+    """Empty where there are none."""
+    return [sum(at) for at in zip(*strands, strict=True)]
+
+
+def cores() -> float | None:
+    """Those of the cluster's nodes, where they are known; else what there is to share: as admins have said, or what the
+    machine has."""
+    machine = backend_factory.machine()
+    seen = None if machine else Elastic.objects.values_list("cores", flat=True).first()
+    return seen or quota.capacity().get("cpu", machine.cpu if machine else None)

@@ -1,0 +1,131 @@
+"""What the platform says, in the reader's language.
+
+Sentences are written in English where and when a thing happens: they are stored, logged, and read by programs. Where a
+person reads one, ``told`` finds it in the tables of this package and gives its translation. What is in none of them (a
+Python error, a name) stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from django.utils.translation import get_language, gettext
+
+from portal.common.messages import accounts, cluster, data, isolation, jobs, quota, specification, training
+
+# ``{word}`` stands for anything that is not empty, ``{file}`` for one word; what it stands for is looked up in turn.
+SENTENCES: tuple[str, ...] = (
+    *accounts.SENTENCES,
+    *cluster.SENTENCES,
+    *data.SENTENCES,
+    *isolation.SENTENCES,
+    *jobs.SENTENCES,
+    *quota.SENTENCES,
+    *specification.SENTENCES,
+    *training.SENTENCES,
+)
+
+_PLACE = re.compile(r"\{(\w+)\}")
+# Where one sentence may end and the next begin.
+_JOINT = re.compile(r"(?<=[.;:?]) ")
+
+
+def told(sentence: str) -> str:
+    """The sentence in the language that is active now."""
+    language = get_language() or "en"
+    return sentence if language.startswith("en") else _told(sentence, language)
+
+
+def told_all(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The sentences of refused fields."""
+    return {field: [told(sentence) for sentence in sentences] for field, sentences in errors.items()}
+
+
+def told_job(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's document (``why`` of the job and of its ``replicas``, ``sizing``) for a reader."""
+    replicas = [{**replica, "why": told(replica["why"])} for replica in document["replicas"]]
+    sizing = {"sizing": told(document["sizing"])} if "sizing" in document else {}
+    return {**document, "why": told(document["why"]), "replicas": replicas, **sizing}
+
+
+@lru_cache(maxsize=4096)
+def _told(sentence: str, language: str) -> str:
+    # The language is the key under which the answer is kept; gettext takes the active one.
+    for way in (_as_sentences, _translated, _in_parts):
+        if (found := way(sentence, language)) is not None:
+            return found
+    return sentence
+
+
+def _as_sentences(sentence: str, language: str) -> str | None:
+    """Cut where one known sentence ends and another begins, before a place of the first swallows the second."""
+    for full_stop in re.finditer(r"\.(?= )", sentence):
+        head, tail = sentence[: full_stop.end()], sentence[full_stop.end() + 1 :]
+        if _known(head) and _known(tail):
+            return _joined(_told(head, language), _told(tail, language))
+    return None
+
+
+def _known(sentence: str) -> bool:
+    return any(pattern.match(sentence) for pattern in _PATTERNS)
+
+
+def _translated(sentence: str, language: str) -> str | None:
+    for pattern in _PATTERNS:
+        if found := pattern.match(sentence):
+            values = {name: _told(value, language) for name, value in found.groupdict().items()}
+            return _filled(gettext(pattern.original), values)
+    return None
+
+
+def _filled(text: str, values: Mapping[str, str]) -> str:
+    return _PLACE.sub(lambda place: values[place[1]], text)
+
+
+def _in_parts(sentence: str, language: str) -> str | None:
+    """The longest beginning or else the longest end that is known, and the rest in its turn."""
+    joints = [joint.start() for joint in _JOINT.finditer(sentence)]
+    for at in reversed(joints):
+        if (head := _translated(sentence[:at], language)) is not None:
+            return _joined(head, _told(sentence[at + 1 :], language))
+    for at in joints:
+        if (tail := _translated(sentence[at + 1 :], language)) is not None:
+            return _joined(sentence[:at], tail)
+    return None
+
+
+def _joined(head: str, tail: str) -> str:
+    return head + ("" if head.endswith(("。", "；", "？")) else " ") + tail
+
+
+@dataclass(frozen=True)
+class _Pattern:
+    """A sentence of the table. What it says of its own is looked for first: that is quick, and seldom there."""
+
+    original: str
+    words: tuple[str, ...]  # what is between its places, with what is before the first and after the last
+    expression: re.Pattern[str]
+
+    def match(self, sentence: str) -> re.Match[str] | None:
+        if not (sentence.startswith(self.words[0]) and sentence.endswith(self.words[-1])):
+            return None
+        return self.expression.fullmatch(sentence) if all(word in sentence for word in self.words) else None
+
+
+def _pattern(original: str) -> _Pattern:
+    pieces = _PLACE.split(original)
+    literal = [re.escape(piece) if index % 2 == 0 else _place(piece) for index, piece in enumerate(pieces)]
+    return _Pattern(original, tuple(pieces[::2]), re.compile("".join(literal), re.DOTALL))
+
+
+def _place(name: str) -> str:
+    """Anything, but a file is one word: where it stands between others, it does not take theirs."""
+    return rf"(?P<{name}>\S+?)" if name == "file" else f"(?P<{name}>.+?)"
+
+
+# Those with the most words of their own first: they say most exactly what they mean.
+_PATTERNS = tuple(map(_pattern, sorted(SENTENCES, key=lambda text: -len(_PLACE.sub("", text)))))

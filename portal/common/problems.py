@@ -1,0 +1,332 @@
+"""What every HTTP answer has in common: problem documents, security headers, error pages.
+
+Below ``/api`` and ``/ingest`` every error is ``application/problem+json`` (RFC 9457)::
+
+    {"type": "urn:regatta:problem:quota_exceeded", "title": "Quota exceeded", "status": 409,
+     "code": "quota_exceeded", "detail": "<a sentence that says what to do>", "errors": {"field": ["sentence"]}, ...}
+
+``errors`` is there for refused input only; whatever else an error carries (positions, numbers) stands beside it.
+Everywhere else an error is a page.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
+from django.db import DataError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.utils import translation
+from django.utils.cache import add_never_cache_headers
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+from rest_framework import exceptions as drf
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from portal.common import outages
+from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
+from portal.common.messages import told, told_all
+from portal.common.version import OLDEST_CLIENT, VERSION
+
+PROBLEM_TYPE = "application/problem+json"
+_MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
+_LONGEST_HOST = 100
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# What a client holds against its own release.
+_RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
+_log = logging.getLogger(__name__)
+_NOT_KEPT = "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+_STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
+# The REST framework has no error of its own for this.
+_CSRF_FAILED = "CSRF Failed"
+_TOO_LARGE = "The request is larger than you may send here. Sign in if you have not, and send less at once."
+
+# The stable code of each of the framework's own errors; those not named here keep the framework's word.
+_CODES: Mapping[type[drf.APIException], str] = {
+    drf.NotAuthenticated: "not_signed_in",
+    drf.AuthenticationFailed: "not_signed_in",
+    drf.PermissionDenied: "forbidden",
+    drf.NotFound: "not_found",
+    drf.ParseError: "malformed",
+    drf.MethodNotAllowed: "method_not_allowed",
+    drf.Throttled: "throttled",
+}
+
+
+def wants_problem(request: HttpRequest) -> bool:
+    """Whether the caller is a program: errors are then documents, not pages."""
+    return request.path.startswith(_MACHINE_PREFIXES)
+
+
+def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]:
+    """The body of a problem document, its sentences in the reader's language."""
+    title = code.replace("_", " ").capitalize()
+    return {
+        "type": f"urn:regatta:problem:{code}",
+        "title": title,
+        "status": status,
+        "code": code,
+        "detail": told(detail),
+        **extra,
+    }
+
+
+def problem_of(error: RegattaError) -> dict[str, Any]:
+    """One of our own errors as a problem document."""
+    errors = {"errors": told_all(error.errors)} if isinstance(error, ValidationFailed) else {}
+    return problem(error.code, error.status, error.detail, **errors, **error.extra)
+
+
+def problem_response(body: Mapping[str, Any]) -> JsonResponse:
+    """A problem document as the answer of a plain Django view."""
+    return JsonResponse(dict(body), status=body["status"], content_type=PROBLEM_TYPE, headers=headers_of(body))
+
+
+def problem_from_exception(error: Exception, context: Mapping[str, Any]) -> Response | None:
+    """The REST framework's exception handler. None for what is a fault of ours: that becomes a 500."""
+    body = _body_of(error)
+    if body is None:
+        return None
+    set_rollback()
+    headers = headers_of(body) | dict(_challenge_of(error))
+    return Response(body, status=body["status"], content_type=PROBLEM_TYPE, headers=headers)
+
+
+def _body_of(error: Exception) -> dict[str, Any] | None:
+    if isinstance(error, RegattaError):
+        return problem_of(error)
+    if isinstance(error, Http404):
+        return problem_of(NotFound("There is nothing here that you may see. Check the address."))
+    if isinstance(error, RequestDataTooBig):
+        return problem_of(TooLarge(_TOO_LARGE))
+    if isinstance(error, DataError):
+        return problem("malformed", 400, _NOT_KEPT)
+    if (away := outages.unavailable(error)) is not None:
+        return problem_of(away)
+    if isinstance(error, PermissionDenied):
+        return problem("forbidden", 403, "Your account may not do this.")
+    if isinstance(error, drf.ValidationError):
+        return problem_of(ValidationFailed(dict(_fields("", error.detail))))
+    if isinstance(error, drf.Throttled):
+        return problem_of(
+            TooManyRequests(
+                "Too many requests. Wait a little, then try again.", retry_after=getattr(error, "wait", None) or 1
+            )
+        )
+    if isinstance(error, drf.PermissionDenied) and str(error.detail).startswith(_CSRF_FAILED):
+        return problem("stale_form", 403, gettext(_STALE), reason=str(error.detail))
+    if isinstance(error, drf.APIException):
+        code = _CODES.get(type(error), error.default_code)
+        return problem(code, error.status_code, str(error.detail))
+    return None
+
+
+def _fields(path: str, detail: Any) -> Iterator[tuple[str, list[str]]]:
+    """Flatten the framework's nested errors to ``a.b.0.c`` -> sentences."""
+    if isinstance(detail, Mapping):
+        for key, inner in detail.items():
+            yield from _fields(f"{path}.{key}" if path else str(key), inner)
+    elif detail and all(isinstance(item, Mapping | list) for item in detail):
+        for index, inner in enumerate(detail):
+            yield from _fields(f"{path}.{index}" if path else str(index), inner)
+    else:
+        yield path or "body", [str(item) for item in detail]
+
+
+def headers_of(body: Mapping[str, Any]) -> dict[str, str]:
+    """What the headers of an answer with this problem say: when to come again."""
+    return {"Retry-After": str(max(1, round(body["retry_after"])))} if "retry_after" in body else {}
+
+
+def _challenge_of(error: Exception) -> Iterator[tuple[str, str]]:
+    if challenge := getattr(error, "auth_header", None):
+        yield "WWW-Authenticate", challenge
+
+
+# --- Pages of errors; portal/urls.py names them to Django ------------------------------------------------------------
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if isinstance(exception, DisallowedHost):
+        return _unknown_host(request)
+    if isinstance(exception, RequestDataTooBig):
+        return answer_to(request, TooLarge(_TOO_LARGE))
+    return refuse(request, "bad_request", 400, gettext("The request could not be read."))
+
+
+def _unknown_host(request: HttpRequest) -> HttpResponse:
+    """Django has checked that the name is written as one can be, or it is left out: it stands on the page as text."""
+    host = request.META.get("HTTP_HOST", "").rpartition(":")[0] or request.META.get("HTTP_HOST", "")
+    # It is refused before the middleware that chooses the language.
+    with translation.override(translation.get_language_from_request(request)):
+        detail = gettext(
+            "The portal is not known under the name {host}. Use its usual address. If this is to be one, its operator "
+            "adds the name to REGATTA_ALLOWED_HOSTS and starts the portal again."
+        )
+        return refuse(request, "unknown_host", 400, detail.format(host=repr(host[:_LONGEST_HOST])))
+
+
+def refuse(request: HttpRequest, code: str, status: int, detail: str) -> HttpResponse:
+    """A problem document or a page, whichever the caller reads."""
+    return _answer(request, problem(code, status, detail))
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return refuse(request, "forbidden", 403, gettext("Your account may not do this."))
+
+
+def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return refuse(request, "not_found", 404, gettext("There is nothing here that you may see. Check the address."))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Also of errors that middleware met, as while it read the session: those do not come to ``process_exception``."""
+    if (away := outages.unavailable(sys.exception())) is not None:
+        return _answer_safely(request, problem_of(away))
+    detail = gettext(
+        "Something went wrong on our side. Try again; if it stays, tell the operator the request's number."
+    )
+    body = problem("server_error", 500, detail, request_id=getattr(request, "request_id", ""))
+    return _answer_safely(request, body)
+
+
+def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
+    """What broke the page (the database, say) may break the page of the error too: then it is a line of text."""
+    try:
+        return _answer(request, body)
+    except Exception:  # noqa: BLE001  whatever it is, the error that is being answered counts
+        _log.exception("The page of an error could not be made.")
+        number = getattr(request, "request_id", "")
+        content_type = "text/plain; charset=utf-8"
+        return HttpResponse(
+            f"{body['detail']} ({number})", status=body["status"], content_type=content_type, headers=headers_of(body)
+        )
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """A form from an old tab, most likely. The page carries a fresh token and a way on."""
+    return _answer(request, problem("stale_form", 403, gettext(_STALE), reason=reason, back=_way_back(request)))
+
+
+def _way_back(request: HttpRequest) -> str:
+    """The page that the form was on, if it is one of ours. Only the path counts: no other site can be put here."""
+    return request.get_full_path() if not request.path.startswith("//") else "/"
+
+
+def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
+    if wants_problem(request):
+        return problem_response(body)
+    status: int = body["status"]
+    page = status if status in (400, 403, 404, 500, 503) else 400
+    response = render(request, f"{page}.html", {"problem": body}, status=status)
+    for name, value in headers_of(body).items():
+        response.headers[name] = value
+    return response
+
+
+def answer_to(request: HttpRequest, error: RegattaError) -> HttpResponse:
+    """One of our own errors, as a document, a page, or the way to the sign-in page."""
+    if isinstance(error, NotSignedIn) and not wants_problem(request):
+        return redirect_to_login(request.get_full_path())
+    return _answer(request, problem_of(error))
+
+
+# --- Security headers ------------------------------------------------------------------------------------------------
+def content_security_policy(nonce: str, host: str) -> str:
+    """The policy of a page. ``host`` as in the Host header: older browsers do not count sockets among 'self'."""
+    sockets = f" ws://{host} wss://{host}" if host else ""
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src 'self' 'nonce-{nonce}'",
+            f"style-src 'self' 'nonce-{nonce}'",
+            "img-src 'self' data: blob:",
+            "font-src 'self'",
+            f"connect-src 'self'{sockets}",
+            "form-action 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+        )
+    )
+
+
+class SecurityHeadersMiddleware:
+    """Gives each request an id and a nonce, each answer headers that keep browsers strict, our errors their form."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
+        request.request_id = _request_id(request)  # type: ignore[attr-defined]
+        _drop_last_slash(request)
+        response = _refusal(request) or _explained(request, self._get_response(request))
+        for name, value in self._headers(request).items():
+            response.headers.setdefault(name, value)
+        if not response.has_header("Cache-Control"):
+            # What is not declared public is private: a shared computer or proxy must not show it to the next person.
+            add_never_cache_headers(response)
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        """Errors that plain Django views raise; those of the REST framework never come here."""
+        if isinstance(error, DataError):
+            return _answer(request, problem("malformed", 400, _NOT_KEPT))
+        if isinstance(error, RegattaError):
+            return answer_to(request, error)
+        away = outages.unavailable(error)
+        return _answer_safely(request, problem_of(away)) if away is not None else None
+
+    def _headers(self, request: HttpRequest) -> dict[str, str]:
+        return {
+            **(_RELEASE if wants_problem(request) else {}),
+            "Content-Security-Policy": content_security_policy(request.csp_nonce, _host(request)),  # type: ignore[attr-defined]
+            "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "X-Request-ID": request.request_id,  # type: ignore[attr-defined]
+        }
+
+
+def _drop_last_slash(request: HttpRequest) -> None:
+    """Routes for programs are written without a slash at their end and answer with one too; a redirect loses a POST."""
+    if wants_problem(request) and request.path_info.endswith("/"):
+        request.path_info = request.path_info.rstrip("/")
+        request.path = request.path.rstrip("/")
+
+
+def _refusal(request: HttpRequest) -> HttpResponse | None:
+    """Where a body comes in pieces without its length, the REST framework would take it for an empty one."""
+    if request.path.startswith("/api/") and "Transfer-Encoding" in request.headers:
+        return problem_response(problem("length_required", 411, "Send the length of the body (Content-Length)."))
+    return None
+
+
+def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
+    """Who comes by a link or a reload to where only a form leads sees a page and not an empty window: most often their
+    session ended before they sent the form, and they have just signed in again."""
+    if response.status_code != 405 or request.method != "GET" or wants_problem(request):
+        return response
+    detail = gettext(
+        "Nothing was changed: this address only takes forms. Go to the page of the form and send it again."
+    )
+    return refuse(request, "method_not_allowed", 405, detail)
+
+
+def _request_id(request: HttpRequest) -> str:
+    """The caller's own id where it is a harmless word, else a fresh one."""
+    given = request.headers.get("X-Request-ID", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+
+
+def _host(request: HttpRequest) -> str:
+    """The host that was asked for; empty where it is none of ours (the answer is then an error anyway)."""
+    try:
+        return request.get_host()
+    except DisallowedHost:
+        return ""

@@ -1,0 +1,1 @@
+"""HTTP below the views: limits of headers, bodies and connections, and streaming of bodies."""

@@ -1,0 +1,129 @@
+"""How much of a body is read, and of whom; decided before it is read.
+
+Django's handler stores a whole body, on the disk where it is large, before it looks at the route and the credentials.
+Here each request gets a limit first: little for strangers, DATA_UPLOAD_MAX_MEMORY_SIZE for callers with a session or a
+token. A larger body is not read: a view that asks for it raises RequestDataTooBig, which is answered as 413.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import IO, Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.core.exceptions import RequestAborted, RequestDataTooBig
+
+from portal.common.clock import now
+from rbac.selectors import token_behind
+from rbac.sign_in.sessions import is_signed_in
+
+# Bytes of a body without a valid session or token: a sign-in form has less than one KiB.
+ANONYMOUS_LIMIT = 64 * 1024
+# A body is given so many seconds, and one more for each so many bytes of its limit.
+BODY_SECONDS = 30.0
+SLOWEST_BYTES = 16 * 1024
+
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+
+class TooSlow(Exception):
+    """The body did not arrive in its time."""
+
+
+class Unread:
+    """A body that is larger than its sender may send: reading it is an error."""
+
+    def read(self, size: int = -1) -> bytes:
+        raise RequestDataTooBig("The body is larger than this caller may send.")
+
+    readline = read
+
+    def close(self) -> None:
+        pass
+
+
+class Incoming:
+    """The messages of one request: ``body`` reads those of its body, a call waits until the sender has gone."""
+
+    def __init__(self, scope: Message, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        while (message := await self._receive())["type"] != "http.disconnect":
+            pass  # the rest of a body that was not read
+        return message
+
+    async def body(self) -> IO[bytes] | Unread:
+        """The body as a file, or Unread where it is larger than the limit of its sender.
+
+        Raises RequestAborted where the sender leaves, TooSlow.
+        """
+        length = content_length(self._scope)
+        limit = await _limit_of(self._scope, length)
+        if length is not None and length > limit:
+            return Unread()
+        with contextlib.ExitStack() as closing:
+            file = closing.enter_context(tempfile.SpooledTemporaryFile(settings.FILE_UPLOAD_MAX_MEMORY_SIZE))
+            try:
+                async with asyncio.timeout(BODY_SECONDS + limit / SLOWEST_BYTES):
+                    fits = await self._fill(file, limit)
+            except TimeoutError:
+                raise TooSlow from None
+            if not fits:
+                return Unread()
+            closing.pop_all()  # it is the request's from here on
+        file.seek(0)
+        return file
+
+    async def _fill(self, file: Any, limit: int) -> bool:
+        """Whether all of it is within ``limit`` bytes. Raises RequestAborted."""
+        left, more = limit, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise RequestAborted
+            piece = message.get("body", b"")
+            left -= len(piece)
+            if left < 0:
+                return False
+            file.write(piece)
+            more = message.get("more_body", False)
+        return True
+
+
+def content_length(scope: Message) -> int | None:
+    """The length that is announced; None without one."""
+    value = _header(scope, b"content-length")
+    return int(value) if value.isascii() and value.isdigit() else None
+
+
+async def _limit_of(scope: Message, length: int | None) -> int:
+    """How many bytes the sender may send. Credentials are looked up only for a body that strangers may not send."""
+    is_small = not _header(scope, b"transfer-encoding") if length is None else length <= ANONYMOUS_LIMIT
+    if is_small or not await sync_to_async(_is_known)(scope):
+        return ANONYMOUS_LIMIT
+    return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+
+
+def _is_known(scope: Message) -> bool:
+    """Whether the request carries a valid token or session. Reads the database."""
+    scheme, _, secret = _header(scope, b"authorization").partition(" ")
+    if scheme.lower() == "bearer":
+        return token_behind(secret.strip(), now()) is not None
+    try:
+        cookie = SimpleCookie(_header(scope, b"cookie")).get(settings.SESSION_COOKIE_NAME)
+    except CookieError:
+        return False
+    return cookie is not None and is_signed_in(cookie.value)
+
+
+def _header(scope: Message, name: bytes) -> str:
+    values: list[bytes] = [value for key, value in scope["headers"] if key == name]
+    return values[0].decode("latin-1") if values else ""

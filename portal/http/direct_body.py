@@ -1,0 +1,151 @@
+"""Bodies that a thread takes from the socket itself.
+
+What comes through the event loop is copied five times, in pieces as small as they arrive, and each wakes a task and a
+thread. Here the scope of a request offers (``streaming.STRAIGHT``) to have the rest of its body read from the socket by
+whoever wants it. The loop does not read the connection meanwhile. When it is given back, the parser is shown as many
+zeros as bytes were taken, and passes none of them on: so it stands where the connection does, at the end of the body
+or, where the reader had seen enough, in the middle of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from portal.http import request_streaming
+from portal.http.connection_limits import LimitedHttpProtocol
+from portal.http.request_streaming import Interrupted
+
+# Less than so many bytes are not worth it.
+LEAST = 1 << 18
+# A reader is woken when so many are there.
+_AT_ONCE = 1 << 19
+# What is less than that is taken after so long.
+_LOOK_SECONDS = 5.0
+_ZEROS = memoryview(bytes(1 << 16))
+
+
+class Straight:
+    """The rest of a body, ``left`` bytes. ``read`` is called by one thread, ``give_back`` by the event loop.
+
+    ``link`` is a descriptor of its own for the connection; ``taken_back`` is told how many bytes were read, None where
+    somebody is reading still and the connection has to be broken.
+    """
+
+    def __init__(self, link: socket.socket, left: int, taken_back: Callable[[int | None], None]) -> None:
+        self.left = left
+        self._length = left
+        self._link = link
+        self._taken_back = taken_back
+        self._at_once = 1
+        self._poll = select.poll()
+        self._poll.register(link, select.POLLIN)
+        self._changing = threading.Lock()
+        self._reading = False
+        self._ended = False
+
+    def read(self, size: int) -> bytes:
+        """At least one byte and ``size`` at most. Raises Interrupted."""
+        with self._changing:
+            if self._ended:
+                raise Interrupted("The request is over.")
+            self._reading = True
+        try:
+            piece = self._receive(min(size, self.left))
+            self.left -= len(piece)
+            return piece
+        finally:
+            with self._changing:
+                self._reading = False
+                if self._ended:
+                    self._link.close()
+
+    def _receive(self, size: int) -> bytes:
+        self._wake_at(min(size, _AT_ONCE))
+        until = time.monotonic() + request_streaming.SILENCE_SECONDS
+        try:
+            while (left := until - time.monotonic()) > 0:
+                self._poll.poll(min(left, _LOOK_SECONDS) * 1000)
+                with contextlib.suppress(BlockingIOError):
+                    if piece := self._link.recv(size):
+                        return piece
+                    raise Interrupted("The sender has gone.")
+        except ConnectionError as error:
+            raise Interrupted("The sender has gone.") from error
+        raise Interrupted("The sender was silent for too long.")
+
+    def _wake_at(self, count: int) -> None:
+        if count != self._at_once:
+            self._at_once = count
+            self._link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    def give_back(self) -> None:
+        """Let the event loop read the connection again. May be called twice."""
+        with self._changing:
+            if self._ended:
+                return
+            self._ended = True
+            reading = self._reading
+            if reading:
+                self._link.shutdown(socket.SHUT_RDWR)  # wakes who reads
+            else:
+                self._wake_at(1)
+                self._link.close()
+        self._taken_back(None if reading else self._length - self.left)
+
+
+class StraightHttpProtocol(LimitedHttpProtocol):
+    """Offers the rest of a body of known length, where the connection is not encrypted."""
+
+    _came = 0  # bytes of the body, through the parser
+    _skips = False
+
+    def on_headers_complete(self) -> None:
+        self._came = 0
+        super().on_headers_complete()
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            offer = partial(self._lend, self.cycle)
+            self.scope["extensions"] = {request_streaming.STRAIGHT: offer}  # type: ignore[dict-item]  # uvicorn: plain values
+
+    def on_body(self, body: bytes) -> None:
+        if not self._skips:
+            self._came += len(body)
+            super().on_body(body)
+
+    def _lend(self, cycle: RequestResponseCycle) -> Straight | None:
+        """The rest of the body; None where it is not to be had, or has come and waits for ``receive``."""
+        left = _length(self.headers) - self._came
+        link = self.transport.get_extra_info("socket")
+        encrypted = self.transport.get_extra_info("sslcontext") is not None
+        if cycle is not self.cycle or cycle.body or left < LEAST or encrypted or self.transport.is_closing():
+            return None
+        self.flow.pause_reading()
+        return Straight(socket.socket(fileno=os.dup(link.fileno())), left, self._take_back)
+
+    def _take_back(self, taken: int | None) -> None:
+        if taken is None or self.transport.is_closing():
+            self.transport.abort()
+            return
+        self._skips = True
+        try:
+            while taken:
+                zeros = _ZEROS[:taken]
+                self.parser.feed_data(zeros)
+                taken -= len(zeros)
+        finally:
+            self._skips = False
+        self.flow.resume_reading()
+
+
+def _length(headers: list[tuple[bytes, bytes]]) -> int:
+    """How long the body is; 0 where that is not told."""
+    told = [value for name, value in headers if name == b"content-length"]
+    return int(told[0]) if len(told) == 1 and told[0].isdigit() else 0

@@ -1,0 +1,221 @@
+"""Requests whose bodies are too large to be gathered before anybody looks at them.
+
+Bodies are read before a view is called, within the limits of ``portal.http.body_limits``. For the routes below the view
+is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
+memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
+woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
+piece. Where the server can lend the rest of a body (``portal.http.direct_body``), whoever reads takes it from the
+socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from django.core.handlers.asgi import ASGIHandler
+
+from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
+
+# (method, path) of the requests that are read as they come in.
+STREAMED = (
+    ("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),
+    ("POST", re.compile(r"/ingest/v1/attempts/[^/]+/artifacts/?")),
+)
+# Bodies of these are read as they come in where strangers may not send so much: their views look at the token first.
+STREAMED_IF_LARGE = ("POST", re.compile(r"/ingest/v1/.*"))
+WAITING_LIMIT = 1 << 20  # bytes that wait to be read
+# A sender that is silent for so long has gone, even where the network has not noticed.
+SILENCE_SECONDS = 60.0
+# The extension of a scope that lends the rest of a body: a call that gives one, or None.
+STRAIGHT = "regatta.straight"
+
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Interrupted(OSError):
+    """The sender has gone before the end of the body."""
+
+
+class Lent(Protocol):
+    """The rest of a body as a server lends it: ``left`` bytes."""
+
+    left: int
+
+    def read(self, size: int) -> bytes: ...
+
+    def give_back(self) -> None: ...
+
+
+def _nothing() -> None:
+    return None
+
+
+class Body:
+    """A request's body while it comes in: a file for the view, and what is left of ``receive`` for Django.
+
+    ``lend`` is asked for the rest of it, when there is more to come.
+
+    ``read`` is called by one thread, everything else by the event loop.
+    """
+
+    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
+        self._receive = receive
+        self._lend = lend
+        self._lent: Lent | None = None  # as the loop knows it
+        self._straight: Lent | None = None  # as the reader does, while something of it is left
+        self._given_back = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._changed = threading.Condition()
+        self._pieces: deque[bytes] = deque()
+        self._waiting = 0
+        self._wanted = 1  # bytes, for which the reader waits
+        self._arrived = 0  # bytes so far
+        self._held_back = False
+        self._ended = False
+        self._gone = False
+        self._room = asyncio.Event()
+        self._left = asyncio.Event()
+        self._pump = asyncio.create_task(self._fetch())
+
+    async def __call__(self) -> Message:
+        """What comes after the body: nothing but the sender's departure."""
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _fetch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._put(b"", gone=True)
+                self._left.set()
+                return
+            more = bool(message.get("more_body", False))
+            if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
+                await self._room.wait()
+            if more and self._lent is None and (lent := self._lend()) is not None:
+                self._borrow(lent)
+                await self._given_back.wait()
+
+    def _borrow(self, lent: Lent) -> None:
+        self._lent = lent
+        with self._changed:
+            self._straight = lent
+            self._changed.notify()
+
+    def _give_back(self) -> None:
+        if self._lent is not None:
+            self._lent.give_back()
+            self._given_back.set()
+
+    def _put(self, piece: bytes, *, ended: bool = False, gone: bool = False) -> int:
+        with self._changed:
+            if piece:
+                self._pieces.append(piece)
+                self._waiting += len(piece)
+                self._arrived += len(piece)
+            self._ended |= ended
+            self._gone |= gone
+            if self._waiting > WAITING_LIMIT:
+                self._room.clear()
+                self._held_back = True
+            if self._is_enough():
+                self._changed.notify()
+            return self._waiting
+
+    def read(self, size: int = -1) -> bytes:
+        """``size`` bytes, or WAITING_LIMIT where that is less; fewer at the end or of what is lent, none after the end.
+
+        Raises Interrupted.
+        """
+        with self._changed:
+            self._wanted = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
+            self._wait_for_enough()
+            lent = None if self._pieces or not self._wanted else self._straight
+            if lent is None:
+                return self._read_waiting()
+        return self._read_lent(lent)
+
+    def _read_waiting(self) -> bytes:
+        if self._gone and not self._pieces and not self._ended:
+            raise Interrupted("The sender has gone.")
+        taken = self._take(self._wanted)
+        if self._held_back and self._waiting <= WAITING_LIMIT:
+            self._held_back = False
+            self._loop.call_soon_threadsafe(self._room.set)
+        return taken
+
+    def _read_lent(self, lent: Lent) -> bytes:
+        piece = lent.read(self._wanted)
+        if not lent.left:
+            self._straight = None
+            self._loop.call_soon_threadsafe(self._give_back)
+        return piece
+
+    def _is_enough(self) -> bool:
+        return self._waiting >= self._wanted or self._ended or self._gone or self._straight is not None
+
+    def _wait_for_enough(self) -> None:
+        """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
+        while not self._is_enough():
+            before = self._arrived
+            if not self._changed.wait(SILENCE_SECONDS) and self._arrived == before:
+                raise Interrupted("The sender was silent for too long.")
+
+    def _take(self, size: int) -> bytes:
+        taken: list[bytes] = []
+        left = size
+        while self._pieces and left > 0:
+            piece = self._pieces.popleft()
+            if len(piece) > left:
+                self._pieces.appendleft(piece[left:])
+                piece = piece[:left]
+            taken.append(piece)
+            left -= len(piece)
+        found = b"".join(taken)
+        self._waiting -= len(found)
+        return found
+
+    def close(self) -> None:
+        """The request is over; what still comes is nobody's."""
+        self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._pump.cancel()
+        self._give_back()
+
+
+class StreamingHandler(ASGIHandler):
+    """Django's handler; bodies that are streamed are read by their view, all others within ``body_limits``."""
+
+    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        if is_streamed(scope):
+            receive = Body(receive, (scope.get("extensions") or {}).get(STRAIGHT, _nothing))
+        else:
+            receive = Incoming(scope, receive)
+        try:
+            await super().handle(scope, receive, send)
+        except TooSlow:
+            headers = [(b"connection", b"close"), (b"content-length", b"0")]
+            await send({"type": "http.response.start", "status": HTTPStatus.REQUEST_TIMEOUT, "headers": headers})
+            await send({"type": "http.response.body"})
+
+    async def read_body(self, receive: Receive) -> Any:
+        return await receive.body() if isinstance(receive, Incoming) else receive
+
+
+def is_streamed(scope: Message) -> bool:
+    """Whether the request's body is read as it comes in."""
+    if any(_fits(scope, route) for route in STREAMED):
+        return True
+    return _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT
+
+
+def _fits(scope: Message, route: tuple[str, re.Pattern[str]]) -> bool:
+    method, path = route
+    return scope["method"] == method and path.fullmatch(scope["path"]) is not None

@@ -1,0 +1,172 @@
+"""What admins of the platform do to accounts. Every deed asks for a reason and leaves its row in the trail."""
+
+from __future__ import annotations
+
+import secrets
+
+from django.contrib.auth import login
+from django.db import transaction
+from django.http import HttpRequest
+
+from portal.common.errors import Conflict, NotFound, ValidationFailed
+from rbac.access import require_admin
+from rbac.audit import log as audit_log
+from rbac.models import User
+from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
+from rbac.sign_in.registration import send_welcome
+from rbac.sign_in.sign_in import sessions_of
+from rbac.socket_revocation import wake_sockets
+
+# What a session remembers while an admin looks at the portal as somebody else: the admin's account.
+LOOKING = "looking"
+# The session of who looks as somebody else was opened by no password of theirs.
+_SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
+_PASSWORD_BYTES = 12
+
+
+def person_named(username: str) -> User:
+    """An account of a person, whether it is open or not. Raises NotFound."""
+    user = User.objects.filter(username=username, service_of=None).first()
+    if user is None:
+        raise NotFound(f"There is no account {username!r}.")
+    return user
+
+
+@transaction.atomic
+def open_account(
+    *, actor: User, username: str, email: str, reason: str, by_letter: bool, request: HttpRequest
+) -> tuple[User, str]:
+    """Open an account for somebody: with a password, which is told this once, or with a letter to its address in which
+    a password can be chosen.
+
+    The account and the password (empty with a letter). Raises Forbidden, ValidationFailed.
+    """
+    require_admin(actor)
+    told, username, email = audit_log.stated(reason), username.strip(), email.strip()
+    user = User(username=username, email=email)
+    validate_account(user, None)
+    if by_letter and not email:
+        raise ValidationFailed({"email": ["Write the e-mail address to which the letter goes."]})
+    password = "" if by_letter else secrets.token_urlsafe(_PASSWORD_BYTES)
+    user.set_password(password) if password else user.set_unusable_password()
+    user.save()
+    ensure_personal_namespace(user)
+    detail = {"email": email, "letter": by_letter}
+    audit_log.record("user.create", username, actor=actor, detail=detail, reason=told, request=request)
+    if by_letter:
+        send_welcome(user, request)
+    return user, password
+
+
+@transaction.atomic
+def set_active(*, actor: User, username: str, active: bool, reason: str, request: HttpRequest | None = None) -> User:
+    """Close an account, which ends its sessions, tokens and sockets at once, or open it again.
+
+    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for oneself and the last admin.
+    """
+    require_admin(actor)
+    told, user = audit_log.stated(reason), _locked(username)
+    if not active:
+        _refuse_for_oneself(actor, user)
+        _keep_an_admin(user)
+    elif user.awaiting:
+        raise Conflict("This account waits to be confirmed or approved; it opens by that.")
+    before = user.is_active
+    User.objects.filter(pk=user.pk).update(is_active=active)
+    if not active:
+        sessions_of(user).delete()
+        wake_sockets([user.pk])
+    action = "user.enable" if active else "user.disable"
+    audit_log.record(
+        action,
+        username,
+        actor=actor,
+        before={"active": before},
+        after={"active": active},
+        reason=told,
+        request=request,
+    )
+    return person_named(username)
+
+
+@transaction.atomic
+def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: HttpRequest | None = None) -> User:
+    """Make somebody an admin of the platform, or no longer one. Raises like ``set_active``."""
+    require_admin(actor)
+    told, user = audit_log.stated(reason), _locked(username)
+    if not admin:
+        _refuse_for_oneself(actor, user)
+        _keep_an_admin(user)
+    before = user.is_superuser
+    User.objects.filter(pk=user.pk).update(is_superuser=admin)
+    wake_sockets([user.pk])
+    audit_log.record(
+        "user.role",
+        username,
+        actor=actor,
+        before={"admin": before},
+        after={"admin": admin},
+        reason=told,
+        request=request,
+    )
+    return person_named(username)
+
+
+@transaction.atomic
+def reset_password(*, actor: User, username: str, reason: str, request: HttpRequest | None = None) -> str:
+    """A new password, which is shown this once; the account is signed out everywhere, and its tokens are revoked.
+
+    Raises like ``set_active``.
+    """
+    require_admin(actor)
+    told, user = audit_log.stated(reason), _locked(username)
+    fresh = secrets.token_urlsafe(_PASSWORD_BYTES)
+    user.set_password(fresh)
+    user.save(update_fields=["password"])
+    sessions_of(user).delete()
+    detail = {"tokens_revoked": revoke_tokens_of(user)}
+    wake_sockets([user.pk])
+    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=told, request=request)
+    return fresh
+
+
+def _locked(username: str) -> User:
+    """The account, with the rows of all admins locked first: two who demote each other must not both succeed."""
+    list(User.objects.select_for_update().filter(is_superuser=True).order_by("pk"))
+    return person_named(username)
+
+
+def _refuse_for_oneself(actor: User, user: User) -> None:
+    if actor.pk == user.pk:
+        raise Conflict("You cannot take this from your own account. Ask another admin.")
+
+
+def _keep_an_admin(user: User) -> None:
+    if user.is_superuser and not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
+        raise Conflict(f"{user.username!r} is the last admin. Make somebody else an admin first.")
+
+
+# --- Looking at the portal as somebody else --------------------------------------------------------------------------
+def begin_to_look(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
+    """See the portal as somebody else sees it; nothing can be changed meanwhile (``rbac.middleware``).
+
+    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for admins and closed accounts.
+    """
+    require_admin(actor)
+    told, user = audit_log.stated(reason), person_named(username)
+    if user.is_admin or not user.is_active:
+        raise Conflict("You can look at the portal as any open account that is no admin's.")
+    audit_log.record("user.impersonate", username, actor=actor, reason=told, request=request)
+    login(request, user, backend=_SESSION_BACKEND)
+    request.session[LOOKING] = actor.pk
+
+
+def end_looking(request: HttpRequest) -> str:
+    """Be oneself again; the name of whom one looked as. Raises Conflict where one does not look as anybody."""
+    admin = getattr(request, "impersonator", None)
+    if admin is None:
+        raise Conflict("You look at the portal as yourself.")
+    name = request.user.get_username()
+    login(request, admin, backend=_SESSION_BACKEND)
+    audit_log.record("user.impersonate-end", name, actor=admin, request=request)
+    return name

@@ -1,0 +1,1 @@
+"""The audit log: writing, queries, and the database triggers that protect it."""

@@ -1,0 +1,67 @@
+"""The trail of what was done. A row is written in the transaction of the deed and never changed:
+``rbac.audit.triggers`` has the database itself refuse to."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import HttpRequest
+
+from portal.common.errors import ValidationFailed
+from rbac.models import AuditEntry, Namespace, Outcome, User
+
+_TARGET_LENGTH = 200
+LONGEST_REASON = 500
+
+
+def record(
+    action: str,
+    target: str,
+    *,
+    actor: User | None,
+    namespace: Namespace | None = None,
+    detail: Mapping[str, Any] | None = None,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    outcome: Outcome = Outcome.DONE,
+    reason: str = "",
+    request: HttpRequest | None = None,
+) -> AuditEntry:
+    """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` the thing; no secret in any of it.
+
+    ``before`` and ``after`` hold what was changed, by name; ``reason`` is the actor's own. From ``request`` come the
+    address, the request's number, and the admin who acts as the actor.
+    """
+    return AuditEntry.objects.create(
+        action=action,
+        target=target[:_TARGET_LENGTH],
+        actor=actor,
+        impersonator=getattr(request, "impersonator", None),
+        namespace=namespace.name if namespace else "",
+        detail=dict(detail or {}),
+        before=None if before is None else dict(before),
+        after=None if after is None else dict(after),
+        outcome=outcome,
+        reason=reason[:LONGEST_REASON],
+        address=address_of(request),
+        request_id=getattr(request, "request_id", ""),
+    )
+
+
+def stated(reason: str) -> str:
+    """The reason that somebody gives for a change. Raises ValidationFailed where there is none."""
+    told = " ".join(reason.split())
+    if not told or len(told) > LONGEST_REASON:
+        raise ValidationFailed({"reason": [f"Say why, in 1 to {LONGEST_REASON} characters; it is kept in the trail."]})
+    return told
+
+
+def address_of(request: HttpRequest | None) -> str | None:
+    """The caller's address; None where there is none (a command, a unix socket)."""
+    raw = request.META.get("REMOTE_ADDR", "") if request is not None else ""
+    try:
+        return str(ipaddress.ip_address(raw))
+    except ValueError:
+        return None

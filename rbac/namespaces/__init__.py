@@ -1,0 +1,1 @@
+"""Invitations to namespaces, and the signal of their closing."""

@@ -1,0 +1,197 @@
+"""Invitations into namespaces: to an account by its name, or to an address by a link. They expire after a week."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from datetime import timedelta
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+from django.core.exceptions import ValidationError as FieldError
+from django.core.validators import validate_email
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.crypto import salted_hmac
+
+from portal.common.clock import now as wall_clock
+from portal.common.errors import Conflict, NotFound, ValidationFailed
+from rbac.access import hold_open, namespace_for
+from rbac.audit import log as audit_log
+from rbac.models import Answer, Invitation, Membership, Namespace, Role, User
+from rbac.scopes import Scope
+from rbac.selectors import digest_of
+from rbac.socket_revocation import wake_sockets
+
+LIFETIME = timedelta(days=7)
+OPEN_PER_NAMESPACE = 100
+_SECRET_BYTES = 24
+_SALT = "rbac.invitation"
+_NOT_THERE = "There is no such invitation; it may have been withdrawn. Ask who invited you for another one."
+
+
+class Invited(NamedTuple):
+    """``secret`` is in the link for an address and stored nowhere; empty where an account is invited by its name."""
+
+    invitation: Invitation
+    secret: str
+
+
+# --- Reading ---------------------------------------------------------------------------------------------------------
+def open_in(namespace: Namespace) -> QuerySet[Invitation]:
+    """The namespace's invitations that nobody has answered, those past their time among them; newest first."""
+    rows = Invitation.objects.filter(namespace=namespace, ended=None)
+    return rows.select_related("user", "invited_by").order_by("-created", "-id")
+
+
+def open_for(user: User) -> QuerySet[Invitation]:
+    """What the account is invited to, by its name, and can still accept; newest first."""
+    rows = Invitation.objects.filter(user=user, ended=None, expires__gt=wall_clock(), namespace__closed=None)
+    return rows.select_related("namespace", "invited_by").order_by("-created", "-id")
+
+
+def behind_link(secret: str) -> Invitation:
+    """The invitation that a link leads to. Raises NotFound, and Conflict where it is past its time or answered."""
+    found = Invitation.objects.filter(digest=digest_of(secret), namespace__closed=None).exclude(digest="")
+    invitation = found.select_related("namespace", "invited_by").first()
+    if invitation is None or invitation.answer == Answer.WITHDRAWN:
+        raise NotFound(_NOT_THERE)
+    _refuse_what_is_over(invitation)
+    return invitation
+
+
+# --- Inviting --------------------------------------------------------------------------------------------------------
+@transaction.atomic
+def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: HttpRequest | None = None) -> Invited:
+    """Offer a role to an account (by name) or to an address.
+
+    Raises NotFound, Forbidden, ValidationFailed for what is neither, and Conflict for oneself, a member, or somebody
+    whose invitation is still open.
+    """
+    namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
+    hold_open(namespace)
+    account, email = _invitee(who.strip())
+    _refuse_who_is_in(actor, namespace, account, email)
+    _make_room(namespace, account, email)
+    pk = uuid4()
+    secret = "" if account else _secret_of(pk)
+    invitation = Invitation.objects.create(
+        pk=pk,
+        namespace=namespace,
+        user=account,
+        email=email,
+        role=role,
+        digest=digest_of(secret) if secret else "",
+        invited_by=actor,
+        expires=wall_clock() + LIFETIME,
+    )
+    detail = {"role": role, "expires": invitation.expires.isoformat()}
+    audit_log.record("invitation.create", who, actor=actor, namespace=namespace, detail=detail, request=request)
+    return Invited(invitation, secret)
+
+
+def secret_of(invitation: Invitation) -> str:
+    """The secret of an invitation's link; stored nowhere, for it follows from the id and SECRET_KEY."""
+    return _secret_of(invitation.pk)
+
+
+def _secret_of(pk: UUID) -> str:
+    return urlsafe_b64encode(salted_hmac(_SALT, str(pk), algorithm="sha256").digest()[:_SECRET_BYTES]).decode()
+
+
+def _invitee(who: str) -> tuple[User | None, str]:
+    """The account of that name, else the address. Raises ValidationFailed."""
+    account = User.objects.filter(username=who, is_active=True, service_of=None).first()
+    if account is not None:
+        return account, ""
+    try:
+        validate_email(who)
+    except FieldError:
+        raise ValidationFailed(
+            {"who": [f"There is no account {who!r}, and it is no e-mail address. Write one or the other."]}
+        ) from None
+    return None, who
+
+
+def _refuse_who_is_in(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
+    if account == actor or (email and email.lower() == actor.email.lower()):
+        raise Conflict("You cannot invite yourself.")
+    member = Membership.objects.filter(namespace=namespace, user=account).first() if account else None
+    if member is not None:
+        raise Conflict(
+            f"{member.user.username!r} is a member of {namespace.name!r} already. Change the role in the list of "
+            "members."
+        )
+
+
+def _make_room(namespace: Namespace, account: User | None, email: str) -> None:
+    """End the invitations whose time is over. Raises Conflict where one is still open, or too many are."""
+    now = wall_clock()
+    opened = Invitation.objects.filter(namespace=namespace, ended=None)
+    opened.filter(expires__lte=now).update(ended=now, answer=Answer.WITHDRAWN)
+    same = Q(user=account) if account else Q(email__iexact=email)
+    if opened.filter(same).exists():
+        raise Conflict("There is an open invitation already. Withdraw it first, then invite anew.")
+    if opened.count() >= OPEN_PER_NAMESPACE:
+        raise Conflict(f"There are {OPEN_PER_NAMESPACE} open invitations. Withdraw some first.")
+
+
+@transaction.atomic
+def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: HttpRequest | None = None) -> None:
+    """Take an invitation back. Raises NotFound, Forbidden."""
+    namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
+    invitation = open_in(namespace).filter(pk=invitation_id).first()
+    if invitation is None:
+        raise NotFound(f"There is no such open invitation in {namespace_name!r}.")
+    _end(invitation, Answer.WITHDRAWN, actor, request)
+
+
+# --- Answering -------------------------------------------------------------------------------------------------------
+@transaction.atomic
+def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> Namespace:
+    """Become a member. Who is one already keeps the role. Raises NotFound, and Conflict where its time is over."""
+    namespace = invitation.namespace
+    hold_open(namespace)
+    _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
+    membership, joined = Membership.objects.get_or_create(
+        namespace=namespace, user=actor, defaults={"role": invitation.role}
+    )
+    _end(invitation, Answer.ACCEPTED, actor, request)
+    if joined:
+        detail = {"role": membership.role, "invited_by": invitation.invited_by.username}
+        audit_log.record("member.add", actor.username, actor=actor, namespace=namespace, detail=detail, request=request)
+        wake_sockets([actor.pk])
+    return namespace
+
+
+@transaction.atomic
+def decline(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> None:
+    """Say no. Raises Conflict where it has been answered or its time is over."""
+    hold_open(invitation.namespace)
+    _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
+    _end(invitation, Answer.DECLINED, actor, request)
+
+
+def own(actor: User, invitation_id: str) -> Invitation:
+    """An invitation of the actor's account that is open. Raises NotFound."""
+    invitation = Invitation.objects.filter(user=actor, pk=invitation_id, namespace__closed=None)
+    found = invitation.exclude(answer=Answer.WITHDRAWN).select_related("namespace", "invited_by").first()
+    if found is None:
+        raise NotFound(_NOT_THERE)
+    return found
+
+
+def _refuse_what_is_over(invitation: Invitation) -> None:
+    if invitation.ended is not None:
+        raise Conflict("This invitation has been answered already.")
+    if invitation.expires <= wall_clock():
+        raise Conflict(
+            f"This invitation ended on {invitation.expires:%Y-%m-%d}. "
+            f"Ask {invitation.invited_by.username} for another one."
+        )
+
+
+def _end(invitation: Invitation, answer: Answer, actor: User, request: HttpRequest | None) -> None:
+    Invitation.objects.filter(pk=invitation.pk).update(ended=wall_clock(), answer=answer)
+    who = invitation.user.username if invitation.user else invitation.email
+    audit_log.record(f"invitation.{answer}", who, actor=actor, namespace=invitation.namespace, request=request)

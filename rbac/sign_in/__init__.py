@@ -1,0 +1,1 @@
+"""Signing in: passwords, sessions, second factor, registration, external providers, the command."""

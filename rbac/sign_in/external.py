@@ -1,0 +1,113 @@
+"""Sign-in through others: which of them are configured, and the account of who comes from there for the first time.
+
+An account is found by the provider's own id of the person, never by an e-mail address: else whoever controls an address
+at some provider would get into the account of another. Who has both connects them while signed in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from social_core.exceptions import AuthPolicyError
+from social_django.models import UserSocialAuth
+
+from portal.common.clock import now as wall_clock
+from portal.common.errors import Conflict, NotFound
+from rbac import namespace_names
+from rbac.audit import log as audit_log
+from rbac.models import Awaiting, User
+from rbac.services import ensure_personal_namespace
+from rbac.sign_in.registration import APPROVAL, CLOSED
+
+_LONGEST_NAME = 100
+_NO_NAME_CHARACTER = re.compile(r"[^\w.@+-]+")
+_PLAIN_NAME = "member"
+
+
+class Provider(NamedTuple):
+    """``name`` is in addresses and settings, ``title`` on buttons."""
+
+    name: str
+    title: str
+
+
+class SignUpClosed(AuthPolicyError):
+    """Nobody opens an account by themselves here."""
+
+
+def configured() -> list[Provider]:
+    """The providers that the operator has configured, in the order of the buttons."""
+    return [Provider(name, title) for name, title in settings.SIGN_IN_PROVIDERS.items()]
+
+
+# --- The first time --------------------------------------------------------------------------------------------------
+@transaction.atomic
+def open_account(
+    backend: Any, details: Mapping[str, Any], response: Mapping[str, Any], user: User | None = None, **more: Any
+) -> dict[str, Any]:
+    """A step of social-auth's pipeline: the account of who is new here. Raises SignUpClosed."""
+    if user is not None:
+        return {"is_new": False}
+    if settings.SIGN_UP == CLOSED:
+        raise SignUpClosed(backend)
+    waits = settings.SIGN_UP == APPROVAL
+    email = _own_address(details, response)
+    fresh = User(
+        username=_free_name(str(details.get("username") or details.get("email") or "")),
+        email=email,
+        email_confirmed=wall_clock() if email else None,
+        is_active=not waits,
+        awaiting=Awaiting.APPROVAL if waits else "",
+    )
+    fresh.set_unusable_password()
+    fresh.save()
+    request: HttpRequest = backend.strategy.request
+    audit_log.record("user.sign-up", fresh.username, actor=None, detail={"provider": backend.name}, request=request)
+    if not waits:
+        ensure_personal_namespace(fresh)
+    return {"is_new": True, "user": fresh}
+
+
+def _own_address(details: Mapping[str, Any], response: Mapping[str, Any]) -> str:
+    """The address, if the provider vouches for it and no other account has it; else nothing."""
+    email = str(details.get("email") or "")
+    if response.get("email_verified") is not True or User.objects.filter(email__iexact=email).exists():
+        return ""
+    return email
+
+
+def _free_name(wanted: str) -> str:
+    """The wanted name, made fit, with a number where another account has it."""
+    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(wanted.partition("@")[0]))[:_LONGEST_NAME]
+    plain = plain.strip("-._+@")
+    if not plain or namespace_names.fault_of_account(plain):
+        plain = _PLAIN_NAME
+    name, number = plain, 1
+    while User.objects.filter(Q(username__iexact=name) | Q(skeleton=namespace_names.skeleton(name))).exists():
+        number += 1
+        name = f"{plain}-{number}"
+    return name
+
+
+# --- Connections -----------------------------------------------------------------------------------------------------
+def connections_of(user: User) -> QuerySet[UserSocialAuth]:
+    """What the account can sign in through."""
+    return UserSocialAuth.objects.filter(user=user).order_by("provider", "pk")
+
+
+@transaction.atomic
+def disconnect(*, actor: User, connection_id: int, request: HttpRequest | None = None) -> None:
+    """Forget one way in. Raises NotFound, and Conflict where it is the only one."""
+    found = connections_of(actor).filter(pk=connection_id).first()
+    if found is None:
+        raise NotFound("There is no such connection of your account.")
+    if not actor.has_usable_password() and connections_of(actor).count() == 1:
+        raise Conflict("This is the only way into your account. Connect another one first.")
+    audit_log.record("connection.remove", found.provider, actor=actor, request=request)
+    found.delete()

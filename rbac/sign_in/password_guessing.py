@@ -1,0 +1,84 @@
+"""Bounds on guessing passwords: by name and network (django-axes), and by network alone.
+
+A guess costs the portal a slow hash, and one network with many names would never meet the bound of a single name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import datetime, timedelta
+
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.http import HttpRequest
+
+from portal.common.errors import TooManyRequests, ValidationFailed
+from rbac import throttle
+from rbac.audit import log as audit_log
+from rbac.models import Outcome, User
+
+EVERY = timedelta(hours=1)
+# An attempt counts for AXES_COOLOFF_TIME, and is stored somewhat longer for who looks into what happened.
+STORED = timedelta(days=1)
+# Wrong tries at one's present password, in an hour.
+PRESENT_PASSWORD_TRIES = 10
+_KIND = "sign-in-from"
+_PRESENT = "present-password"
+_log = logging.getLogger(__name__)
+
+
+def network_of(request: HttpRequest | None) -> str | None:
+    """The network that a request came from, as django-axes stores it."""
+    return throttle.network_of(audit_log.address_of(request)) or None
+
+
+def count(request: HttpRequest) -> None:
+    """Count one attempt of the request's network. Raises TooManyRequests; the first refusal leaves a row in the audit
+    log, not each of them."""
+    network = network_of(request) or ""
+    _most, window = settings.SIGN_IN_NETWORK_RATE
+    try:
+        throttle.take_of(_KIND, network, settings.SIGN_IN_NETWORK_RATE)
+    except TooManyRequests:
+        with contextlib.suppress(TooManyRequests):
+            throttle.take(f"{_KIND}-noted", network, most=1, seconds=window.total_seconds())
+            audit_log.record("sign-in.throttle", network, actor=None, outcome=Outcome.REFUSED, request=request)
+        raise
+
+
+def forgive(request: HttpRequest) -> None:
+    """Take the count of this attempt back: it was no guess."""
+    throttle.give_back(_KIND, network_of(request) or "")
+
+
+def check_present_password(user: User, password: str) -> None:
+    """Raises ValidationFailed for a wrong password, TooManyRequests after PRESENT_PASSWORD_TRIES of them in an hour: a
+    session that was left open, or stolen, is no place to guess from."""
+    throttle.take(_PRESENT, str(user.pk), most=PRESENT_PASSWORD_TRIES)
+    if not user.check_password(password):
+        raise ValidationFailed({"old": ["This is not your present password."]})
+    throttle.give_back(_PRESENT, str(user.pk))
+
+
+def prune_attempts(now: datetime) -> int:
+    """Delete the attempts of django-axes that count for nothing any more; how many."""
+    age = max(STORED, settings.AXES_COOLOFF_TIME)
+    deleted, _ = AccessAttempt.objects.filter(attempt_time__lt=now - age).delete()
+    return int(deleted)
+
+
+class SignInAttempts:
+    """The sweep's part; at most every hour, however often it is called. Never raises."""
+
+    def __init__(self) -> None:
+        self._next: datetime | None = None
+
+    def when_due(self, now: datetime) -> None:
+        if self._next is not None and now < self._next:
+            return
+        self._next = now + EVERY
+        try:
+            prune_attempts(now)
+        except Exception:  # noqa: BLE001  this must not stop the sweep; it is tried again in an hour
+            _log.exception("Old attempts to sign in could not be deleted.")

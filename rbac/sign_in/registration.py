@@ -1,0 +1,224 @@
+"""Accounts that people open themselves, and passwords that they forgot."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from django.conf import settings
+from django.contrib.auth.password_validation import validate_password
+from django.contrib.auth.tokens import default_token_generator
+from django.core import signing
+from django.core.exceptions import ValidationError as FieldError
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.encoding import force_str
+from django.utils.http import urlsafe_base64_decode
+
+from portal.common.clock import now as wall_clock
+from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
+from rbac import mail, throttle
+from rbac.access import require_admin
+from rbac.audit import log as audit_log
+from rbac.models import Awaiting, Outcome, User
+from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
+from rbac.socket_revocation import wake_sockets
+
+# Who may open an account: nobody, everybody, or everybody whom an admin lets in.
+CLOSED, OPEN, APPROVAL = SIGN_UPS = ("closed", "open", "approval")
+CONFIRMATION_LIFE = timedelta(days=1)
+# An hour.
+_LETTERS_PER_ADDRESS_AND_CALLER = 5
+_LETTERS_PER_ADDRESS = 50
+_LETTERS_PER_CALLER = 30
+_LONGEST_ADDRESS = 254
+_NO_ADDRESS = "Write your e-mail address: the letter goes there."
+_OVER = "This link has been used, or is too old. Begin anew."
+
+
+def is_possible() -> bool:
+    """Whether people may open accounts themselves."""
+    return bool(settings.SIGN_UP != CLOSED)
+
+
+# --- Opening an account ----------------------------------------------------------------------------------------------
+@transaction.atomic
+def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -> None:
+    """Open an account that waits for its address to be confirmed, and have the e-mail for that sent.
+
+    Neither the answer nor its time says which addresses have accounts: the password is hashed in any case, and the
+    owner of such an address gets another e-mail.
+
+    Raises Forbidden where accounts are not opened that way, ValidationFailed, TooManyRequests.
+    """
+    if settings.SIGN_UP == CLOSED:
+        raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
+    _forget_unconfirmed(username, email)
+    user = User(username=username, is_active=False, awaiting=Awaiting.CONFIRMATION, email=email)
+    known = User.objects.filter(email__iexact=email).first() if email else None
+    validate_account(user, password, known_address=known is not None)
+    if not email:
+        raise ValidationFailed({"email": [_NO_ADDRESS]})
+    _count_email(request, email)
+    user.set_password(password)
+    outcome = Outcome.DONE if known is None else Outcome.REFUSED
+    audit_log.record("user.sign-up", username, actor=None, detail={"email": email}, outcome=outcome, request=request)
+    if known is not None:
+        mail.enqueue(request, known.email, "known")
+        return
+    user.save()
+    mail.enqueue(request, email, "confirmation", user=user.pk)
+
+
+def _count_email(request: HttpRequest, email: str) -> None:
+    """Bound the e-mails to an address and those that a caller causes. A caller uses up the share of its own network
+    alone: the owner of the address still gets theirs. Raises TooManyRequests."""
+    caller, to = throttle.network_of(audit_log.address_of(request)), email.lower()
+    throttle.take("letter-from", caller, most=_LETTERS_PER_CALLER)
+    throttle.take("letter-to-from", f"{to}\0{caller}", most=_LETTERS_PER_ADDRESS_AND_CALLER)
+    throttle.take("letter-to", to, most=_LETTERS_PER_ADDRESS)
+
+
+def _forget_unconfirmed(username: str, email: str) -> None:
+    """What nobody confirmed blocks neither its address nor, after a day, its name."""
+    unconfirmed = User.objects.filter(awaiting=Awaiting.CONFIRMATION)
+    if email:
+        unconfirmed.filter(email__iexact=email).delete()
+    unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFE).delete()
+
+
+def to_confirm(token: str) -> User:
+    """The account that a letter's link opens. Raises Conflict where it is too old or done, NotFound for nonsense."""
+    try:
+        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFE)
+    except signing.SignatureExpired:
+        raise Conflict(_OVER) from None
+    except signing.BadSignature:
+        raise NotFound("This is not a whole link. Copy all of it from the letter.") from None
+    user = User.objects.filter(pk=kept["user"], email=kept["email"], awaiting=Awaiting.CONFIRMATION).first()
+    if user is None:
+        raise Conflict(_OVER)
+    return user
+
+
+@transaction.atomic
+def confirm(*, token: str, password: str, request: HttpRequest) -> User:
+    """Confirm the address, by who knows the password of the account too: else the owner of an address could be talked
+    into confirming an account that somebody else holds.
+
+    Raises like ``to_confirm``, and ValidationFailed, TooManyRequests.
+    """
+    user = to_confirm(token)
+    throttle.take("confirm", str(user.pk), most=_LETTERS_PER_CALLER)
+    if not user.check_password(password):
+        raise ValidationFailed({"password": ["This is not the password that the account was opened with."]})
+    waits = settings.SIGN_UP == APPROVAL
+    user.awaiting = Awaiting.APPROVAL if waits else ""
+    user.is_active = not waits
+    user.email_confirmed = wall_clock()
+    user.save(update_fields=["awaiting", "is_active", "email_confirmed"])
+    audit_log.record("user.confirm", user.username, actor=user, request=request)
+    if waits:
+        _tell_admins(user, request)
+    else:
+        ensure_personal_namespace(user)
+    return user
+
+
+# --- Approval --------------------------------------------------------------------------------------------------------
+def _tell_admins(user: User, request: HttpRequest) -> None:
+    for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
+        mail.enqueue(request, admin.email, "waiting", username=user.username, email=user.email)
+
+
+def waiting_accounts() -> QuerySet[User]:
+    """Those that an admin has to let in, the one that waits longest first."""
+    return User.objects.filter(awaiting=Awaiting.APPROVAL).order_by("email_confirmed", "pk")
+
+
+@transaction.atomic
+def approve(*, actor: User, username: str, request: HttpRequest) -> User:
+    """Let an account in that waits for it. Raises Forbidden, NotFound."""
+    user = _waiting(actor, username)
+    user.awaiting, user.is_active = "", True
+    user.save(update_fields=["awaiting", "is_active"])
+    ensure_personal_namespace(user)
+    audit_log.record("user.approve", username, actor=actor, request=request)
+    mail.enqueue(request, user.email, "approved", username=username)
+    return user
+
+
+@transaction.atomic
+def refuse(*, actor: User, username: str, request: HttpRequest) -> None:
+    """Keep an account out that waits to be let in: it is closed, its name and address stay taken.
+
+    Raises Forbidden, NotFound.
+    """
+    user = _waiting(actor, username)
+    user.awaiting = ""
+    user.save(update_fields=["awaiting"])
+    audit_log.record("user.refuse", username, actor=actor, request=request)
+
+
+def _waiting(actor: User, username: str) -> User:
+    require_admin(actor)
+    user = waiting_accounts().filter(username=username).first()
+    if user is None:
+        raise NotFound(f"No account {username!r} waits to be let in.")
+    return user
+
+
+# --- Passwords -------------------------------------------------------------------------------------------------------
+@transaction.atomic
+def send_reset(*, email: str, request: HttpRequest) -> None:
+    """Have the e-mail sent with which a password is chosen anew. Whether an account has this address is looked up when
+    it is sent: here it makes no difference.
+
+    Raises ValidationFailed without an address, TooManyRequests.
+    """
+    if not email:
+        raise ValidationFailed({"email": [_NO_ADDRESS]})
+    if len(email) > _LONGEST_ADDRESS:
+        return
+    _count_email(request, email)
+    audit_log.record("password.letter", email, actor=None, request=request)
+    mail.enqueue(request, email, "reset")
+
+
+def send_welcome(user: User, request: HttpRequest) -> None:
+    """Have the e-mail sent with which the owner of an account that an admin has opened chooses a password."""
+    mail.enqueue(request, user.email, "welcome", user=user.pk)
+
+
+def to_reset(who: str, token: str) -> User:
+    """The account whose letter this link was in. Raises Conflict where it is too old or was used."""
+    try:
+        user = User.objects.filter(pk=int(force_str(urlsafe_base64_decode(who))), is_active=True).first()
+    except (ValueError, OverflowError):
+        user = None
+    if user is None or not default_token_generator.check_token(user, token):
+        raise Conflict(_OVER)
+    return user
+
+
+@transaction.atomic
+def set_password(
+    *,
+    actor: User | None,
+    user: User,
+    password: str,
+    keep_tokens: bool = False,
+    request: HttpRequest | None = None,
+) -> None:
+    """Another password: every session of the account ends, its sockets close, and its tokens are revoked unless they
+    are to be kept: who stole the account may have made one. Raises ValidationFailed."""
+    try:
+        validate_password(password, user)
+    except FieldError as error:
+        raise ValidationFailed({"password": error.messages}) from None
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    revoked = 0 if keep_tokens else revoke_tokens_of(user)
+    detail = {"tokens_revoked": revoked}
+    audit_log.record("password.change", user.username, actor=actor, detail=detail, request=request)
+    wake_sockets([user.pk])

@@ -1,0 +1,185 @@
+"""Who is there: passwords, the sessions of browsers, and their end. Each change with its row in the trail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth import authenticate, login, logout
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from portal.common.clock import now as wall_clock
+from portal.common.errors import Forbidden, NotFound, NotSignedIn, TooManyRequests
+from rbac.audit import log as audit_log
+from rbac.models import Awaiting, Outcome, Session, User
+from rbac.services import ensure_personal_namespace
+from rbac.sign_in import password_guessing, second_factor
+from rbac.sign_in.sessions import ORIGIN, handle_of
+from rbac.socket_revocation import wake_sockets
+
+_WRONG = "The name or the password is wrong."
+_TOO_OFTEN = "Too many attempts to sign in. Wait {seconds} s, then try again."
+_AWAITING: Mapping[str, str] = {
+    Awaiting.CONFIRMATION: "Confirm your e-mail address first: open the link in the letter that we sent you.",
+    Awaiting.APPROVAL: "An admin has to let you in first. You get a letter when that is done.",
+}
+_FIRST = "first-session"
+_PENDING = "pending-sign-in"
+# How long a password that was right waits for its second factor.
+_PATIENCE = timedelta(minutes=10)
+_AGENT_LENGTH = 200
+_NAME_LIMIT = 150
+_PASSWORD_LIMIT = 1024
+
+
+def check_password(request: HttpRequest, username: str, password: str) -> User:
+    """The account behind a name and a password, with its personal namespace.
+
+    Raises NotSignedIn with one sentence for every kind of failure (but who opened an account and knows its password is
+    told what it waits for), TooManyRequests after too many failures for this name from this network, or for any names.
+    """
+    password_guessing.count(request)
+    if len(username) > _NAME_LIMIT or len(password) > _PASSWORD_LIMIT:
+        # No account has these, and django-axes would store the name whole.
+        _record_failure(request, username)
+        raise NotSignedIn(_WRONG)
+    user = authenticate(request, username=username, password=password)
+    if getattr(request, "axes_locked_out", False):
+        _record_failure(request, username, locked_out=True)
+        wait = math.ceil(settings.AXES_COOLOFF_TIME.total_seconds())
+        raise TooManyRequests(_TOO_OFTEN.format(seconds=wait), retry_after=wait)
+    if not isinstance(user, User):
+        _record_failure(request, username)
+        raise NotSignedIn(_why_not(username, password))
+    password_guessing.forgive(request)
+    ensure_personal_namespace(user)
+    return user
+
+
+def _record_failure(request: HttpRequest, username: str, **detail: bool) -> None:
+    audit_log.record("sign-in.fail", username, actor=None, detail=detail, outcome=Outcome.REFUSED, request=request)
+
+
+def _why_not(username: str, password: str) -> str:
+    waiting = User.objects.filter(username=username, is_active=False).exclude(awaiting="").first()
+    return _AWAITING[waiting.awaiting] if waiting and waiting.check_password(password) else _WRONG
+
+
+def sign_in(request: HttpRequest, username: str, password: str, way_on: str = "") -> bool:
+    """Check the password, then begin a session, or keep in mind that a second factor is still owed.
+
+    Whether the session has begun. Raises like ``check_password``.
+    """
+    user = check_password(request, username, password)
+    return admit(request, user, user.backend, way_on)
+
+
+def admit(request: HttpRequest, user: User, backend: str, way_on: str = "") -> bool:
+    """Begin the session of an account that has shown its first factor, unless it has a second. Whether it has begun."""
+    if second_factor.device_of(user) is None:
+        begin_session(request, user, backend)
+        return True
+    until = (wall_clock() + _PATIENCE).isoformat()
+    request.session.cycle_key()
+    request.session[_PENDING] = {"user": user.pk, "backend": backend, "until": until, "way_on": way_on}
+    return False
+
+
+def pending(request: HttpRequest) -> User | None:
+    """The account that has shown its password in this browser, a short while ago, and owes its second factor."""
+    kept = request.session.get(_PENDING)
+    if kept is None or datetime.fromisoformat(kept["until"]) < wall_clock():
+        return None
+    return User.objects.filter(pk=kept["user"], is_active=True).first()
+
+
+def finish(request: HttpRequest, code: str) -> str:
+    """Check the second factor and begin the session. Returns where to go on to ("": nowhere in particular).
+
+    Raises NotSignedIn where nothing is pending or the code is wrong, TooManyRequests.
+    """
+    user = pending(request)
+    if user is None:
+        raise NotSignedIn("You took too long. Sign in with your password again.")
+    try:
+        second_factor.verify(user, code)
+    except NotSignedIn:
+        audit_log.record("sign-in.fail", user.username, actor=None, outcome=Outcome.REFUSED, request=request)
+        raise
+    kept = request.session.pop(_PENDING)
+    begin_session(request, user, kept["backend"])
+    return str(kept["way_on"])
+
+
+def require_second_factor(user: User, code: str) -> None:
+    """For who signs in at once, without a page in between. Raises NotSignedIn, TooManyRequests, and Forbidden where the
+    platform asks the account for a second factor that it has not set up."""
+    if second_factor.is_owed(user):
+        raise Forbidden("Set up your second factor first, on the page of your account.")
+    if second_factor.device_of(user) is not None and not code:
+        raise NotSignedIn("This account has a second factor. Send a code of it as well, as code.")
+    second_factor.verify(user, code)
+
+
+def begin_session(request: HttpRequest, user: User, backend: str) -> None:
+    """A session with a fresh key for an account that has shown all that is asked of it; it remembers from where."""
+    first = user.last_login is None
+    login(request, user, backend=backend)
+    if first and (user.email_confirmed or not user.has_usable_password()):
+        request.session[_FIRST] = True
+    request.session[ORIGIN] = {
+        "created": wall_clock().isoformat(),
+        "address": audit_log.address_of(request),
+        "agent": request.headers.get("User-Agent", "")[:_AGENT_LENGTH],
+    }
+    audit_log.record("sign-in", user.username, actor=user, request=request)
+
+
+def is_welcome_due(request: HttpRequest) -> bool:
+    """Whether this is the first session of somebody who opened the account themselves. True once."""
+    return bool(request.session.pop(_FIRST, False))
+
+
+def sign_out(request: HttpRequest) -> None:
+    """End the session: its row and its data are gone, the cookie is worth nothing."""
+    if isinstance(request.user, User):
+        audit_log.record("sign-out", request.user.username, actor=request.user, request=request)
+    logout(request)
+
+
+# --- Sessions --------------------------------------------------------------------------------------------------------
+def sessions_of(user: User) -> QuerySet[Session]:
+    """The account's sessions that are still good, the one seen last first."""
+    return Session.objects.filter(user=user, expire_date__gt=wall_clock()).order_by("-seen", "handle")
+
+
+def is_present(request: HttpRequest, session: Session) -> bool:
+    """Whether this is the session that the request itself belongs to."""
+    return session.handle == handle_of(request.session.session_key)
+
+
+@transaction.atomic
+def end_session(*, actor: User, handle: str, request: HttpRequest | None = None) -> None:
+    """Sign one of the actor's own browsers out, maybe the present one; its sockets close. Raises NotFound."""
+    ended, _ = sessions_of(actor).filter(handle=handle).delete()
+    if not ended:
+        raise NotFound("There is no such session of yours; it may have ended already.")
+    audit_log.record("session.end", handle, actor=actor, request=request)
+    if request is not None and handle == handle_of(request.session.session_key):
+        request.session.flush()
+    wake_sockets([actor.pk])
+
+
+@transaction.atomic
+def end_all_sessions(*, actor: User, user: User, request: HttpRequest | None = None) -> int:
+    """Sign an account out everywhere; its sockets close. Returns how many sessions there were."""
+    ended, _ = sessions_of(user).delete()
+    audit_log.record("session.end-all", user.username, actor=actor, detail={"count": ended}, request=request)
+    if request is not None and request.user == user:
+        request.session.flush()
+    wake_sockets([user.pk])
+    return ended

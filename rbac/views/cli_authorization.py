@@ -1,0 +1,88 @@
+"""The page on which a person lets the command on a computer act as them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods
+
+from portal.common.clock import now as wall_clock
+from portal.common.errors import ValidationFailed
+from portal.common.messages import told
+from portal.common.problems import content_security_policy
+from rbac.sign_in import cli_authorization
+from rbac.view_helpers import user_of
+
+LIVES = ("30", "90", "365", "")
+USUAL_LIFE = "90"
+_LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
+_LONGEST_STATE = 128
+_ODD_PORT = "This address was not made by `regatta login`. Run it again."
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the command asks for. Without a ``port`` it cannot be called back, and the page shows the code."""
+
+    name: str
+    challenge: str
+    port: int | None
+    state: str
+
+    @classmethod
+    def of(cls, query: QueryDict) -> Wish:
+        """Raises ValidationFailed."""
+        name, challenge, state = (query.get(key, "") for key in ("name", "challenge", "state"))
+        cli_authorization.check(name, challenge)
+        port = query.get("port", "")
+        if port and not (port.isascii() and port.isdigit() and _LOWEST_PORT <= int(port[:6]) <= _HIGHEST_PORT):
+            raise ValidationFailed({"port": [_ODD_PORT]})
+        return cls(name, challenge, int(port) if port else None, state[:_LONGEST_STATE])
+
+    @property
+    def origin(self) -> str:
+        """Where the code is sent to: the computer that the browser runs on, and nowhere else."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+@never_cache
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def connect(request: HttpRequest) -> HttpResponse:
+    """Ask, and on a yes give the code: to the port of this computer, or to be typed in."""
+    try:
+        wish = Wish.of(request.POST if request.method == "POST" else request.GET)
+        if request.method == "POST":
+            return _agreed(request, wish)
+    except ValidationFailed as error:
+        sentence = next(iter(error.errors.values()))[0]
+        return render(request, "rbac/connect.html", {"error": told(sentence)}, status=error.status)
+    page = render(request, "rbac/connect.html", {"wish": wish, "lives": LIVES, "usual_life": USUAL_LIFE})
+    if wish.port:
+        # The browser follows the redirect behind the form only where the policy of the form's page names it.
+        policy = content_security_policy(request.csp_nonce, request.get_host())  # type: ignore[attr-defined]
+        page.headers["Content-Security-Policy"] = policy.replace(
+            "form-action 'self'", f"form-action 'self' {wish.origin}"
+        )
+    return page
+
+
+def _agreed(request: HttpRequest, wish: Wish) -> HttpResponse:
+    days = request.POST.get("days", USUAL_LIFE)
+    if days not in LIVES:
+        raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
+    code = cli_authorization.grant(
+        actor=user_of(request),
+        name=wish.name,
+        challenge=wish.challenge,
+        days=int(days) if days else None,
+        now=wall_clock(),
+    )
+    if wish.port is None:
+        return render(request, "rbac/connect.html", {"code": code})
+    return redirect(f"{wish.origin}/?{urlencode({'code': code, 'state': wish.state})}")

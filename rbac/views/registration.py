@@ -1,0 +1,143 @@
+"""Opening an account, confirming its address, a forgotten password, and the accounts that an admin lets in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+from django.utils.translation import gettext_noop as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from portal.common.errors import Forbidden, TooManyRequests, ValidationFailed
+from portal.common.messages import told_all
+from rbac.access import require_admin
+from rbac.services import ensure_personal_namespace
+from rbac.sign_in import registration
+from rbac.view_helpers import attempt, refused, user_of
+
+
+def _form(
+    request: HttpRequest, template: str, context: Mapping[str, Any], deed: Callable[[], object]
+) -> HttpResponse | None:
+    """The form's page, or nothing where it was sent and the deed is done."""
+    if request.method != "POST":
+        return render(request, template, context)
+    try:
+        deed()
+    except ValidationFailed as error:
+        errors = {field: sentences[0] for field, sentences in told_all(error.errors).items()}
+        return render(request, template, {**context, "errors": errors}, status=error.status)
+    except TooManyRequests as error:
+        return refused(request, template, context, error)
+    return None
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+def sign_up(request: HttpRequest) -> HttpResponse:
+    """Open an account."""
+    if not registration.is_possible():
+        raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
+    fields = {name: request.POST.get(name, "").strip() for name in ("username", "email")}
+
+    def deed() -> None:
+        registration.sign_up(**fields, password=request.POST.get("password", ""), request=request)
+
+    return _form(request, "rbac/sign_up.html", fields, deed) or render(request, "rbac/letter_sent.html", fields)
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+def confirm(request: HttpRequest, token: str) -> HttpResponse:
+    """Where the letter's link leads. A button and the password, so that a program that only looks opens nothing."""
+    user = registration.to_confirm(token)
+
+    def deed() -> None:
+        registration.confirm(token=token, password=request.POST.get("password", ""), request=request)
+
+    answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, deed)
+    if answer is None:
+        messages.success(request, gettext("Your e-mail address is confirmed."))
+        return redirect("sign-in")
+    return answer
+
+
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+def reset(request: HttpRequest) -> HttpResponse:
+    """Ask for the letter with which a password is chosen anew."""
+    email = request.POST.get("email", "").strip()
+    answer = _form(
+        request, "rbac/reset.html", {"email": email}, lambda: registration.send_reset(email=email, request=request)
+    )
+    return answer or render(request, "rbac/letter_sent.html", {"email": email})
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
+    """Where that letter leads."""
+    user = registration.to_reset(who, token)
+
+    def deed() -> None:
+        registration.set_password(actor=None, user=user, password=request.POST.get("password", ""), request=request)
+
+    answer = _form(request, "rbac/new_password.html", {"username": user.username}, deed)
+    if answer is None:
+        messages.success(
+            request, gettext("The password has been changed, and your access tokens are revoked. Sign in with it.")
+        )
+        return redirect("sign-in")
+    return answer
+
+
+@never_cache
+@require_safe
+@login_required
+def welcome(request: HttpRequest) -> HttpResponse:
+    """What to do next, for who is here for the first time."""
+    return render(request, "rbac/welcome.html", {"namespace": ensure_personal_namespace(user_of(request))})
+
+
+# --- Accounts that wait to be let in ---------------------------------------------------------------------------------
+@never_cache
+@require_safe
+@login_required
+def waiting(request: HttpRequest) -> HttpResponse:
+    """For admins: who waits to be let in."""
+    require_admin(user_of(request))
+    return render(request, "rbac/waiting.html", {"accounts": registration.waiting_accounts()})
+
+
+@login_required
+@require_POST
+def approve(request: HttpRequest, username: str) -> HttpResponse:
+    """Let one in."""
+    attempt(
+        request,
+        lambda: registration.approve(actor=user_of(request), username=username, request=request),
+        _("The account has been let in."),
+    )
+    return redirect("waiting-accounts")
+
+
+@login_required
+@require_POST
+def refuse(request: HttpRequest, username: str) -> HttpResponse:
+    """Keep one out."""
+    attempt(
+        request,
+        lambda: registration.refuse(actor=user_of(request), username=username, request=request),
+        _("The account has been refused."),
+    )
+    return redirect("waiting-accounts")

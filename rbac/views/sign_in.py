@@ -1,0 +1,102 @@
+"""Signing in and out: the password, the second factor."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render, resolve_url
+from django.urls import Resolver404, resolve
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.common.errors import NotSignedIn, TooManyRequests
+from rbac.sign_in import external, registration
+from rbac.sign_in import sign_in as sign_in_sign_in
+from rbac.view_helpers import refused
+
+# Whoever is signed in is sent on from these, or finds nothing there: as a wanted page they would send one round.
+_ON_THE_WAY_IN = frozenset({"sign-in", "sign-in-code", "sign-out", "begin-provider", "complete-provider"})
+
+
+def wanted_page(request: HttpRequest) -> str:
+    """The page that was wanted before sign-in, if it is one of ours; else nothing."""
+    return checked(request, request.POST.get("next") or request.GET.get("next") or "")
+
+
+def checked(request: HttpRequest, wanted: str) -> str:
+    """The address, if a person who has signed in can be sent there: it is of this portal, and no part of signing in."""
+    ours = url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return wanted if ours and _name_of(wanted) not in _ON_THE_WAY_IN else ""
+
+
+def _name_of(address: str) -> str | None:
+    """The name of the route; None where there is none."""
+    try:
+        return resolve(urlsplit(address).path).url_name
+    except (Resolver404, ValueError):
+        return None
+
+
+def way_on(request: HttpRequest, wanted: str) -> str:
+    """Where to go after sign-in: the wanted page, else home; for the first time of who opened the account, the page
+    that says what to do next."""
+    at_home = wanted in ("", resolve_url("home"))
+    due = sign_in_sign_in.is_welcome_due(request)
+    return resolve_url("welcome") if at_home and due else wanted or resolve_url("home")
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    """The page that asks for name and password."""
+    wanted = wanted_page(request)
+    if request.user.is_authenticated:
+        return redirect(wanted or resolve_url("home"))
+    if request.method != "POST":
+        return render(request, "rbac/sign_in.html", _form(request))
+    username, password = request.POST.get("username", ""), request.POST.get("password", "")
+    try:
+        begun = sign_in_sign_in.sign_in(request, username, password, wanted)
+    except (NotSignedIn, TooManyRequests) as error:
+        return refused(request, "rbac/sign_in.html", _form(request), error)
+    return redirect(way_on(request, wanted)) if begun else redirect("sign-in-code")
+
+
+def _form(request: HttpRequest) -> dict[str, Any]:
+    """What the page shows."""
+    return {
+        "next": wanted_page(request),
+        "username": request.POST.get("username", ""),
+        "sign_up": registration.is_possible(),
+        "providers": external.configured(),
+    }
+
+
+@never_cache
+@sensitive_post_parameters("code")
+@require_http_methods(["GET", "HEAD", "POST"])
+def code(request: HttpRequest) -> HttpResponse:
+    """The page that asks for the second factor, after a password that was right."""
+    if sign_in_sign_in.pending(request) is None:
+        return redirect("sign-in")
+    if request.method != "POST":
+        return render(request, "rbac/code.html")
+    try:
+        wanted = sign_in_sign_in.finish(request, request.POST.get("code", ""))
+    except (NotSignedIn, TooManyRequests) as error:
+        return refused(request, "rbac/code.html", {}, error)
+    return redirect(way_on(request, wanted))
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """End the session. A form, not a link: no other site can sign somebody out."""
+    sign_in_sign_in.sign_out(request)
+    return redirect("sign-in")

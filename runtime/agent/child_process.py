@@ -1,0 +1,213 @@
+"""Starts the role's process: its limits, its directories, its environment, and its walls."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime import contract
+from runtime.agent import process_tree, sandbox, short_tmpdir
+from runtime.agent.settings import Settings
+from runtime.errors import TEMPORARY
+from runtime.isolation import cgroup, confinement, launch, launch_request, network, syscalls
+
+# Room for the shared libraries that a process maps but does not fill.
+_MAPPED_LIBRARIES = 1024**3
+_LARGEST_FILE = 4 * 1024**3
+_OPEN_FILES = 4096
+_PIPE_BYTES = 1024 * 1024
+# Between the signal that warns of used-up CPU time and the one that ends.
+_CPU_MARGIN_SECONDS = 5
+
+
+class NotStarted(Exception):
+    """The process could not be started. The message says why; ``code``: the exit code that its replica is given, which
+    is to be tried again where the machine was short of something."""
+
+    def __init__(self, why: str, number: int | None) -> None:
+        super().__init__(f"could not be started: {why}")
+        self.code = contract.EXIT_RESTART if number in TEMPORARY else contract.EXIT_ERROR
+
+
+@dataclass(frozen=True)
+class Child:
+    """A started process and the reading ends of its output. It is the leader of its own process group.
+
+    ``init``: where it is the launcher of namespaces, the first process inside; the job's processes are below that.
+    ``shared_memory``: the directory of the job's own shared memory.
+    """
+
+    process: subprocess.Popen[bytes]
+    stdout: int
+    stderr: int
+    init: int | None = None
+    shared_memory: int | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+
+def ruleset(settings: Settings, command: Sequence[str]) -> int:
+    """The Landlock rules of a process without namespaces, as a descriptor. Raises LandlockMissing where the kernel has
+    no Landlock, and NotStarted where it has but the rules could not be made: the process would run unconfined."""
+    try:
+        return sandbox.rules(settings, command)
+    except OSError as error:
+        raise NotStarted(f"Landlock could not be set up: {error}", error.errno) from None
+
+
+def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | None) -> Child:
+    """Start the command. ``link`` is the inherited socket, ``ruleset`` that of a process without namespaces. Raises
+    NotStarted.
+
+    Must be called before any other thread runs, and from the thread that lives as long as the agent: the kernel kills
+    the child when that thread ends.
+    """
+    entrance, pipes = -1, list[int]()
+    try:
+        for _ in range(2):
+            pipes += _pipe()
+        out, stdout, err, stderr = pipes
+        if settings.cgroup is not None:
+            entrance = cgroup.entrance(settings.cgroup)
+        if settings.sandbox == contract.NAMESPACES:
+            return _within_namespaces(settings, command, link, entrance, (out, err, stdout, stderr))
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=settings.work,
+            env=_environment(settings, link, str(short_tmpdir.make(settings.temporary))),
+            pass_fds=(link,),
+            process_group=0,
+            preexec_fn=_before_exec(settings, ruleset, entrance),  # noqa: PLW1509  no other thread runs yet
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NotStarted(str(error), getattr(error, "errno", None)) from None
+    finally:
+        for written in pipes[1::2]:
+            os.close(written)
+        if entrance >= 0:
+            os.close(entrance)
+    return Child(process, out, err)
+
+
+def _within_namespaces(
+    settings: Settings, words: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
+) -> Child:
+    own = [str(settings.work), str(settings.output), str(settings.temporary)]
+    command = launch.Command(
+        words=words,
+        environment=_environment(settings, link, launch_request.TEMPORARY),
+        directory=str(settings.work),
+        uid=settings.run_as,
+        view=sandbox.seen(settings, words),
+        writable=own,
+        limits=[_possible(*limit) for limit in limits(settings)],
+        inherit=[link],
+        shared_memory=settings.memory,
+        cgroup=entrance,
+        network=settings.network.namespaces if settings.network else (-1, -1),
+    )
+    out, err, stdout, stderr = pipes
+    try:
+        launched = launch.launch(command, stdout, stderr)
+    except launch.NotLaunched as error:
+        raise NotStarted(str(error), error.number) from None
+    # None where it has ended already: then nothing is left to measure.
+    init = next(iter(process_tree.children(launched.process.pid)), None)
+    return Child(launched.process, out, err, init, launched.shared_memory)
+
+
+def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
+    """The resource limits as (resource, soft, hard)."""
+    yield resource.RLIMIT_CORE, 0, 0
+    yield resource.RLIMIT_FSIZE, _LARGEST_FILE, _LARGEST_FILE
+    files = min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    yield resource.RLIMIT_NOFILE, files, files
+    if settings.memory:
+        # What is written to counts in full; address space that is only mapped is cheap.
+        yield resource.RLIMIT_DATA, settings.memory, settings.memory
+        yield resource.RLIMIT_AS, settings.memory + _MAPPED_LIBRARIES, settings.memory + _MAPPED_LIBRARIES
+    if settings.cpu_seconds:
+        yield resource.RLIMIT_CPU, settings.cpu_seconds, settings.cpu_seconds + _CPU_MARGIN_SECONDS
+    user = settings.run_as or os.getuid()
+    if settings.processes and user != 0:
+        # A backstop: the kernel counts all processes of the user, also those outside this job, and would not say why.
+        most = _tasks_of(user) + 2 * settings.processes
+        yield resource.RLIMIT_NPROC, most, most
+
+
+def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str]:
+    return {
+        **settings.child_environment,
+        contract.AGENT_FD: str(link),
+        contract.WORK_DIR: str(settings.work),
+        contract.OUTPUT_DIR: str(settings.output),
+        "HOME": str(settings.work),
+        "TMPDIR": temporary,
+        # Each thread would otherwise reserve an arena of its own out of the limit.
+        "MALLOC_ARENA_MAX": "2",
+    }
+
+
+def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Callable[[], None]:
+    parent = os.getpid()
+    bounds = [_possible(*limit) for limit in limits(settings)]
+
+    def prepare() -> None:
+        if settings.network is not None:
+            network.enter(settings.network.namespaces)
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(contract.EXIT_ERROR)
+        if entrance >= 0:
+            cgroup.enter(entrance)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        for which, soft, hard in bounds:
+            resource.setrlimit(which, (soft, hard))
+        syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
+        if settings.sandbox != contract.NO_SANDBOX:
+            # A portal that runs as root starts jobs as root: without capabilities, which would open what Landlock
+            # closes.
+            with contextlib.suppress(OSError):
+                syscalls.drop_bounding_set()
+            confinement.confine(ruleset, alone=False)
+
+    return prepare
+
+
+def _possible(which: int, soft: int, hard: int) -> tuple[int, int, int]:
+    """A limit may be lowered but not raised."""
+    ceiling = resource.getrlimit(which)[1]
+    if ceiling == resource.RLIM_INFINITY:
+        return which, soft, hard
+    return which, min(soft, ceiling), min(hard, ceiling)
+
+
+def _pipe() -> tuple[int, int]:
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    # Where the user's share of pipe memory is used up, the usual size does.
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    os.set_blocking(reading, False)
+    return reading, writing
+
+
+def _tasks_of(user: int) -> int:
+    tasks = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            with contextlib.suppress(OSError):
+                if process.stat().st_uid == user:
+                    tasks += (process / "task").stat().st_nlink - 2
+    return tasks

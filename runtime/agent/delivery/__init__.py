@@ -1,0 +1,1 @@
+"""Delivery to the portal: spool, batches, artifacts, and redelivery for a dead agent."""

@@ -1,0 +1,378 @@
+"""Sends what the agent has kept to the portal: in batches, again until it is taken, on one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from runtime import contract
+from runtime.agent import line_splitter
+from runtime.agent.delivery import artifacts
+from runtime.agent.delivery.artifacts import Found
+from runtime.agent.delivery.ingest_client import (
+    MISSING_SECONDS,
+    Answer,
+    Failed,
+    Gap,
+    Ingest,
+    Missing,
+    Persistence,
+    Refused,
+    Replaced,
+    Taken,
+    whole,
+)
+from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch, Spool
+from runtime.errors import TEMPORARY
+
+# The name of the list in the body of each kind.
+_LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
+
+FIRST_RETRY_SECONDS = 0.1
+LAST_RETRY_SECONDS = 2.0
+# How long somebody between agent and portal may refuse a file, such as a proxy with a limit, before it is left out.
+BLOCKED_SECONDS = 60.0
+_BLOCKS = (403, 413, 414, 415, 431)
+# The portal's refusals of an entry. Others of a batch are of the moment.
+_UNFIT = (400, 413, 422)
+_LONGEST_LINE = 4000
+_SHOWN = 200  # bytes of an entry that is left out
+
+
+class Sender:
+    """The agent's one voice towards the portal. ``report``, ``line`` and ``append`` never wait for it."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        replica: str,
+        life: int,
+        directory: Path,
+        on_replaced: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal. ``clock`` decides
+        how long something was said."""
+        self._missing = Persistence(MISSING_SECONDS, clock)
+        self._clock = clock
+        self._ingest = ingest
+        self._replica = replica
+        self._life = life
+        self._on_replaced = on_replaced
+        self._state = threading.Condition()
+        before = _numbered_before(directory)
+        self._spools = {
+            kind: Spool(directory / f"{kind}.spool", self._wake, int(before.get(kind, 0))) for kind in _LISTS
+        }
+        self._reports: deque[Mapping[str, Any]] = deque()
+        self._heartbeat = time.monotonic()
+        self._retry = FIRST_RETRY_SECONDS
+        self._woken = False
+        self._finishing = False
+        self._give_up_at: float | None = None
+        self._replaced = False
+        self._complained: set[str] = set()
+        self._unreadable: dict[str, float] = {}  # kinds whose spool cannot be read, and when each is tried again
+        self._missed: set[str] = set()  # kinds of which that has been said
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- From any thread ---------------------------------------------------------------------------------------------
+    def append(self, kind: str, entries: list[str]) -> None:
+        """Keep and number entries of one kind; they go with the next batch."""
+        self._spools[kind].append(entries)
+
+    def line(self, text: str) -> None:
+        """A log line of the platform's own. Where it cannot be kept, it goes to the agent's own output."""
+        try:
+            self.append(LOGS, line_splitter.line_entries(time.time(), line_splitter.AGENT, [text[:_LONGEST_LINE]]))
+        except OSError as error:
+            sys.stderr.write(f"{text[:_LONGEST_LINE]} (not in the log: {error.strerror})\n")
+
+    def report(self, phase: str, **facts: Any) -> None:
+        """Say how the replica is; reports go before all else, in order."""
+        with self._state:
+            self._reports.append(self._report(phase, facts))
+        self._wake()
+
+    def _report(self, phase: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"replica": self._replica, "life": self._life, "phase": phase, **facts}
+
+    def give_up_at(self, deadline: float) -> None:
+        """Try no longer than this (monotonic). What is left stays in the spool."""
+        with self._state:
+            self._give_up_at = deadline
+        self._wake()
+
+    def finish(self, files: Path, last_report: Mapping[str, Any] | None) -> bool:
+        """Send everything, then the files, then the last report if there is one; wait for it. False when it was given
+        up."""
+        with self._state:
+            self._finishing = True
+        self._wake()
+        self._thread.join()
+        delivered = self._flush() and self._send_files(files) and self._flush()
+        if delivered and last_report is not None:
+            delivered = self._send_report(last_report)
+        self._ingest.close()
+        return delivered and not self._unreadable
+
+    # --- The sender's thread -----------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while not self._over():
+            self._sleep(self._until_due())
+            if self._finishing:
+                return
+            self._send_due()
+
+    def _over(self) -> bool:
+        late = self._give_up_at is not None and time.monotonic() >= self._give_up_at
+        return self._replaced or late
+
+    def _until_due(self) -> float:
+        """Seconds until something should be sent."""
+        now = time.monotonic()
+        if self._reports:
+            return 0.0
+        waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
+        return min([*waits, max(0.0, self._heartbeat + contract.HEARTBEAT_SECONDS - now)])
+
+    def _due(self, kind: str, now: float) -> float | None:
+        """Seconds until a batch of the kind should go, None when nothing waits."""
+        wait = self._spools[kind].due(now)
+        return None if wait is None else max(wait, self._unreadable.get(kind, now) - now)
+
+    def _send_due(self) -> None:
+        while self._reports:
+            if not self._send_report(self._reports[0]):
+                return
+            self._reports.popleft()
+        now = time.monotonic()
+        for kind, spool in self._spools.items():
+            if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
+                return
+        if now >= self._heartbeat + contract.HEARTBEAT_SECONDS:
+            self._call("heartbeat", {"replica": self._replica})
+
+    def _send_kept(self, kind: str, spool: Spool) -> bool:
+        """Send a batch. A spool that cannot be read keeps neither the other kinds nor the signs of life back."""
+        try:
+            sent = self._send_batch(kind, spool)
+        except OSError as error:
+            self._unreadable[kind] = time.monotonic() + LAST_RETRY_SECONDS
+            self._miss(kind, error)
+            return True
+        self._unreadable.pop(kind, None)
+        return sent
+
+    def _miss(self, kind: str, error: OSError) -> None:
+        """Report once, in the log and on the timeline, that entries of the kind may be missing."""
+        if kind in self._missed:
+            return
+        self._missed.add(kind)
+        why = f"The {kind} that this replica has kept cannot be read ({error.strerror}). Some may be missing."
+        sys.stderr.write(f"{why}\n")
+        self.line(why)
+        with contextlib.suppress(OSError):  # the log has it, or the agent's own output
+            self.append(EVENTS, [line_splitter.event_entry(time.time(), "warning", why)])
+
+    def _send_batch(self, kind: str, spool: Spool) -> bool:
+        batch = spool.batch()
+        if not batch.entries:  # they were left out by an earlier life
+            spool.taken(batch.after)
+            return True
+        head = json.dumps({"replica": self._replica, "first": batch.first})[:-1]
+        body = b"".join((head.encode(), f', "{_LISTS[kind]}": ['.encode(), b",".join(batch.entries), b"]}"))
+        answer = self._settled(_acknowledged(self._ingest.post_json(kind, body)))
+        if isinstance(answer, Taken):
+            spool.taken(batch.after)
+            if (last := int(answer.body["last"])) > batch.after.number:
+                spool.go_to(last)
+        elif isinstance(answer, Gap):
+            spool.go_to(answer.last)
+        elif isinstance(answer, Refused) and answer.status in _UNFIT:
+            self._leave_out(kind, spool, batch, answer)
+        elif isinstance(answer, Refused):
+            self._back_off()
+        return not self._over() and isinstance(answer, Taken | Gap | Refused)
+
+    def _leave_out(self, kind: str, spool: Spool, batch: Batch, refused: Refused) -> None:
+        """Take the entries that the portal names out of what is sent, or find the one by sending fewer."""
+        places = sorted(_named(refused.fields, _LISTS[kind], len(batch.entries)))
+        if not places and len(batch.entries) > 1:
+            spool.send_at_most(len(batch.entries) // 2)
+            return
+        for place in places or [0]:
+            shown = batch.entries[place][:_SHOWN].decode("utf-8", "replace")
+            sys.stderr.write(f"An entry of {kind} is left out, {refused.why}: {shown}\n")
+        spool.leave_out(batch, places or [0])
+        if kind not in self._complained:
+            self._complained.add(kind)
+            self.line(f"an entry of {kind} was not taken by the portal and is left out: {refused.why}")
+
+    def _send_report(self, body: Mapping[str, Any]) -> bool:
+        """False where it was given up. One that the portal refuses is said to be so in the agent's own output."""
+
+        def send() -> Answer:
+            answer = self._call("report", body)
+            if isinstance(answer, Refused):
+                sys.stderr.write(f"The portal refused a report: {answer.why}\n")
+            return answer
+
+        return self._until_taken(send)
+
+    def _send_files(self, directory: Path) -> bool:
+        selection = artifacts.select(directory)
+        for sentence in selection.left_out:
+            self.line(sentence)
+        return all(self._send_file(found) for found in selection.files)
+
+    def _send_file(self, found: Found) -> bool:
+        """True when it was taken, or refused for good, which is said in the log."""
+        blocked = Persistence(BLOCKED_SECONDS, self._clock)
+        short = Persistence(BLOCKED_SECONDS, self._clock)
+        while not self._over():
+            try:
+                return self._send_whole(found, blocked)
+            except OSError as error:
+                if error.errno not in TEMPORARY or short.persists():
+                    self.line(f"{found.name} could not be read and is not kept: {error.strerror}")
+                    return True
+                self._back_off()
+        return False
+
+    def _send_whole(self, found: Found, blocked: Persistence) -> bool:
+        with artifacts.opened(found) as file:
+            digest = artifacts.sha256(file)
+            return self._until_taken(lambda: self._post_file(digest, file, found, blocked))
+
+    def _post_file(self, digest: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
+        file.seek(0)
+        call = artifacts.call(self._replica, found, digest)
+        answer = self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size)
+        answer = self._settled(_stored(answer, digest))
+        if not (isinstance(answer, Failed) and answer.status in _BLOCKS):
+            blocked.reset()
+        elif blocked.persists():
+            answer = Refused(
+                answer.status, f"what stands between this replica and the portal refuses it: {answer.why}", {}
+            )
+        if isinstance(answer, Refused):
+            self.line(f"{found.name} is not kept: {answer.why}")
+        return answer
+
+    def _flush(self) -> bool:
+        """Send all that waits. False when it was given up."""
+        while self._reports:
+            if not self._send_report(self._reports.popleft()):
+                return False
+        for kind, spool in self._spools.items():
+            self._unreadable.pop(kind, None)  # tried once more
+            while spool.due(0.0) is not None and kind not in self._unreadable:
+                self._send_kept(kind, spool)
+                if self._over():
+                    return False
+        return not self._over()
+
+    def _until_taken(self, attempt: Callable[[], Answer]) -> bool:
+        """Whether it was taken, or refused by the portal itself, before it was given up."""
+        while not self._over():
+            if isinstance(attempt(), Taken | Refused):
+                return True
+        return False
+
+    def _call(self, call: str, body: Mapping[str, Any]) -> Answer:
+        return self._settled(self._ingest.post_json(call, json.dumps(body).encode()))
+
+    def _settled(self, answer: Answer) -> Answer:
+        """Draw the consequences that are the same for every call: back off, or hear that the attempt is over."""
+        if isinstance(answer, Missing):
+            if self._missing.persists():
+                answer = Replaced(answer.why)
+        else:
+            self._missing.reset()
+        if isinstance(answer, Failed | Missing):
+            self._back_off()
+        elif isinstance(answer, Replaced):
+            self._replaced = True
+            self._on_replaced(answer.why)
+        else:
+            self._retry = FIRST_RETRY_SECONDS
+            # Any call tells the portal that the agent lives.
+            self._heartbeat = time.monotonic()
+        return answer
+
+    def _back_off(self) -> None:
+        until = time.monotonic() + self._retry
+        self._retry = min(LAST_RETRY_SECONDS, self._retry * 2)
+        with self._state:
+            while not self._over() and (left := until - time.monotonic()) > 0:
+                limit = left if self._give_up_at is None else min(left, self._give_up_at - time.monotonic())
+                self._state.wait(max(0.0, limit))
+
+    def _sleep(self, seconds: float) -> None:
+        """Until then, or until something new asks to be looked at."""
+        with self._state:
+            if seconds > 0 and not self._woken and not self._finishing:
+                self._state.wait(seconds)
+            self._woken = False
+
+    def _wake(self) -> None:
+        with self._state:
+            self._woken = True
+            self._state.notify_all()
+
+
+def report_alone(ingest: Ingest, report: Mapping[str, Any], seconds: float) -> bool:
+    """Send the last report where nothing can be kept beside it, for so long; whether the portal has taken it."""
+    give_up, pause = time.monotonic() + seconds, FIRST_RETRY_SECONDS
+    body = json.dumps(report).encode()
+    try:
+        while isinstance(answer := ingest.post_json("report", body), Failed | Missing):
+            if time.monotonic() + pause > give_up:
+                return False
+            time.sleep(pause)
+            pause = min(LAST_RETRY_SECONDS, pause * 2)
+        return isinstance(answer, Taken)
+    finally:
+        ingest.close()
+
+
+def _acknowledged(answer: Answer) -> Answer:
+    """The answer to a batch. What does not say how far it was taken is no answer of the portal's."""
+    if isinstance(answer, Taken) and whole(answer.body.get("last")) is None:
+        return Failed(0, "the answer does not say what was taken")
+    return answer
+
+
+def _stored(answer: Answer, digest: str) -> Answer:
+    """The answer to a file. What does not name its digest is no answer of the portal's, whatever its status."""
+    if isinstance(answer, Taken) and answer.body.get("sha256") != digest:
+        return Failed(0, "the answer does not name the file that was sent")
+    return answer
+
+
+def _named(fields: Mapping[str, Any], entries: str, count: int) -> set[int]:
+    """The places in a batch of which a refusal speaks, as in ``points.17.1``."""
+    found = (re.match(rf"{entries}\.([0-9]{{1,9}})(?:\.|$)", field) for field in fields)
+    return {int(match[1]) for match in found if match and int(match[1]) < count}
+
+
+def _numbered_before(directory: Path) -> Mapping[str, int]:
+    """How many entries of each kind lives had numbered whose spools are gone."""
+    try:
+        numbers: Mapping[str, int] = json.loads((directory / contract.NUMBERS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    return numbers

@@ -1,0 +1,97 @@
+"""``python -m runtime.agent.pod_entrypoint -- COMMAND...``: the entry point of a container; it becomes the agent.
+
+Nothing is left of an earlier life of the replica but what the portal has. So it is asked how far that was numbered, and
+for what the image does not hold: the code, and the data set. While the portal does not answer, it is asked again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from runtime import contract
+from runtime.agent import __main__ as agent
+from runtime.agent.portal_client import NotFetched, Portal
+from runtime.agent.supervisor import STOP_SIGNALS
+from runtime.contract import ReplicaState
+from runtime.isolation import syscalls
+
+_Given = TypeVar("_Given")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
+
+
+class _Asked(Exception):
+    """To stop, before it has begun."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: the command's, or 128 and the number of the signal that ended it."""
+    # Before anything else: the token is in the environment of this process, and stays there.
+    syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+    # The first process of a container is sent no signal that it does not wait for.
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        _prepare(Path(os.environ[contract.REPLICA_DIR]))
+    except _Asked:
+        return _end("was stopped before it began", None)
+    except NotFetched as problem:
+        return _end("was stopped before it began" if problem.over else f"could not begin: {problem}", None)
+    except OSError as problem:
+        return _end(f"could not begin: {problem}", contract.EXIT_RESTART)
+    return agent.main(arguments)
+
+
+def _prepare(directory: Path) -> None:
+    for name in ("work", "output", "tmp"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    portal = Portal(os.environ[contract.INGEST_URL], os.environ[contract.ATTEMPT_ID], os.environ[contract.INGEST_TOKEN])
+    numbers = _until_given(lambda: portal.numbers(os.environ[contract.REPLICA]))
+    (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
+    if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
+        _bring_code(portal, directory / "work")
+    if folder := os.environ.get(contract.FETCH_DATA):
+        _until_given(lambda: portal.data(Path(folder)))
+
+
+def _bring_code(portal: Portal, work: Path) -> None:
+    """A private copy of it: what the process writes beside its files stays its own."""
+    if source := os.environ.get(contract.CODE_DIR):
+        shutil.copytree(source, work, dirs_exist_ok=True)
+    else:
+        _until_given(lambda: portal.code(work))
+
+
+def _until_given(ask: Callable[[], _Given]) -> _Given:
+    """Ask until there is an answer. Raises NotFetched where there will be none, _Asked where it is to stop."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return ask()
+        except NotFetched as problem:
+            if problem.over:
+                raise
+            sys.stderr.write(f"{problem}; asking again\n")
+        if signal.sigtimedwait(STOP_SIGNALS, pause) is not None:
+            raise _Asked
+        pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def _end(why: str, code: int | None) -> int:
+    """Leave word of an end before the beginning."""
+    sys.stderr.write(why + "\n")
+    state = ReplicaState(
+        os.getpid(), 0, "exited", 0.0, code=code, why=why, life=int(os.environ.get(contract.LIFE, "1"))
+    )
+    told = os.environ.get(contract.TERMINATION_FILE)
+    return state.leave_word(Path(told)) if told else contract.EXIT_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,396 @@
+"""The life of one replica: lock, start, watch, end, last report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from runtime import contract
+from runtime.agent import child_process, line_splitter, process_tree, short_tmpdir
+from runtime.agent.child_channel import Link
+from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS
+from runtime.agent.disk_reserve import Reserve
+from runtime.agent.exit_status import Ending, Force, Forced, TracebackReader, ending, mebibytes
+from runtime.agent.limits import Limits
+from runtime.agent.portal_client import NotFetched, Portal
+from runtime.agent.settings import Settings
+from runtime.contract import Member, ReplicaState
+from runtime.isolation import cgroup, landlock, syscalls
+from runtime.isolation.network import is_kept
+from runtime.log_lines import Cap
+from runtime.metric_parser import CostReader
+
+WATCH_SECONDS = 0.1
+# What is still on its way in pipes and socket when the last process is gone comes within this.
+DRAIN_SECONDS = 5.0
+# After the grace, the last lines and the report get this long.
+LAST_WORDS_SECONDS = 3.0
+# How long the last report is sent again where nothing can be kept.
+UNKEPT_SECONDS = 30.0
+# How long the portal may take to be reached, and to answer, when it is asked for the grace.
+ASKING_SECONDS = 1.5
+
+# What one replica may say in one attempt, beside its output, which has a cap of its own.
+MOST_TOLD = {METRICS: 10_000_000, EVENTS: 10_000}
+
+
+class AlreadyRunning(Exception):
+    """Another agent holds the replica's directory."""
+
+
+class Supervisor:
+    """Runs one command to its end. Its methods ``hello``, ``metrics``, ``event`` are what the process may say."""
+
+    def __init__(self, settings: Settings, command: Sequence[str]) -> None:
+        self._settings = settings
+        self._command = command
+        self._state_lock = threading.Lock()
+        ticks = process_tree.start_ticks(os.getpid())
+        self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), life=settings.life)
+        self._link = Link()
+        self._error = TracebackReader(str(settings.work))
+        self._cap = Cap(settings.log_cap)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopping = threading.Lock()
+        self._forced: Forced | None = None
+        self._kill_at: float | None = None
+        self._asked = False
+        self._misunderstood = False
+        # None: what it prints is no concern of the curve.
+        self._costs = CostReader() if settings.cost_lines else None
+        self._told = dict.fromkeys(MOST_TOLD, 0)
+        self._status: int | None = None
+
+    # --- The whole way -----------------------------------------------------------------------------------------------
+    def run(self) -> int:
+        """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
+        self._take_lock()
+        self._reserve = Reserve(self._settings.directory)
+        self._note()
+        syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
+        # Keeps the agent's environment, with the token in it, from other processes of the same user.
+        syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        started, remark = self._start_child()
+        try:
+            self._start_services(started, remark)
+        except OSError as error:
+            return self._end_unkept(started, error)
+        if isinstance(started, child_process.Child):
+            self._note(phase="running")
+            self._watch_over(started)
+            end = self._wind_down(started)
+        else:
+            end = started
+        return self._deliver(end)
+
+    def _take_lock(self) -> None:
+        if self._settings.lock_fd is not None:
+            os.set_inheritable(self._settings.lock_fd, False)
+        elif contract.take_lock(self._settings.directory) is None:
+            raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
+
+    def _start_child(self) -> tuple[child_process.Child | Ending, str]:
+        """Start the command before any thread runs, or the ending where that cannot be; a remark for the log."""
+        if (self._settings.directory / contract.STOP_FILE).exists():
+            return Ending(None, None, False, "was stopped before it began"), ""
+        ruleset, remark = None, ""
+        try:
+            if self._settings.sandbox == contract.LANDLOCK:
+                ruleset = child_process.ruleset(self._settings, self._command)
+        except landlock.LandlockMissing as missing:
+            remark = str(missing)
+        except child_process.NotStarted as error:
+            return Ending(error.code, None, False, str(error)), ""
+        try:
+            return child_process.start(self._settings, self._command, self._link.child_end, ruleset), remark
+        except child_process.NotStarted as error:
+            return Ending(error.code, None, False, str(error)), remark
+        finally:
+            if ruleset is not None:
+                os.close(ruleset)
+
+    def _start_services(self, started: child_process.Child | Ending, remark: str) -> None:
+        # Loaded only now: the process need not wait for an HTTP client that it does not use.
+        from runtime.agent.delivery.ingest_client import Ingest
+        from runtime.agent.delivery.shipping import Sender
+        from runtime.agent.membership import Membership
+        from runtime.agent.pipes import PipeReader
+
+        settings = self._settings
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        try:
+            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+        except OSError:  # the disk may be full
+            self._reserve.release()
+            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+        self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
+        threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
+        self._sender.report("starting")
+        if remark:
+            self._sender.line(remark)
+        self._sender.start()
+        if isinstance(started, child_process.Child):
+            self._reader = PipeReader(
+                {started.stdout: line_splitter.STDOUT, started.stderr: line_splitter.STDERR}, self._lines
+            )
+            self._reader.start()
+            self._link.listen(self)
+            self._membership.start()
+
+    # --- While it runs -----------------------------------------------------------------------------------------------
+    def _watch_over(self, started: child_process.Child) -> None:
+        """Return when the process has ended and been collected."""
+        root = os.getpid() if started.init is None else started.init
+        limits = Limits(self._settings, root, started.shared_memory)
+        try:
+            poll = _Poll(os.pidfd_open(started.pid), self._wake)
+        except OSError as error:
+            self._forced = Forced(Force.UNWATCHED, f"its process could not be watched: {error.strerror}")
+            self._collect(self._kill_all(started), started)
+            limits.close()
+            return
+        with contextlib.closing(limits), contextlib.closing(poll):
+            while self._status is None:
+                poll.wait(WATCH_SECONDS)
+                self._collect(process_tree.reap(), started)
+                self._carry_out_stop(started)
+                self._enforce(limits, started)
+
+    def _collect(self, ended: dict[int, int], started: child_process.Child) -> None:
+        if started.pid in ended:
+            self._status = os.waitstatus_to_exitcode(ended[started.pid])
+            started.process.returncode = self._status
+
+    def _carry_out_stop(self, started: child_process.Child) -> None:
+        """SIGTERM once; SIGKILL to everything when the grace has passed."""
+        if self._status is not None or self._kill_at is None:
+            return
+        if not self._asked:
+            self._asked = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+        if time.monotonic() >= self._kill_at:
+            if self._forced and self._forced.force is Force.STOPPED:
+                self._forced = Forced(Force.KILLED, "did not stop when it was asked to, and was killed")
+            self._collect(self._kill_all(started), started)
+
+    def _enforce(self, limits: Limits, started: child_process.Child) -> None:
+        broken = None if self._status is not None else self._without_network() or limits.broken()
+        if broken:
+            self._forced = broken
+            self._collect(self._kill_all(started), started)
+
+    def _without_network(self) -> Forced | None:
+        network = self._settings.network
+        if network is None or is_kept(network.keeper):
+            return None
+        return Forced(Force.NETWORK, "was ended because the process that keeps the network of its attempt has ended")
+
+    # --- Reasons to stop ---------------------------------------------------------------------------------------------
+    def _stop(self, forced: Forced, grace: float) -> None:
+        """Ask the process to end; the first reason counts, the shortest grace holds. From any thread."""
+        kill_at = time.monotonic() + grace
+        with self._stopping:
+            self._forced = self._forced or forced
+            self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        os.eventfd_write(self._wake, 1)
+
+    def _await_signals(self) -> None:
+        while True:
+            signal.sigwait(STOP_SIGNALS)
+            grace = self._grace()
+            self._sender.give_up_at(time.monotonic() + grace + LAST_WORDS_SECONDS)
+            self._stop(Forced(Force.STOPPED, "was asked to stop"), grace)
+
+    def _grace(self) -> float:
+        try:
+            stop = json.loads((self._settings.directory / contract.STOP_FILE).read_text(encoding="utf-8"))
+            return float(stop["grace"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return self._settings.grace if self._settings.termination is None else self._grace_in_a_pod()
+
+    def _grace_in_a_pod(self) -> float:
+        """Nobody can leave a word in a container, and a signal does not say it: the portal is asked. It has to answer
+        soon, for the node waits no longer than the grace and a few seconds."""
+        told = self._settings
+        portal = Portal(told.ingest_url, told.attempt_id, told.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
+        try:
+            return portal.grace()
+        except (NotFetched, OSError, KeyError, TypeError, ValueError):
+            return told.grace
+
+    def _fenced(self, why: str) -> None:
+        self._link.say(contract.FENCED, why=why)
+        self._stop(Forced(Force.FENCED, f"lost its place in the job: {why}"), self._settings.grace)
+
+    def _replaced(self, why: str) -> None:
+        self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
+
+    # --- What the process says ---------------------------------------------------------------------------------------
+    def hello(self, address: str, release: str) -> None:
+        self._membership.register(address, release)
+
+    def metrics(self, entries: list[str]) -> None:
+        # Whoever reports costs may print them too: they count once.
+        self._costs = None
+        self._keep(METRICS, self._within(METRICS, entries))
+
+    def event(self, kind: str, text: str) -> None:
+        self._keep(EVENTS, self._within(EVENTS, [line_splitter.event_entry(time.time(), kind, text)]))
+
+    def _within(self, kind: str, entries: list[str]) -> list[str]:
+        """What of the entries is kept; at the first that is not, the log says so."""
+        room = MOST_TOLD[kind] - self._told[kind]
+        self._told[kind] += len(entries)
+        if 0 <= room < len(entries):
+            self._sender.line(f"only the first {MOST_TOLD[kind]:,} {kind} of a replica are kept")
+        return entries[: max(0, room)]
+
+    def misunderstood(self, why: str) -> None:
+        if not self._misunderstood:
+            self._misunderstood = True
+            self._sender.line(f"a message of the process was not understood and is not kept: {why}")
+
+    def _lines(self, at: float, stream: str, lines: list[str]) -> None:
+        if stream == line_splitter.STDERR:
+            self._error.feed(lines)
+        kept, remarks = self._cap.admit(lines)
+        entries = line_splitter.line_entries(at, stream, kept) + line_splitter.line_entries(
+            at, line_splitter.AGENT, remarks
+        )
+        self._keep(LOGS, entries)
+        costs = self._costs
+        if costs and stream == line_splitter.STDOUT:
+            points = [point for line in kept for point in costs.entries(at, line)]
+            self._keep(METRICS, self._within(METRICS, points))
+
+    def _keep(self, kind: str, entries: list[str]) -> None:
+        """Number and keep; a process whose words cannot be kept is stopped rather than run unheard."""
+        try:
+            self._sender.append(kind, entries)
+        except OSError as error:
+            self._stop(
+                Forced(Force.UNHEARD, f"what it printed could not be kept: {error.strerror}"), self._settings.grace
+            )
+
+    # --- What the process is told ------------------------------------------------------------------------------------
+    def _tell_members(self, revision: int, members: Sequence[Member]) -> None:
+        self._link.say(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
+
+    def _registered(self) -> None:
+        self._note(phase="registered", registered=time.time())
+        self._sender.report("registered")
+
+    # --- The end -----------------------------------------------------------------------------------------------------
+    def _wind_down(self, started: child_process.Child) -> Ending:
+        """Leave nothing running, hear everything out, and tell how it ended."""
+        self._kill_all(started)
+        self._leave_cgroup()
+        short_tmpdir.remove(self._settings.temporary)
+        self._membership.leave()
+        self._reader.drain(DRAIN_SECONDS)
+        self._link.drain(DRAIN_SECONDS)
+        for remark in self._cap.closing_words():
+            self._sender.line(remark)
+        assert self._status is not None  # noqa: S101  _watch_over returned
+        end = ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
+        stopped = self._forced is not None and self._forced.force is Force.STOPPED
+        if self._settings.termination is not None and stopped and end.code == contract.EXIT_OK:
+            # A node may ask as well as the portal: a server or master that it sends away has not seen the end.
+            return replace(end, code=contract.EXIT_RESTART)
+        return end
+
+    def _kill_all(self, started: child_process.Child) -> dict[int, int]:
+        """Kill all that the process has started: by the kernel where it has a cgroup, and one by one. Pid to wait
+        status of those that were this process's children."""
+        if self._settings.cgroup is not None:
+            with contextlib.suppress(OSError):
+                cgroup.kill(self._settings.cgroup)
+        return process_tree.kill_all(started.pid)
+
+    def _leave_cgroup(self) -> None:
+        """Nothing runs in it any more. What the kernel has ended there for its memory has that reason."""
+        group = self._settings.cgroup
+        if group is None:
+            return
+        if self._forced is None and self._status == -signal.SIGKILL and cgroup.killed_for_memory(group):
+            why = f"out of memory: reached its limit of {mebibytes(self._settings.memory)}"
+            self._forced = Forced(Force.MEMORY, why)
+        try:
+            cgroup.end(group)
+        except OSError as error:
+            # The portal tries again when it removes the attempt.
+            sys.stderr.write(f"The cgroup {group} could not be removed: {error}.\n")
+
+    def _deliver(self, end: Ending) -> int:
+        self._note(phase="exited", finished=time.time(), **end.facts())
+        delivered = self._sender.finish(self._settings.output, self._state.last_report(self._settings.replica))
+        self._note(delivered=delivered)
+        self._reserve.release()
+        if self._settings.termination is not None:
+            return self._state.leave_word(self._settings.termination)
+        return contract.EXIT_OK if delivered else contract.EXIT_ERROR
+
+    def _end_unkept(self, started: child_process.Child | Ending, error: OSError) -> int:
+        """End the process of a replica whose output cannot be kept, and report that without a spool."""
+        from runtime.agent.delivery.ingest_client import Ingest
+        from runtime.agent.delivery.shipping import report_alone
+
+        if isinstance(started, child_process.Child):
+            self._kill_all(started)
+        why = f"what it printed could not be kept: {error.strerror}"
+        self._note(phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts())
+        settings = self._settings
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        self._note(delivered=report_alone(ingest, self._state.last_report(settings.replica), UNKEPT_SECONDS))
+        if settings.termination is not None:
+            return self._state.leave_word(settings.termination)
+        return contract.EXIT_ERROR
+
+    def _note(self, **changes: Any) -> None:
+        with self._state_lock:
+            if self._state.phase == "exited":
+                changes.pop("phase", None)
+            self._state = replace(self._state, **changes)
+            self._write_state()
+
+    def _write_state(self) -> None:
+        """Write the state, out of the reserve where the disk is full. A state that cannot be written stops nothing: how
+        the process ended is reported all the same."""
+        try:
+            self._state.write(self._settings.directory)
+        except OSError:
+            self._reserve.release()
+            try:
+                self._state.write(self._settings.directory)
+            except OSError as error:
+                sys.stderr.write(f"The state of this replica ({self._state.phase}) cannot be written: {error}.\n")
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Poll:
+    """Waits for the end of a process or for being woken."""
+
+    def __init__(self, pidfd: int, wake: int) -> None:
+        self._pidfd, self._wake = pidfd, wake
+        self._poll = select.poll()
+        for descriptor in (pidfd, wake):
+            self._poll.register(descriptor, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        if any(descriptor == self._wake for descriptor, _ in self._poll.poll(seconds * 1000)):
+            os.eventfd_read(self._wake)
+
+    def close(self) -> None:
+        os.close(self._pidfd)

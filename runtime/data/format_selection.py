@@ -1,0 +1,117 @@
+"""Which files of a version jobs read records of, and in which format. Pure.
+
+Each file tells by its first bytes or its name what it is (``runtime.data.formats.registry``); the data set may have
+been said to be of one format. A file of which no records are read is still a file of the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from runtime.data.formats import classes, idx, registry
+
+# What a data set is said to be that is kept as it is.
+FILES = "files"
+# What a version is whose files are of several formats.
+MIXED = "mixed"
+SAYABLE = (*registry.FORMATS, FILES)
+
+_TEXT, _IDX, _IMAGE = "text", "idx", "image"
+
+
+class Unread(StrEnum):
+    """Why no records of a file are read."""
+
+    UNKNOWN = "unknown"
+    PACKED = "packed"
+    BESIDE = "beside"
+    OTHER = "other"
+    LABELS = "labels"
+    PICTURE = "picture"
+    UNLISTED = "unlisted"
+    SPLIT = "split"
+
+
+WORDS: Mapping[Unread, str] = {
+    Unread.UNKNOWN: "It is of no format that is known here: it is kept as it is, and jobs read no records of it.",
+    Unread.PACKED: "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload "
+    "it again to train on it.",
+    Unread.BESIDE: "It is text beside files of another format: it is kept as it is, and jobs read no records of it.",
+    Unread.OTHER: "It is not of the format of this data set: it is kept as it is, and jobs read no records of it.",
+    Unread.PICTURE: "It is a picture in no folder per class, or beside files of another format: it is kept as it "
+    "is, and jobs read no records of it.",
+    Unread.UNLISTED: "It is not among the files that state.json lists: it is kept as it is, and jobs read no records "
+    "of it.",
+    Unread.SPLIT: "Its split is for neither training, validation nor testing: it is kept as it is, and jobs read no "
+    "records of it.",
+    Unread.LABELS: "It holds the labels of images: they are read together with these.",
+}
+
+
+class Chosen(NamedTuple):
+    """``format`` is the name of one, or empty, and then ``unread`` says why."""
+
+    format: str
+    unread: Unread | None = None
+
+
+def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
+    """By path, how each file is read. ``found`` is the format that each told, or why it told none; ``said`` is what
+    the data set was said to be, or empty."""
+    if said == FILES:
+        return {path: Chosen("") for path in found}
+    if said:
+        return _as_said(found, said)
+    unread: dict[str, Unread] = dict.fromkeys(labels(found), Unread.LABELS)
+    with_text, pictures = _of_format(found, _TEXT), _of_format(found, _IMAGE)
+    others = len(found) - len(with_text) - len(pictures) - sum(isinstance(each, Unread) for each in found.values())
+    if others or not classes.are_classes(pictures):
+        unread |= dict.fromkeys(pictures, Unread.PICTURE)
+    if others or (pictures and not unread.keys() >= set(pictures)):
+        unread |= dict.fromkeys(with_text, Unread.BESIDE)
+    return {path: _chosen(unread.get(path, format_)) for path, format_ in found.items()}
+
+
+def in_order(formats: Mapping[str, str]) -> list[str]:
+    """The paths of files in the order in which jobs read them: as they are, but pictures of all classes in turn."""
+    pictures = [path for path, format_ in formats.items() if format_ == _IMAGE]
+    return [*(path for path, format_ in formats.items() if format_ != _IMAGE), *classes.spread(pictures)]
+
+
+def _of_format(found: Mapping[str, str | Unread], wanted: str) -> list[str]:
+    return [path for path, format_ in found.items() if format_ == wanted]
+
+
+def labels(found: Mapping[str, str | Unread]) -> Mapping[str, str]:
+    """The IDX files that hold the labels of images, and the files of these images."""
+    files = {path for path, format_ in found.items() if format_ == _IDX}
+    pairs = ((idx.labels_of(path, files), path) for path in sorted(files))
+    return {of_images: path for of_images, path in pairs if of_images}
+
+
+def _chosen(format_: str | Unread) -> Chosen:
+    return Chosen("", format_) if isinstance(format_, Unread) else Chosen(format_)
+
+
+def _as_said(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
+    """The files that look like it; where none does, because their names say nothing, all of them."""
+    fitting = {path for path, format_ in found.items() if _fits(format_, said)} or set(found)
+    paired = labels(dict.fromkeys(fitting, said))
+    unread = {path: Unread.LABELS if path in paired else Unread.OTHER for path in found}
+    return {
+        path: Chosen(said) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
+    }
+
+
+def _fits(format_: str | Unread, said: str) -> bool:
+    return not isinstance(format_, Unread) and registry.alike(registry.named(format_), registry.named(said))
+
+
+def of_version(chosen: Mapping[str, Chosen]) -> str:
+    """What the version is as a whole: the format of its records, ``mixed`` or ``files``."""
+    formats = {each.format for each in chosen.values() if each.format}
+    if len(formats) > 1:
+        return MIXED
+    return next(iter(formats), FILES)

@@ -1,0 +1,153 @@
+"""Every format that is read in place, and which of them a file is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePath
+
+from runtime.data import value_codec
+from runtime.data.errors import UnknownFormat
+from runtime.data.formats import (
+    arrays,
+    arrow,
+    classes,
+    delimited,
+    example,
+    gzipped,
+    idx,
+    images,
+    lines,
+    parquet,
+    recordio,
+    tfrecord,
+    webdataset,
+)
+from runtime.data.formats.base import Format
+from runtime.errors import UsageError
+
+# Enough for every format's first bytes: a member of a tar file, the first record of RecordIO.
+HEAD_BYTES = 4096
+
+_index_tfrecord = gzipped.index(tfrecord.index, tfrecord.recognise)
+
+# The first that recognises a file reads it. The features and labels of a data set are named by its description.
+_FORMATS = (
+    Format("values", "RecordIO of values", "what was written: numbers, text, arrays, tuples, dicts", (".recordio",),
+           recordio.list_chunks, recordio.read_values, value_codec.recognise),
+    Format("recordio", "RecordIO", "bytes", (".recordio",),
+           recordio.list_chunks, recordio.read_bytes, recordio.recognise),
+    Format("features", "RecordIO of features and label", "(float32 array, number)", (),
+           recordio.list_chunks, recordio.read_features),
+    Format("webdataset", "WebDataset", "dict of __key__ and bytes by extension", (".tar",),
+           gzipped.index(webdataset.index, webdataset.recognise), gzipped.read(webdataset.read, webdataset.recognise),
+           webdataset.recognise, takes_digest=True, packable=True),
+    Format("npy", "NumPy array", "a row", (".npy",),
+           gzipped.index(arrays.index_array), gzipped.read(arrays.read_array), arrays.recognise_array,
+           takes_digest=True, packable=True),
+    Format("npz", "NumPy arrays", "dict of rows", (".npz",),
+           arrays.index_arrays, arrays.read_arrays, arrays.recognise_arrays, splits=arrays.splits),
+    Format("parquet", "Parquet", "dict of columns", (".parquet",), parquet.index, parquet.read, parquet.recognise),
+    Format("arrow", "Arrow", "dict of columns", (".arrow", ".feather"), arrow.index, arrow.read, arrow.recognise,
+           takes_digest=True),
+    Format("tfrecord", "TFRecord", "bytes", (".tfrecord", ".tfrecords"),
+           _index_tfrecord, gzipped.read(tfrecord.read, tfrecord.recognise), tfrecord.recognise, packable=True),
+    Format("example", "TFRecord of tf.train.Example", "dict of features", (),
+           _index_tfrecord, gzipped.read(example.read, tfrecord.recognise), packable=True),
+    Format("idx", "IDX", "a row; (image, label) where labels lie beside images", (".idx",),
+           gzipped.index(idx.index), gzipped.read(idx.read), idx.recognise, takes_digest=True, packable=True),
+    Format("jsonl", "JSON lines", "the value of a line", (".jsonl", ".ndjson"),
+           gzipped.index(lines.index_json), gzipped.read(lines.read_json), packable=True),
+    Format("csv", "CSV", "dict of columns, tuple where they have no names", (".csv", ".tsv"),
+           gzipped.index(delimited.index), gzipped.read(delimited.read), packable=True),
+    Format("text", "text", "a line", (".txt", ".text"),
+           gzipped.index(lines.index_text), gzipped.read(lines.read_text), packable=True),
+    Format("list", "files and labels", "(bytes of the file, label)", (".list",), images.index, images.read),
+    Format("image", "pictures in a folder per class", "(bytes of the file, class)", (),
+           classes.index, classes.read, classes.recognise, takes_digest=True),
+)  # fmt: skip
+FORMATS: Mapping[str, Format] = {each.name: each for each in _FORMATS}
+
+_SHARD = re.compile(r"-\d{5}-of-\d{5}")
+# What begins like this is packed once more. Only gzip is read.
+_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
+# What is of no format here, and what to make of it. Each begins like this.
+_FOREIGN = {
+    b"\x89HDF\r\n\x1a\n": "is HDF5, which is not read. Save its arrays with np.savez, or a table with to_parquet.",
+    b"PK\x03\x04": "is a zip file, which is not read as a whole. Unpack it, or pack each file with gzip.",
+    b"PK\x05\x06": "is an empty zip file.",
+    b"\x80\x04": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
+    "to_parquet.",
+    b"\x80\x05": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
+    "to_parquet.",
+}
+
+
+def named(name: str) -> Format:
+    """The format of that name. Raises UsageError with the nearest."""
+    if name not in FORMATS:
+        near = difflib.get_close_matches(name, FORMATS, n=2, cutoff=0.5) or sorted(FORMATS)
+        raise UsageError(f"There is no format {name[:100]!r}. Did you mean {' or '.join(near)}?")
+    return FORMATS[name]
+
+
+def detect(path: Path) -> Format:
+    """The format of a file: by its first bytes, else by the end of its name. Raises UnknownFormat where neither tells,
+    OSError if it cannot be read."""
+    with path.open("rb") as file:
+        return of(path, file.read(HEAD_BYTES))
+
+
+def of(path: PurePath, head: bytes) -> Format:
+    """The same for a file of which the first HEAD_BYTES are at hand."""
+    if found := _by_content(head):
+        return found
+    inside = _packed(path, head) if head.startswith(gzipped.MAGIC) else None
+    packing = next((how for magic, how in _PACKED.items() if head.startswith(magic)), None)
+    if packing and not inside:
+        raise UnknownFormat(
+            f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.", packed=True
+        )
+    return inside or _by_name(path, head)
+
+
+def _by_content(head: bytes) -> Format | None:
+    return next((each for each in _FORMATS if each.recognise(head)), None)
+
+
+def _packed(path: PurePath, head: bytes) -> Format | None:
+    """The format of what gzip packs, if it is read so."""
+    name = gzipped.unpacked_name(path.with_name(_SHARD.sub("", path.name)))
+    try:
+        found = _by_content(gzipped.unpacked_head(head)) or _by_name(name)
+    except UnknownFormat:
+        return None
+    return found if found.packable else None
+
+
+def unpacked_size(path: Path, format_: Format) -> int | None:
+    """The bytes that a packed file holds, in which its chunks lie; None for one that is not packed."""
+    is_packed = format_.packable and gzipped.is_packed(path, format_.recognise)
+    return gzipped.Unpacked(path).stat().st_size if is_packed else None
+
+
+def alike(one: Format, other: Format) -> bool:
+    """Whether they differ only in what they make of a record, as the formats that lie in RecordIO do."""
+    return one.index is other.index
+
+
+def _by_name(path: PurePath, head: bytes = b"") -> Format:
+    suffix = PurePath(_SHARD.sub("", path.name)).suffix.lower()
+    for each in _FORMATS:
+        if suffix in each.suffixes:
+            return each
+    if told := next((told for first, told in _FOREIGN.items() if head.startswith(first)), None):
+        raise UnknownFormat(f"{path} {told}", foreign=True)
+    known = ", ".join(suffixes())
+    raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
+
+
+def suffixes() -> list[str]:
+    """The ends of names that tell a format."""
+    return sorted({suffix for each in _FORMATS for suffix in each.suffixes})

@@ -1,0 +1,161 @@
+"""Whose turn each task is: the live trainers, the hand that each was dealt, and what is free for anybody. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from runtime.master.messages import Trainer
+from runtime.master.task_states import Board
+from runtime.master.types import Deal, Status
+
+# So many failures of one trainer alone, and a task is given to others first.
+_FAILURES_BEFORE_OTHERS = 2
+
+# Puts a task back: its number, and who had it.
+Place = Callable[[int, Trainer | None], None]
+
+
+@dataclass
+class Dealing:
+    """``hands`` holds the todo tasks that are dealt to a trainer, ``free`` those that are nobody's; ``heard`` is when
+    each trainer last said something. ``dealt`` says that hands, ``free`` or ``live`` changed in another way than by
+    taking a task.
+    """
+
+    board: Board
+    free: deque[int] = field(default_factory=deque)
+    hands: dict[Trainer, deque[int]] = field(default_factory=dict)
+    live: tuple[Trainer, ...] = ()
+    heard: dict[Trainer, float] = field(default_factory=dict)
+    dealt: bool = False
+
+    def restore(self, deal: Deal) -> None:
+        """Take over what was committed."""
+        self.free = self._still_todo(deal.free)
+        self.hands = {trainer: self._still_todo(hand) for trainer, hand in deal.hands}
+
+    def begin_pass(self, now: float) -> None:
+        """All tasks of the table are free."""
+        self.free = deque(range(len(self.board.table.tasks)))
+        self.hands = {}
+        self.dealt = True
+        self.heard = dict.fromkeys(self.live, now)
+
+    def strike_done(self) -> None:
+        """Leave in the hands only what is todo."""
+        self.free = self._still_todo(self.free)
+        self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
+
+    def deal(self) -> Deal:
+        hands = tuple((who, tuple(hand)) for who, hand in self.hands.items())
+        return Deal(self.live, tuple(self.free), hands, tuple(self.board.parts))
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is todo."""
+        return not self.free and not any(self.hands.values())
+
+    @property
+    def left(self) -> int:
+        """How many tasks are todo."""
+        return len(self.free) + sum(map(len, self.hands.values()))
+
+    def members(self, live: Collection[Trainer], now: float) -> None:
+        self.live, self.dealt = tuple(sorted(live)), True
+        self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}
+
+    # --- Taking and putting back -------------------------------------------------------------------------------------
+    def take(self, trainer: Trainer) -> int | None:
+        """Remove the next task for this trainer from the queue."""
+        found = self._next_for(trainer)
+        if found is None:
+            return None
+        queue, task_id = found
+        queue.remove(task_id)
+        return task_id
+
+    def has_for(self, trainer: Trainer) -> bool:
+        """Whether there is a task for this trainer."""
+        return self._next_for(trainer) is not None
+
+    def _next_for(self, trainer: Trainer) -> tuple[deque[int], int] | None:
+        for queue in (self.hands.get(trainer), self.free) if trainer in self.live else ():
+            task_id = next((i for i in queue or () if not self.barred(i, trainer)), None)
+            if queue is not None and task_id is not None:
+                return queue, task_id
+        return None
+
+    def barred(self, task_id: int, trainer: Trainer) -> bool:
+        """Whether others should try first: only this trainer failed on the task, often, and another one lives."""
+        entry = self.board.entries[task_id]
+        return (
+            entry.blamed == (trainer.index,)
+            and entry.failures >= (1 if self.board.is_part(task_id) else _FAILURES_BEFORE_OTHERS)
+            and any(other.index != trainer.index for other in self.live)
+        )
+
+    def to_tail(self, task_id: int, holder: Trainer | None) -> None:
+        self._queue_for(task_id, holder).append(task_id)
+        self.dealt = True
+
+    def to_head(self, task_id: int, holder: Trainer | None) -> None:
+        self._queue_for(task_id, holder).appendleft(task_id)
+        self.dealt = True
+
+    def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
+        """The holder's hand, if there is one and the task may stay in it."""
+        if holder is None or holder not in self.hands or self.barred(task_id, holder):
+            return self.free
+        return self.hands[holder]
+
+    def _still_todo(self, tasks: Iterable[int]) -> deque[int]:
+        return deque(i for i in tasks if self.board.entries[i].status is Status.TODO)
+
+    # --- Hands -------------------------------------------------------------------------------------------------------
+    def free_hands_of_the_gone(self) -> None:
+        for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
+            self.free.extendleft(reversed(self.hands.pop(trainer)))
+
+    def silent(self, trainer: Trainer, now: float, patience: float) -> bool:
+        return self.heard[trainer] + patience <= now
+
+    def free_hands_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
+        """Take the hands of those who have said nothing for so long, if anybody else has; who they were."""
+        silent = tuple(who for who, hand in self.hands.items() if hand and self.silent(who, now, patience))
+        if not self._awake(now, patience):
+            return ()
+        for trainer in silent:
+            self.free.extend(self.hands.pop(trainer))
+            self.dealt = True
+        return silent
+
+    def deal_free(self, now: float, patience: float) -> None:
+        """Give every free task to a live trainer, in turn; to none who should not try it now, or who is silent."""
+        kept: deque[int] = deque()
+        live = self._awake(now, patience) or self.live
+        for turn, task_id in enumerate(self.free):
+            takers = [trainer for trainer in live if not self.barred(task_id, trainer)]
+            if takers:
+                self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
+            else:
+                kept.append(task_id)
+        self.dealt = self.dealt or len(kept) < len(self.free)
+        self.free = kept
+
+    def share_with(self, newcomer: Trainer) -> None:
+        """As many tasks as everybody has, so that nobody is waited for longer than need be."""
+        hand = self.hands.setdefault(newcomer, deque())
+        fair = sum(map(len, self.hands.values())) // len(self.live)
+        while len(hand) < fair:
+            longest = max(self.hands.values(), key=len)
+            task_id = next((i for i in reversed(longest) if not self.barred(i, newcomer)), None)
+            if longest is hand or task_id is None:
+                break
+            longest.remove(task_id)
+            hand.appendleft(task_id)
+        self.dealt = True
+
+    def _awake(self, now: float, patience: float) -> tuple[Trainer, ...]:
+        return tuple(trainer for trainer in self.live if not self.silent(trainer, now, patience))

@@ -1,0 +1,24 @@
+"""How much of what happens in the queue is said in the log. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from runtime.master.types import Happening
+
+FREQUENT_SECONDS = 1.0
+
+
+class Pace:
+    """Lets everything through, but a frequent happening only when none of its kind was told in the last second."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, float] = {}
+
+    def let_through(self, happenings: Sequence[Happening], now: float) -> Iterator[Happening]:
+        """Those of the happenings of the moment ``now`` (seconds) that are to be told, in order."""
+        for happening in happenings:
+            if happening.frequent and now - self._told.get(happening.kind, float("-inf")) < FREQUENT_SECONDS:
+                continue
+            self._told[happening.kind] = now
+            yield happening

@@ -1,0 +1,236 @@
+"""The queue's state in the coordination store: a static table written once, a head, a deal, and a few bytes per task.
+
+The tasks' states are kept in pages, several to a key: tasks that follow one another are handed out together, and a
+store takes one key of a kilobyte faster than twenty of a few bytes.
+Every commit writes the head and what changed in one transaction, which compares the head's revision and, if the master
+is registered, the registration and the leadership. So a master that has been replaced cannot commit, and one that
+missed a commit reads again instead of overwriting. A new pass costs the head and the deal alone: what is stored of a
+task of an earlier pass counts as todo, and a hand of every second task is three numbers. No commit is larger than
+100 KB for 10,000 tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from runtime.coordination.base import Compare, Conflict, CoordinationStore, Operation, Put
+from runtime.errors import Lost, RegattaError, UsageError
+from runtime.master.messages import Trainer
+from runtime.master.task_table import Span, TaskTable
+from runtime.master.types import NO_TIMER, Bad, Changes, Deal, Entry, Head, Rival, Saved, Saver, Status, Timer
+from runtime.protocol.run_length import from_runs, to_runs
+
+# The static table is written in transactions of this size before the first head.
+_PART_BYTES = 96 * 1024
+# So many tasks in a page.
+_PAGE = 16
+
+
+class Behind(RegattaError):
+    """The stored state is newer than ours; read it again."""
+
+
+class Ledger:
+    """Reads and commits one attempt's queue below ``prefix``.
+
+    ``owner`` compares what makes this process the master; nothing where nobody else can be.
+    """
+
+    def __init__(self, store: CoordinationStore, prefix: str, owner: Sequence[Compare] = ()) -> None:
+        self._store = store
+        self._prefix = f"{prefix}master/"
+        self._head = f"{self._prefix}head"
+        self._owner = tuple(owner)
+        self._revision = 0
+        self._last: Head | None = None
+        self._written: dict[int, bytes] = {}  # tasks as they stand in the store
+
+    def load(self, table: TaskTable) -> Saved | None:
+        """The committed state, None for a fresh job. Raises UsageError if it is of another data set."""
+        stored = {entry.key: entry for entry in self._store.list(self._prefix).entries}
+        head = stored.get(self._head)
+        if head is None:
+            return None
+        self._revision = head.mod_revision
+        self._last = _head_from_json(json.loads(head.value))
+        self._check(table, [entry.value for key, entry in stored.items() if key.startswith(f"{self._prefix}table/")])
+        pages = {key: json.loads(one.value) for key, one in stored.items() if key.startswith(f"{self._prefix}tasks/")}
+        entries = self._entries(table, pages)
+        deal = stored.get(f"{self._prefix}deal")
+        bad = stored.get(f"{self._prefix}quarantine")
+        return Saved(
+            self._last,
+            entries,
+            _deal_from_json(json.loads(deal.value)) if deal else Deal(),
+            tuple(Bad(*fields[:2]) for fields in json.loads(bad.value)["records"]) if bad else (),
+        )
+
+    def _entries(self, table: TaskTable, pages: Mapping[str, Sequence[Any]]) -> list[Entry]:
+        """Of all tasks and of the pieces there were; those of a page that was never written are as at the beginning."""
+        self._written = {}
+        entries = [Entry() for _ in table.tasks]
+        for key in sorted(pages):
+            begin = int(key.rpartition("/")[2]) * _PAGE
+            entries += [Entry()] * (begin - len(entries))
+            entries[begin : begin + _PAGE] = map(_entry_from_json, pages[key])
+        return entries
+
+    def commit(self, changes: Changes, entries: Sequence[Entry], table: TaskTable) -> None:
+        """Write ``changes``, of whose tasks ``entries`` holds the state. Nothing is written when nothing changed.
+
+        Raises Lost if this process is not the master any more, Behind if the stored state is newer, StoreUnavailable
+        if it is not known whether the commit happened.
+        """
+        head = changes.head
+        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.deal is None:
+            return
+        if self._last is None:
+            self._write_table(table)
+        operations: list[Operation] = [Put(self._head, _bytes(_head_to_json(head)))]
+        operations += self._pages(changes.tasks, entries)
+        if changes.deal is not None:
+            operations.append(Put(f"{self._prefix}deal", _bytes(_deal_to_json(changes.deal))))
+        if changes.quarantine is not None:
+            operations.append(Put(f"{self._prefix}quarantine", _bytes(_quarantine_to_json(changes.quarantine, table))))
+        self._revision = self._write([Compare(self._head, mod_revision=self._revision)], operations)
+        self._last = head
+
+    def _write(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> int:
+        answer = self._store.txn([*self._owner, *compares], operations)
+        if not isinstance(answer, Conflict):
+            return answer.revision
+        if answer.key == self._head:
+            raise Behind("The state in the coordination store is newer than this master's; it has to be read again.")
+        raise Lost("This master has been replaced by another; it must not hand out tasks any more.")
+
+    def _pages(self, tasks: Sequence[int], entries: Sequence[Entry]) -> list[Operation]:
+        """The pages on which the tasks are."""
+        written = self._written
+        for task_id in tasks:
+            written[task_id] = _entry_to_bytes(entries[task_id])
+        return [
+            Put(f"{self._prefix}tasks/{page:06d}", self._page(page, entries)) for page in {i // _PAGE for i in tasks}
+        ]
+
+    def _page(self, page: int, entries: Sequence[Entry]) -> bytes:
+        written = self._written
+        tasks = range(page * _PAGE, min(len(entries), (page + 1) * _PAGE))
+        for task_id in tasks:
+            if task_id not in written:
+                written[task_id] = _entry_to_bytes(entries[task_id])
+        return b"[%s]" % b",".join([written[task_id] for task_id in tasks])
+
+    def _write_table(self, table: TaskTable) -> None:
+        body = _bytes(table.to_json())
+        parts = (body[begin : begin + _PART_BYTES] for begin in range(0, len(body), _PART_BYTES))
+        for number, part in zip(count(), parts, strict=False):
+            fresh = Compare(self._head, mod_revision=0)
+            self._write([fresh], [Put(f"{self._prefix}table/{number:06d}", part)])
+
+    def _check(self, table: TaskTable, parts: Sequence[bytes]) -> None:
+        stored = TaskTable.from_json(json.loads(b"".join(parts)))
+        if stored != table:
+            raise UsageError(
+                f"This attempt has begun with {_summary(stored)} and cannot go on with {_summary(table)}. "
+                "Restore the data set, or start the job again."
+            )
+
+
+def lead(store: CoordinationStore, prefix: str, mine: Compare) -> tuple[Compare, ...]:
+    """Become the one master that commits; gives what every commit has to compare.
+
+    ``mine`` holds while this process is registered. Whoever led before cannot commit from now on. Raises Lost if the
+    registration is gone or another process became the master at the same time.
+    """
+    key = f"{prefix}master/leader"
+    before = store.get(key)
+    seen = Compare(key, mod_revision=before.mod_revision if before else 0)
+    answer = store.txn([mine, seen], [Put(key, mine.key.encode())])
+    if isinstance(answer, Conflict):
+        raise Lost("Another process has become this job's master; this one starts again and waits for its turn.")
+    return (mine, Compare(key, mod_revision=answer.revision))
+
+
+def _summary(table: TaskTable) -> str:
+    return f"{table.dataset} ({table.records} records in {len(table.tasks)} tasks)"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+def _head_to_json(head: Head) -> dict[str, Any]:
+    saver = head.saver
+    holder = [*_trainer_to_json(saver.trainer), saver.deadline] if saver else None
+    return {"at": head.at, "pass": head.pass_id, "failed": head.failed, "saver": holder, "usual": head.usual}
+
+
+def _head_from_json(body: dict[str, Any]) -> Head:
+    saver = body["saver"]
+    holder = Saver(Trainer(saver[0], saver[1]), saver[2]) if saver else None
+    return Head(body["at"], body["pass"], body["failed"], holder, body["usual"])
+
+
+def _deal_to_json(deal: Deal) -> dict[str, Any]:
+    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in deal.hands]
+    live = [_trainer_to_json(who) for who in deal.live]
+    return {"live": live, "free": to_runs(deal.free), "hands": hands, "parts": deal.parts}
+
+
+def _deal_from_json(body: dict[str, Any]) -> Deal:
+    hands = tuple((Trainer(index, incarnation), from_runs(runs)) for index, incarnation, runs in body["hands"])
+    parts = tuple(Span(*part) for part in body["parts"])
+    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands, parts)
+
+
+def _quarantine_to_json(quarantine: Sequence[Bad], table: TaskTable) -> dict[str, Any]:
+    """With each record's name for people."""
+    records = [[*bad, table.describe([Span(bad.task_id, bad.record, bad.record + 1)])] for bad in quarantine]
+    return {"dataset": table.dataset, "records": records}
+
+
+def _trainer_to_json(trainer: Trainer) -> list[int]:
+    return [trainer.index, trainer.incarnation]
+
+
+def _entry_to_bytes(entry: Entry) -> bytes:
+    """By hand, for this is most of what a commit costs."""
+    trainer = f"[{entry.trainer.index},{entry.trainer.incarnation}]" if entry.trainer else "null"
+    blamed = ",".join(map(str, entry.blamed))
+    begun, deadline = entry.timer
+    seldom = f",{entry.latest},{_rival_to_json(entry.rival)},{entry.contained}"
+    more = seldom if entry.latest or entry.contained else ""
+    return (
+        f"[{entry.status:d},{entry.pass_id},{entry.epoch},{trainer},{entry.request},"
+        f"{entry.failures},[{blamed}],{entry.failures_ever},{begun!r},{deadline!r}{more}]"
+    ).encode()
+
+
+def _entry_from_json(fields: Sequence[Any]) -> Entry:
+    status, pass_id, epoch, trainer, request, failures, blamed, failures_ever, begun, deadline, *seldom = fields
+    holder = Trainer(*trainer) if trainer else None
+    timer = Timer(begun, deadline) if deadline else NO_TIMER
+    latest, rival, contained = seldom or (0, None, 0)
+    blame = failures, tuple(blamed), failures_ever
+    entry = Entry(Status(status), pass_id, epoch, holder, request, *blame, timer)
+    return entry._replace(latest=latest, rival=_rival_from_json(rival), contained=contained) if seldom else entry
+
+
+def _rival_to_json(rival: Rival | None) -> str:
+    if rival is None:
+        return "null"
+    return json.dumps([*_trainer_to_json(rival.trainer), rival.epoch, rival.request, *rival.timer])
+
+
+def _rival_from_json(fields: Sequence[Any] | None) -> Rival | None:
+    if fields is None:
+        return None
+    index, incarnation, epoch, request, begun, deadline = fields
+    return Rival(Trainer(index, incarnation), epoch, request, Timer(begun, deadline))
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+def _bytes(body: Any) -> bytes:
+    return _ENCODER.encode(body).encode()

@@ -1,0 +1,237 @@
+"""Where every task of a pass stands: todo, pending, done, discarded, or split into pieces. Pure.
+
+Pieces of tasks that are searched for a bad record stand for them in this pass; they are numbered after the tasks of the
+table.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from runtime.checkpoint.data_position import Progress
+from runtime.master.messages import Task, Trainer
+from runtime.master.task_table import Span, TaskTable
+from runtime.master.types import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
+
+
+@dataclass
+class Board:
+    """``changed`` are the tasks whose entries are to be committed, ``condemned`` says that the quarantine is.
+
+    ``in_hand`` and ``held`` follow from the entries: the tasks of each trainer whose time runs, and those that it was
+    given ahead and has not begun, as (-request, task) in the order in which it is to begin them.
+    """
+
+    plan: Plan
+    table: TaskTable
+    pass_id: int = -1
+    entries: list[Entry] = field(default_factory=list)
+    parts: list[Span] = field(default_factory=list)
+    pending: set[int] = field(default_factory=set)
+    quarantine: tuple[Bad, ...] = ()
+    changed: set[int] = field(default_factory=set)
+    condemned: bool = False
+    in_hand: defaultdict[Trainer, set[int]] = field(default_factory=lambda: defaultdict(set))
+    held: defaultdict[Trainer, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+
+    def restore(self, pass_id: int, entries: Sequence[Entry], parts: Sequence[Span]) -> None:
+        """Take over what was committed; entries of an earlier pass count as todo."""
+        self.pass_id = pass_id
+        self.entries = [entry if entry.pass_id == pass_id else fresh(entry) for entry in entries]
+        self.parts = list(parts)
+        self.pending = set()
+        for task_id, entry in enumerate(self.entries):
+            if entry.status is Status.PENDING:
+                self.pending.add(task_id)
+                self._list(task_id, entry)
+        self._retire_parts()
+
+    def begin_pass(self, pass_id: int) -> None:
+        """Everything is todo, and nothing is searched."""
+        self.pass_id = pass_id
+        self.in_hand.clear()
+        self.held.clear()
+        self.entries = [fresh(entry) for entry in self.entries]
+        self.parts = []
+        self._retire_parts()
+
+    def resume(self, progress: Progress) -> None:
+        """The pass that begins was begun in an earlier attempt: what the parameters contain of it is not done again."""
+        table = range(len(self.table.tasks))
+        for task_id in progress.done.intersection(table):
+            self.write(task_id, self.entries[task_id]._replace(status=Status.DONE, pass_id=self.pass_id))
+        for task_id in progress.begun.keys() & table:
+            begun = progress.begun[task_id]
+            self.write(task_id, self.entries[task_id]._replace(contained=begun, pass_id=self.pass_id))
+
+    # --- Reading -----------------------------------------------------------------------------------------------------
+    def is_part(self, task_id: int) -> bool:
+        return task_id >= len(self.table.tasks)
+
+    def span(self, task_id: int) -> Span:
+        return self.parts[task_id - len(self.table.tasks)] if self.is_part(task_id) else self.table.span(task_id)
+
+    def ranges(self, span: Span) -> tuple[tuple[int, int], ...]:
+        """The records of a span that are not in quarantine."""
+        bad = sorted(bad.record for bad in self.quarantine if bad.task_id == span.task_id)
+        edges = [span.first - 1, *(record for record in bad if span.first <= record < span.end), span.end]
+        return tuple((before + 1, after) for before, after in pairwise(edges) if before + 1 < after)
+
+    def task(self, task_id: int) -> Task:
+        """The task as its trainer gets it."""
+        return self._task(task_id, self.entries[task_id].epoch)
+
+    def _task(self, task_id: int, epoch: int) -> Task:
+        span = self.span(task_id)
+        return Task(
+            self.pass_id,
+            task_id,
+            epoch,
+            self.table.tasks[span.task_id],
+            self.ranges(span) if self.is_part(task_id) or self.quarantine else None,
+            self.entries[task_id].contained,
+        )
+
+    def foretold(self, task_id: int) -> Task:
+        """A task of the table as it is likely to be in the next pass."""
+        ranges = self.ranges(self.table.span(task_id)) if self.quarantine else None
+        return Task(self.pass_id + 1, task_id, 0, self.table.tasks[task_id], ranges)
+
+    def count(self, status: Status) -> int:
+        return sum(entry.status is status for entry in self.entries)
+
+    def has(self, status: Status) -> bool:
+        return any(entry.status is status for entry in self.entries)
+
+    def names(self, key: Key, status: Status) -> bool:
+        """Whether the key names the last dispatch of a task that stands so."""
+        if not 0 <= key.task_id < len(self.entries):
+            return False
+        entry = self.entries[key.task_id]
+        return entry[:4] == (status, key.pass_id, key.epoch, key.trainer)
+
+    def holds(self, key: Key) -> bool:
+        """Whether the key names a dispatch of a task that is pending in this pass."""
+        if key.pass_id != self.pass_id or key.task_id not in self.pending:
+            return False
+        entry = self.entries[key.task_id]
+        rival = entry.rival
+        return (entry.epoch, entry.trainer) == key[2:] or (rival is not None and rival[:2] == (key.trainer, key.epoch))
+
+    def is_finished(self, key: Key) -> bool:
+        """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
+        before = key.pass_id < self.pass_id and (self.names(key, Status.TODO) or self.names(key, Status.SPLIT))
+        return before or self.names(key, Status.DONE)
+
+    def answered(self, trainer: Trainer, request: int) -> Task | None:
+        """The task with which this request was answered before, if it is still pending."""
+        for task_id in self.in_hand[trainer]:
+            entry = self.entries[task_id]
+            if entry.request == request and entry.trainer == trainer:
+                return self.with_prefetched(self.task(task_id), trainer)
+            if entry.rival and (entry.rival.trainer, entry.rival.request) == (trainer, request):
+                return self._task(task_id, entry.rival.epoch)
+        return None
+
+    def prefetched_by(self, trainer: Trainer) -> list[int]:
+        """The tasks that the trainer has been given and has not begun, in order."""
+        return [task_id for _turn, task_id in self.held[trainer]]
+
+    def prefetched(self, trainer: Trainer) -> tuple[Task, ...]:
+        """The same as it gets them."""
+        return tuple(map(self.task, self.prefetched_by(trainer)))
+
+    def with_prefetched(self, task: Task, trainer: Trainer) -> Task:
+        """The task, with those that its trainer has been given beside it."""
+        return task._replace(prefetched=self.prefetched(trainer)) if self.held[trainer] else task
+
+    def held_by(self, trainer: Trainer) -> list[int]:
+        return [task_id for task_id in sorted(self.pending) if trainer in self.entries[task_id].holders]
+
+    # --- Changing ----------------------------------------------------------------------------------------------------
+    def write(self, task_id: int, entry: Entry) -> None:
+        self._strike(task_id, self.entries[task_id])
+        self.entries[task_id] = entry
+        self.changed.add(task_id)
+        self._list(task_id, entry)
+
+    def _list(self, task_id: int, entry: Entry) -> None:
+        """Have ``in_hand`` and ``held`` show the task."""
+        if entry.status is not Status.PENDING:
+            return
+        if entry.prefetched and entry.trainer:
+            insort(self.held[entry.trainer], (-entry.request, task_id))
+        if entry.timer != NO_TIMER:
+            for holder in entry.holders:
+                self.in_hand[holder].add(task_id)
+
+    def _strike(self, task_id: int, entry: Entry) -> None:
+        """Have them not show it any more."""
+        if entry.status is not Status.PENDING:
+            return
+        if entry.prefetched and entry.trainer:
+            self.held[entry.trainer].remove((-entry.request, task_id))
+        if entry.timer != NO_TIMER:
+            for holder in entry.holders:
+                self.in_hand[holder].discard(task_id)
+
+    def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
+        """Give a task that is todo to a trainer."""
+        entry = self.entries[task_id]
+        key = Status.PENDING, self.pass_id, entry.next_epoch, trainer, request
+        blame = entry.failures, entry.blamed, entry.failures_ever
+        self.write(task_id, Entry(*key, *blame, timer, contained=entry.contained))
+        self.pending.add(task_id)
+        return self.task(task_id)
+
+    def prefetch(self, task_id: int, trainer: Trainer) -> None:
+        """Give a task that is todo to a trainer that has another in hand, to be begun after those that it has."""
+        held = self.held[trainer]
+        self.dispatch(task_id, trainer, -1 - (held[-1][0] if held else 0), NO_TIMER)
+
+    def begin(self, task_id: int, timer: Timer, request: int = UNASKED) -> Task:
+        """The trainer begins a task that it was given ahead: the same dispatch, and from now on it is in hand."""
+        self.write(task_id, self.entries[task_id]._replace(request=request, timer=timer))
+        return self.task(task_id)
+
+    def dispatch_again(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
+        """Give a task that is pending to a second trainer."""
+        entry = self.entries[task_id]
+        epoch = entry.next_epoch
+        self.write(task_id, entry._replace(latest=epoch, rival=Rival(trainer, epoch, request, timer)))
+        return self._task(task_id, epoch)
+
+    def bring_forward(self, task_id: int, holder: Trainer) -> Entry:
+        """Have what follows be about the dispatch to ``holder``."""
+        entry = self.entries[task_id].brought_forward(holder)
+        if entry is not self.entries[task_id]:
+            self.write(task_id, entry)
+        return entry
+
+    def settle(self, task_id: int, entry: Entry) -> None:
+        """Give a task that was pending its new state."""
+        self.pending.remove(task_id)
+        self.write(task_id, entry._replace(timer=NO_TIMER, rival=None))
+
+    def condemn(self, span: Span) -> None:
+        """Leave one record out for the rest of the job."""
+        self.quarantine = (*self.quarantine, Bad(span.task_id, span.first))
+        self.condemned = True
+
+    def add_part(self, span: Span) -> int:
+        """A new task of a part of a task; its number."""
+        task_id = len(self.table.tasks) + len(self.parts)
+        self.parts.append(span)
+        if task_id == len(self.entries):
+            self.entries.append(Entry())
+        self.write(task_id, self.entries[task_id]._replace(status=Status.TODO, pass_id=self.pass_id))
+        return task_id
+
+    def _retire_parts(self) -> None:
+        """Numbers of pieces that are none in this pass."""
+        for task_id in range(len(self.table.tasks) + len(self.parts), len(self.entries)):
+            self.entries[task_id] = fresh(self.entries[task_id])._replace(status=Status.SPLIT)

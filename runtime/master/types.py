@@ -1,0 +1,209 @@
+"""What is known of a job's tasks: the values that the queue's parts share and that the ledger stores. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from runtime.checkpoint.data_position import Progress
+from runtime.master.messages import Trainer
+from runtime.master.task_table import Span
+
+FAILURE_CAP = 3
+START_GRACE_SECONDS = 20.0
+
+
+class Status(IntEnum):
+    TODO = 0
+    PENDING = 1
+    DONE = 2
+    DISCARDED = 3
+    SPLIT = 4  # its pieces stand for it in this pass; or the number of a piece that is none now
+
+
+class Timer(NamedTuple):
+    """When a pending task was handed out and when it is overdue."""
+
+    begun: float
+    deadline: float
+
+
+NO_TIMER = Timer(0.0, 0.0)
+# In place of a request's number: of a task that its trainer began without asking, having been given it ahead.
+UNASKED = 0
+
+
+class Rival(NamedTuple):
+    """A second dispatch of a pending task, near the end of a pass: whoever finishes first counts."""
+
+    trainer: Trainer
+    epoch: int
+    request: int
+    timer: Timer
+
+
+class Entry(NamedTuple):
+    """The few bytes of state of one task.
+
+    ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
+    ``request`` is the number of the trainer's request that was answered with it. Of a task that was given ahead and
+    not begun it is negative, -1 for the first and so on; its timer does not run before those before it are done.
+    ``failures`` and ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs
+    while it is pending.
+    ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
+    The parameters with which the attempt began contain the first ``contained`` batches of it.
+    """
+
+    status: Status = Status.TODO
+    pass_id: int = 0
+    epoch: int = 0
+    trainer: Trainer | None = None
+    request: int = 0
+    failures: int = 0
+    blamed: tuple[int, ...] = ()
+    failures_ever: int = 0
+    timer: Timer = NO_TIMER
+    latest: int = 0
+    rival: Rival | None = None
+    contained: int = 0
+
+    @property
+    def prefetched(self) -> bool:
+        """Pending, handed out ahead and not begun."""
+        return self.request < 0 and self.status is Status.PENDING
+
+    @property
+    def next_epoch(self) -> int:
+        return max(self.epoch, self.latest) + 1
+
+    @property
+    def holders(self) -> tuple[Trainer, ...]:
+        """Who works on it: one trainer, or two."""
+        return tuple(who for who in (self.trainer, self.rival and self.rival.trainer) if who)
+
+    def brought_forward(self, holder: Trainer | None) -> Entry:
+        """The same with the dispatch to ``holder`` as the first."""
+        rival = self.rival
+        if rival is None or self.trainer is None or rival.trainer != holder:
+            return self
+        other = Rival(self.trainer, self.epoch, self.request, self.timer)
+        return self._replace(
+            trainer=rival.trainer, epoch=rival.epoch, request=rival.request, timer=rival.timer, rival=other
+        )
+
+    def withdrawn(self) -> Entry:
+        """Without the first dispatch: the rival goes on alone."""
+        return self.brought_forward(self.rival and self.rival.trainer)._replace(rival=None)
+
+
+class Key(NamedTuple):
+    """Names one dispatch."""
+
+    pass_id: int
+    task_id: int
+    epoch: int
+    trainer: Trainer
+
+
+class Verdict(IntEnum):
+    """The answer to a report."""
+
+    OK = 0
+    STALE = 1
+
+
+class Happening(NamedTuple):
+    """Something worth telling. ``notable`` ones belong on the job's timeline; all of them in the log, but of the
+    ``frequent`` ones only as many as a reader can follow.
+    """
+
+    kind: str
+    text: str
+    notable: bool = False
+    frequent: bool = False
+
+
+class Saver(NamedTuple):
+    """Who may save the model, and until when."""
+
+    trainer: Trainer
+    deadline: float
+
+
+class Bad(NamedTuple):
+    """A record that is left out for the rest of the job, by its number within its task."""
+
+    task_id: int
+    record: int
+
+
+class Deal(NamedTuple):
+    """Who lives, and whose turn each task is: ``hands`` of trainers, in order, and ``free`` for anybody.
+
+    ``parts`` are the pieces of tasks that stand for them in this pass; they are numbered after the tasks of the table.
+
+    Read back later, those of its tasks count that are todo: taking a task from a hand does not change the rest.
+    """
+
+    live: tuple[Trainer, ...] = ()
+    free: Sequence[int] = ()
+    hands: tuple[tuple[Trainer, Sequence[int]], ...] = ()
+    parts: tuple[Span, ...] = ()
+
+
+class Head(NamedTuple):
+    """What is committed of the queue as a whole. ``at``: the queue's time then; ``usual``: how long tasks take."""
+
+    at: float
+    pass_id: int
+    failed: str = ""
+    saver: Saver | None = None
+    usual: float | None = None
+
+
+class Saved(NamedTuple):
+    """What is committed of a queue, as it is read back. Entries of an earlier pass are as that pass left them."""
+
+    head: Head
+    entries: Sequence[Entry]
+    deal: Deal
+    quarantine: tuple[Bad, ...] = ()
+
+
+class Changes(NamedTuple):
+    """What has to be committed: the head, the tasks with these numbers, deal and quarantine unless they are None."""
+
+    head: Head
+    tasks: tuple[int, ...]
+    deal: Deal | None
+    quarantine: tuple[Bad, ...] | None
+    happenings: tuple[Happening, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins.
+
+    ``prefetch``: with each task go the next ones, so that no trainer waits for the master between two tasks.
+    """
+
+    passes: int
+    sync: bool = True
+    trainers: int = 1
+    min_trainers: int = 1
+    failure_cap: int = FAILURE_CAP
+    start_grace: float = START_GRACE_SECONDS
+    quarantine: bool = False
+    resume: Progress | None = None
+    prefetch: bool = False
+
+
+def fresh(entry: Entry) -> Entry:
+    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept.
+
+    The same again for a task that is fresh already.
+    """
+    finished = entry.trainer if entry.status in (Status.DONE, Status.TODO) else None
+    return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=(), rival=None, contained=0)

@@ -1,0 +1,1 @@
+"""What parameter servers and trainers share: declaration, sharding, optimisers, tables, messages."""

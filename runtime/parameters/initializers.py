@@ -1,0 +1,99 @@
+"""First values of the rows of a table: a function of the table's seed and the row's id, and of nothing else. Pure.
+
+A row that was never trained takes no memory: it is made again whenever somebody asks for it, on whichever server, and
+one that was lost comes back as it was at the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.parameters import lr_schedules
+from runtime.parameters.sharding import mix
+
+Array = NDArray[Any]
+
+# Steele, Lea, Flood 2014: steps of the golden ratio give the state of SplitMix64, ``mix`` the number.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_HALF_BITS = np.uint64(32)
+# The uppermost bits of 64 that a float32 can hold exactly.
+_DROPPED_BITS = np.uint64(40)
+_UNIT = np.float32(2.0**-24)
+
+
+@dataclass(frozen=True)
+class Initial:
+    """How the numbers of new rows are spread. ``scale`` is from 0 on."""
+
+    scale: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not lr_schedules.is_rate(self.scale):
+            raise ValueError(f"{type(self).__name__}: scale must be a number from 0 on, not {self.scale!r}.")
+
+    def rows(self, seed: int, ids: Array, dim: int) -> Array:
+        """The rows (n, dim), float32, of ``ids`` (n,), int64."""
+        return self.spread(_bits(seed, ids, dim))
+
+    def spread(self, bits: Array) -> Array:
+        """Numbers from evenly spread 64-bit words."""
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": type(self).__name__, "scale": self.scale}
+
+
+@dataclass(frozen=True)
+class Zeros(Initial):
+    """All zero."""
+
+    scale: float = 0.0
+
+    def rows(self, seed: int, ids: Array, dim: int) -> Array:
+        return np.zeros((ids.size, dim), "f4")
+
+
+@dataclass(frozen=True)
+class Uniform(Initial):
+    """Evenly between -scale and scale."""
+
+    def spread(self, bits: Array) -> Array:
+        unit: Array = (bits >> _DROPPED_BITS).astype("f4")
+        unit *= np.float32(2 * self.scale) * _UNIT
+        unit -= np.float32(self.scale)
+        return unit
+
+
+@dataclass(frozen=True)
+class Normal(Initial):
+    """A normal distribution around 0 with standard deviation ``scale`` (Box and Muller 1958)."""
+
+    def spread(self, bits: Array) -> Array:
+        radius = np.sqrt(-2 * np.log(((bits >> _HALF_BITS) + 1.0) / 2**32))
+        angle = (bits & np.uint64(0xFFFFFFFF)) * (2 * np.pi / 2**32)
+        drawn: Array = (radius * np.cos(angle) * self.scale).astype("f4")
+        return drawn
+
+
+KINDS: Mapping[str, type[Initial]] = {kind.__name__: kind for kind in (Zeros, Uniform, Normal)}
+
+
+def from_json(body: Mapping[str, Any]) -> Initial:
+    """Read ``Initial.to_json``'s form. Raises ValueError."""
+    name = str(body.get("name"))
+    if name not in KINDS:
+        raise ValueError(f"Rows cannot begin as {name!r}; take one of {', '.join(KINDS)}.")
+    return KINDS[name](body["scale"])
+
+
+def _bits(seed: int, ids: Array, dim: int) -> Array:
+    """Evenly spread 64-bit words (n, dim), each a function of seed, id and column."""
+    start = mix(np.array([seed], "u8") + _GOLDEN)
+    streams = mix(ids.astype("i8").view("u8") ^ start)
+    columns = np.arange(1, dim + 1, dtype="u8") * _GOLDEN
+    return mix(streams[:, None] + columns)

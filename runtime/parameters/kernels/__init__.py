@@ -1,0 +1,1 @@
+"""Arithmetic of updates: in NumPy, and compiled by numba where it is installed."""

@@ -1,0 +1,322 @@
+"""Keeps a shard: checkpoints now and then while training goes on, and the shard back from them after a crash.
+
+In synchronous training all servers cut at the same version: the first of them announces one that is still to come, and
+each keeps what it has when it gets there.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from runtime.checkpoint import reader, writer
+from runtime.checkpoint.data_position import Progress
+from runtime.checkpoint.filesystem import Files
+from runtime.checkpoint.format import ROWS, Header, row_keys
+from runtime.checkpoint.index import Book, Generation, Meta
+from runtime.checkpoint.reader import Checkpoint, Key
+from runtime.coordination.base import Compare, CoordinationError, StoreUnavailable
+from runtime.errors import Lost
+from runtime.parameters.declaration import BlockPlace, Declaration, Mode
+from runtime.parameters.embedding_tables import Piece, Table
+from runtime.parameters.messages import NOTHING
+from runtime.parameters.sharding import even_table
+from runtime.pserver.cow_snapshot import Snapshot
+from runtime.pserver.server import ShardServer
+from runtime.pserver.shard import Shard
+
+LOOK_SECONDS = 0.5
+# The version to cut at is announced so long before it comes that every server hears of it.
+NOTICE_SECONDS = 2.0
+
+# A directory of checkpoints and what it has for every server
+Source = tuple[Files, Generation]
+# kind and text of an event on the job's timeline
+Tell = Callable[[str, str], object]
+log = logging.getLogger("pserver")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Server ``shard`` of ``shards`` of a job."""
+
+    job: str
+    shard: int
+    shards: int
+
+
+def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, tell: Tell, now: float) -> bool:
+    """Bring a fresh shard back from the first source whose checkpoints are whole; False where there is none.
+
+    The checkpoints may be those of another number of servers.
+    """
+    attempts = 0
+    for files, generation in sources:
+        if generation:
+            attempts += 1
+            if _restore_from(shard, identity, files, generation, mode, tell, now):
+                return True
+    if attempts:
+        tell("warning", "No checkpoint could be used; the parameters begin anew.")
+    return False
+
+
+def _restore_from(
+    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, tell: Tell, now: float
+) -> bool:
+
+    def unusable(why: str) -> None:
+        tell("warning", why)
+
+    def wanted(header: Header) -> Callable[[Key], bool]:
+        mine = {key for place in _places(header, identity) for key in _keys(place, header.kinds)}
+        rows = header.shards != identity.shards or header.shard == identity.shard
+        return lambda key: key in mine or (rows and key[0] >= ROWS)
+
+    found = reader.restore(files, generation, Mode.parse(mode).synchronous, wanted, unusable)
+    if not found:
+        return False
+    same = len(found) == identity.shards
+    header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
+    # Incarnations begin anew with an attempt: what they had sent before says nothing.
+    _fill(shard, identity, found, header, {}, now)
+    servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
+    tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
+    return True
+
+
+def restore_own(
+    shard: Shard, identity: Identity, files: Files, meta: Meta | None, tell: Callable[[str], object], now: float
+) -> int:
+    """Bring a fresh shard back from the newest of its own checkpoints that is whole; its version, or NOTHING."""
+    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, tell)
+    if found is None:
+        return NOTHING
+    _fill(shard, identity, [found], found.header, found.header.sequences, now)
+    return found.header.version
+
+
+def _fill(
+    shard: Shard,
+    identity: Identity,
+    found: Sequence[Checkpoint],
+    header: Header,
+    sequences: Mapping[str, int],
+    now: float,
+) -> None:
+    declaration = Declaration.from_json(header.declaration)
+    blocks = {key: numbers for checkpoint in found for key, numbers in checkpoint.blocks.items()}
+    arrays = [
+        tuple(np.frombuffer(blocks[key], declaration.tensors[place.tensor].dtype) for key in _keys(place, header.kinds))
+        for place in _places(header, identity)
+    ]
+    contained = {int(incarnation): seq for incarnation, seq in sequences.items()}
+    progress = Progress.from_json(header.progress)
+    shard.restore(declaration, header.version, arrays, contained, now, _rows(found), progress, header.rounds)
+
+
+def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
+    """The rows of tables in files, piece by piece; also of servers that are no more."""
+    for checkpoint in found:
+        for number, body in enumerate(checkpoint.header.tables):
+            table = Table.from_json(body["table"])
+            for piece in range(body["pieces"]):
+                keys = row_keys(number, body["kinds"], piece)
+                if keys[0] in checkpoint.blocks:
+                    yield table, Piece.of_bytes(table, [checkpoint.blocks[key] for key in keys])
+
+
+def _places(header: Header, identity: Identity) -> Sequence[BlockPlace]:
+    """The blocks of what a file declares that this server holds."""
+    declaration = Declaration.from_json(header.declaration)
+    return [place for place in declaration.blocks(even_table(identity.shards)) if place.server == identity.shard]
+
+
+def _keys(place: BlockPlace, kinds: int) -> Sequence[Key]:
+    """Where a block and its optimiser's state are in a file."""
+    return [(place.tensor * kinds + kind, place.block) for kind in range(kinds)]
+
+
+class Keeper:
+    """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
+
+    A checkpoint that fails is told, once, and tried again the next time. ``on_lost`` hears that another process is this
+    server. ``earlier``: the directories of attempts that are over.
+    """
+
+    def __init__(
+        self,
+        server: ShardServer,
+        identity: Identity,
+        files: Files,
+        book: Book,
+        owner: Compare,
+        seconds: float,
+        tell: Tell,
+        on_lost: Callable[[str], object],
+        earlier: Sequence[Files] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._server = server
+        self._shard = server.shard
+        self._identity = identity
+        self._files = files
+        self._book = book
+        self._owner = owner
+        self._seconds = seconds
+        self._tell = tell
+        self._on_lost = on_lost
+        self._earlier = earlier
+        self._clock = clock
+        self._due = clock() + seconds
+        self._seen = (self._shard.version, clock())
+        self._heard = 0  # the last version that was announced
+        self._kept = self._shard.version  # the version of the last checkpoint
+        self._failing = False  # since the last one that succeeded
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is there now, and end."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._server.changed:
+            snapshot = self._shard.cut()
+        self._save(snapshot)
+
+    def _run(self) -> None:
+        while not self._closing.wait(LOOK_SECONDS):
+            try:
+                self.look(self._clock())
+            except Exception:  # a server that writes no checkpoints any more would go on as if it did
+                log.exception("A checkpoint could not be ordered; it is tried again.")
+
+    def look(self, now: float) -> None:
+        """Ask for a cut where one is due, and write one that was made."""
+        try:
+            self._order(now)
+        except StoreUnavailable as error:
+            log.info("no checkpoint for now: %s", error)
+        except CoordinationError as error:
+            self._complain("The next checkpoint", error)
+        with self._server.changed:
+            snapshot = self._shard.cut_when_due()
+        self._save(snapshot)
+
+    # --- When --------------------------------------------------------------------------------------------------------
+    def _order(self, now: float) -> None:
+        """Decide at which version to cut, or hear it from the first server."""
+        together = self._identity.shards > 1 and self._shard.synchronous
+        if together and self._identity.shard:
+            version = self._book.announced()
+            if version > self._heard:
+                self._heard = version
+                self._shard.make_room_to_cut()
+                self._shard.cut_at = version
+        elif now >= self._due:
+            if together:
+                self._announce(now)
+            else:
+                self._shard.make_room_to_cut()
+                with self._server.changed:
+                    self._shard.cut()
+            self._due = now + self._seconds
+
+    def _announce(self, now: float) -> None:
+        """Name a version that comes when all have heard of it."""
+        (before, at), present = self._seen, self._shard.version
+        if self._shard.cut_at is not None and self._shard.cut_at > present:
+            return  # the version that was named before is still to come
+        rate = (present - before) / max(now - at, LOOK_SECONDS)
+        version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
+        self._seen = (present, now)
+        self._shard.make_room_to_cut()
+        self._book.announce(version, self._owner)
+        self._shard.cut_at = version
+
+    # --- Writing -----------------------------------------------------------------------------------------------------
+    def _save(self, snapshot: Snapshot | None) -> None:
+        if snapshot is None:
+            return
+        try:
+            if snapshot.version != self._kept:
+                self._write(snapshot)
+        except Lost as error:
+            self._on_lost(str(error))
+        except Exception as error:  # noqa: BLE001  the disk, the store, threads or memory: the next one may succeed
+            self._complain(f"The checkpoint of version {snapshot.version}", error)
+        finally:
+            with self._server.changed:
+                self._shard.forget_cut(snapshot)
+
+    def _complain(self, what: str, error: Exception) -> None:
+        """The page is told once, until one succeeds."""
+        why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
+        told = f"{what} failed: {why.rstrip('.')}. Training goes on."
+        if self._failing:
+            log.info(told)
+        else:
+            self._tell("warning", told)
+        self._failing = True
+
+    def _write(self, snapshot: Snapshot) -> None:
+        began = self._clock()
+        header = self._header(snapshot)
+        entry = writer.save(self._files, self._book, header, self._blocks(snapshot), self._owner, time.time())
+        self._kept, self._failing = snapshot.version, False
+        if self._earlier and self._book.generation():
+            self._forget_earlier()
+        log.info("checkpoint of version %d: %s bytes, %.1f s", entry.version, f"{entry.size:,}", self._clock() - began)
+
+    def _forget_earlier(self) -> None:
+        """All servers have a checkpoint of this attempt: those of earlier ones are not needed any more."""
+        try:
+            for files in self._earlier:
+                for name in list(files.names()):
+                    files.delete(name)
+        except OSError as error:  # this checkpoint counts all the same
+            log.warning("Checkpoints of earlier attempts could not be deleted: %s", error)
+        self._earlier = ()
+
+    def _header(self, snapshot: Snapshot) -> Header:
+        declaration = self._shard.declaration
+        assert declaration is not None  # noqa: S101  only a shard with values is cut
+        return Header(
+            job=self._identity.job,
+            shard=self._identity.shard,
+            shards=self._identity.shards,
+            incarnation=self._owner.create_revision or 0,
+            version=snapshot.version,
+            declaration=declaration.to_json(),
+            kinds=1 + declaration.rule.slots,
+            blocks=len(self._shard.places),
+            sequences={str(incarnation): seq for incarnation, seq in snapshot.sequences.items()},
+            tables=[
+                {"table": table.to_json(), "pieces": pieces, "kinds": table.kinds} for table, pieces in snapshot.tables
+            ],
+            progress=snapshot.progress.to_json(),
+            rounds=snapshot.rounds,
+        )
+
+    def _blocks(self, snapshot: Snapshot) -> Iterator[writer.Block]:
+        for number, keys in enumerate(self._all_keys(self._header(snapshot))):
+            for (array, block), numbers in zip(keys, snapshot.take(number), strict=True):
+                yield array, block, numbers.reshape(-1).data.cast("B")
+
+    def _all_keys(self, header: Header) -> Iterator[Sequence[Key]]:
+        """Where everything that a snapshot holds goes in the file, in its order."""
+        for place in self._shard.places:
+            yield _keys(place, header.kinds)
+        for number, body in enumerate(header.tables):
+            for piece in range(body["pieces"]):
+                yield row_keys(number, body["kinds"], piece)

@@ -1,0 +1,69 @@
+"""What trainers ask about tables, checked: a sentence for whatever does not fit, and nothing is changed then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime.errors import Refused
+from runtime.parameters import row_blocks
+from runtime.parameters.array_blocks import all_finite
+from runtime.parameters.embedding_tables import Pushed, Rows, Shelf, Table, Tables, Unlike
+from runtime.parameters.messages import Outcome
+from runtime.protocol.connection import Block, Message
+from runtime.pserver.shard import Who
+
+BAD_ROWS = "bad_rows"
+
+
+def pushed(tables: Tables, request: Message, who: Who) -> Pushed:
+    """The rows that came with a step, by table. Raises Refused."""
+    return {shelf.table.name: rows for shelf, rows in _named(tables, request, who, need_values=True)}
+
+
+def pulled(tables: Tables, request: Message, who: Who) -> list[Block]:
+    """The rows of the ids that were asked for, or with ``all`` those that were trained. Raises Refused."""
+    give = _trained if request.body.get("all") else _wanted
+    return row_blocks.pack(give(shelf, asked) for shelf, asked in _named(tables, request, who, need_values=False))
+
+
+def _trained(shelf: Shelf, asked: Rows) -> Rows:
+    ids = shelf.ids.copy()
+    return Rows(ids, shelf.values(ids))
+
+
+def _wanted(shelf: Shelf, asked: Rows) -> Rows:
+    """In the order of the ids, which their asker knows."""
+    return Rows(asked.ids[:0], shelf.values(asked.ids))
+
+
+def _named(tables: Tables, request: Message, who: Who, need_values: bool) -> list[tuple[Shelf, Rows]]:
+    """Each table of a request, with what came for it."""
+    declared = _declared(request, who)
+    try:
+        rows = row_blocks.unpack(declared, request.blocks)
+        shelves = [tables.declare(table) for table in declared]
+    except Unlike as unlike:
+        raise Refused(Outcome.CONFLICT, str(unlike)) from None
+    except ValueError as error:
+        raise Refused(BAD_ROWS, f"What trainer-{who.index} sent for tables cannot be read: {error}.") from None
+    for shelf, some in zip(shelves, rows, strict=True):
+        _check(tables, shelf.table, some, who, need_values)
+    return list(zip(shelves, rows, strict=True))
+
+
+def _declared(request: Message, who: Who) -> Sequence[Table]:
+    try:
+        return [Table.from_json(body) for body in request.body.get("tables", ())]
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused("bad_declaration", f"A table of trainer-{who.index} cannot be read: {error}.") from None
+
+
+def _check(tables: Tables, table: Table, rows: Rows, who: Who, need_values: bool) -> None:
+    name, sender = table.name, f"trainer-{who.index}"
+    ids, came = len(rows), len(rows.values)
+    if need_values and ids != came:
+        raise Refused(BAD_ROWS, f"{ids:,} ids but {came:,} rows came for table {name!r} from {sender}.")
+    if not tables.lives_here(table, rows.ids):
+        raise Refused(BAD_ROWS, f"Rows of table {name!r} came from {sender} that live on another parameter server.")
+    if not all_finite(rows.values):
+        raise Refused(Outcome.NOT_FINITE, f"A row of table {name!r} from {sender} holds NaN or infinity.")

@@ -1,0 +1,78 @@
+"""The rows of one table that a trainer changes by itself during a round of mode ``outer(H)``. Pure.
+
+A row is fetched when a round first needs it. The steps of the round change a copy, by the table's own optimiser, whose
+state stays with the trainer from round to round like that of the parameters. What the round has changed is handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.parameters.declaration import OUTER_RULE
+from runtime.parameters.embedding_tables import Full, Rows, Shelf, Table
+from runtime.parameters.optimisers import SGD
+
+Array = NDArray[Any]
+
+
+def averaged(table: Table) -> Table:
+    """The table as the servers have it: what changes their rows is the mean of what rounds have changed."""
+    return replace(table, optimiser=OUTER_RULE)
+
+
+class RoundRows:
+    """``fetch`` gives the rows (n, dim) of ids that differ, as they were when the round began."""
+
+    def __init__(self, table: Table, fetch: Callable[[Array], Array]) -> None:
+        self._fetch = fetch
+        self._own = Shelf(table)  # what this trainer ever changed: the values of this round, and the state
+        self._before = Shelf(table)
+        self._changed = np.empty(0, "i8")
+        self.begin()
+
+    def begin(self) -> None:
+        """A round begins: the servers' rows may be others now."""
+        self._before = Shelf(replace(self._own.table, optimiser=SGD()))
+        self._changed = np.empty(0, "i8")
+
+    def values(self, ids: Array) -> Array:
+        """The present rows (n, dim) of ``ids``, which differ. Raises Full."""
+        self._have(ids)
+        values = self._before.values(ids)
+        changed = np.isin(ids, self._changed)
+        values[changed] = self._own.values(ids[changed])
+        return values
+
+    def apply(self, gradients: Rows, step: int) -> None:
+        """Make step number ``step`` of this trainer, counted from 1, with gradients of ids that differ. Raises Full."""
+        ids = gradients.ids
+        self._have(ids)
+        fresh = np.setdiff1d(ids, self._changed)
+        self._write(self._own, fresh, self._before.values(fresh))
+        self._changed = np.union1d(self._changed, fresh)
+        self._own.apply(gradients, step - 1, 1.0)
+
+    def changes(self) -> Rows:
+        """What the round has taken from each row that it changed, in order of id."""
+        ids = self._changed
+        return Rows(ids, self._before.values(ids) - self._own.values(ids))
+
+    def _have(self, ids: Array) -> None:
+        missing = ids[~self._before.holds(ids)]
+        if missing.size:
+            self._write(self._before, missing, self._fetch(missing))
+
+    def _write(self, shelf: Shelf, ids: Array, values: Array) -> None:
+        try:
+            shelf.make_room(shelf.unseen(ids))
+        except MemoryError:
+            raise Full(
+                f"This trainer has no memory for {ids.size:,} more rows of table {shelf.table.name!r}: mode outer "
+                "keeps those that it changes. Give the trainers more memory, or take another mode."
+            ) from None
+        shelf.write(ids, values)

@@ -1,0 +1,71 @@
+"""The seam between the parameters as user code sees them and where they live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.checkpoint.data_position import Position
+from runtime.parameters.declaration import Declaration
+from runtime.parameters.embedding_tables import Rows, Table
+
+Array = NDArray[Any]
+# What a step pushes for the tables that it uses.
+Pushes = Mapping[Table, Rows]
+NO_ROWS: Pushes = {}
+
+
+def arrays_of(declaration: Declaration) -> Sequence[Array]:
+    """A flat array for every parameter."""
+    return [np.zeros(size, dtype) for size, dtype in declaration.layout]
+
+
+class Store(Protocol):
+    """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
+
+    @property
+    def version(self) -> int:
+        """Updates applied so far."""
+
+    def home(self, declaration: Declaration) -> Sequence[Array]:
+        """Arrays for ``start``, which a pull fills without a copy where that can be. Only the store writes to them."""
+
+    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
+        """Agree on the parameters; afterwards ``values`` hold the common ones."""
+
+    def room(self) -> Sequence[Array]:
+        """Arrays for gradients from which a push needs no copy."""
+
+    def take(self, number: int, gradient: Array) -> bool:
+        """Take the gradient of parameter ``number`` for the next push; whether it is finite throughout."""
+
+    def stage(self, number: int, gradient: Array) -> bool:
+        """``take`` a gradient, and begin to push it, ahead of the others. From any thread.
+
+        One that is taken or staged again counts instead.
+        """
+
+    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
+        """Apply gradients that were taken, means over ``samples``, and ``rows``; with ``pull`` the values are fresh
+        afterwards.
+
+        No ``samples``: there is nothing to apply, but nobody has to wait for it either.
+        """
+
+    def pull(self) -> None: ...
+
+    def rows(self, table: Table, ids: Array) -> Array:
+        """The present rows (n, dim) of ``ids``, which differ."""
+
+    def trained_rows(self, table: Table) -> Rows:
+        """All rows that have been updated, in order of id."""
+
+    def stand(self, position: Position) -> None:
+        """The pushes that follow are of the data up to here."""
+
+    def begin_pass(self, number: int) -> None: ...
+
+    def end_pass(self, number: int) -> None: ...

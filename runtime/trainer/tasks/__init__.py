@@ -1,0 +1,1 @@
+"""The master's client: tasks, their prefetching, and reading their records as batches."""

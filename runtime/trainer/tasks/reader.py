@@ -1,0 +1,107 @@
+"""A data set as user code reads it: batches of decoded records, task by task."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from runtime.errors import RegattaError
+from runtime.trainer.tasks.collation import decoder, stack
+from runtime.trainer.tasks.task_client import Place
+
+Decode = Callable[[Any], Any]
+# A record and its number within its task.
+Placed = tuple[int, Any]
+Wanted = Callable[[Iterable[Placed]], Iterator[Placed]]
+
+FAIL_TASK, SKIP, RAISE = "fail-task", "skip", "raise"
+ON_BAD_RECORD = (FAIL_TASK, SKIP, RAISE)
+
+# Batches that are read while another is trained, where the script does not say how many.
+AHEAD = 4
+
+
+class BadRecord(RegattaError):
+    """User code cannot decode a record, for its ``__cause__``; ``place`` is its number within its task."""
+
+    def __init__(self, why: str, place: int) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Records of the data set ``name``. Called, it iterates over one pass (of what this trainer is given to do).
+
+    ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
+    this many. ``decode`` turns a record into what user code wants; without it, ``collation`` does what its format asks
+    for. ``on_bad_record`` says what becomes of a record at which that fails: ``fail-task`` (the master is told and
+    looks for it with other trainers), ``skip`` (it is left out and the log says so) or ``raise``. So many batches are
+    read ``ahead`` of the one that is trained, by a thread of their own.
+    """
+
+    name: str
+    batch: int | None = None
+    shuffle: int = 0
+    decode: Decode | None = None
+    on_bad_record: str = FAIL_TASK
+    ahead: int = AHEAD
+    one_pass: Callable[[Reader], Iterator[Any]] = field(repr=False, default=lambda reader: iter(()))
+
+    def __call__(self) -> Iterator[Any]:
+        return self.one_pass(self)
+
+    def reads_ahead(self, records: int) -> bool:
+        """Whether a task of so many records that is begun is read beside training: not where it is one batch, which
+        is waited for in any case."""
+        return self.reads_on and self.batch is not None and records > self.batch
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether tasks that come next are read beside training. Single records are not: to hand each from one thread
+        to another takes longer than to read it."""
+        return self.ahead > 0 and self.batch is not None
+
+    def decodes(self, format_: str) -> bool:
+        """Whether anything but this project's reading and collating is done with records of a format."""
+        return (self.decode or decoder(format_)) is not None
+
+    def batches(
+        self, records: Iterable[Placed], seed: Sequence[int], format_: str, wanted: Wanted = iter
+    ) -> Generator[tuple[Place, Any]]:
+        """The batches of one task, whose records are of a format, with the places of their records. ``seed`` fixes the
+        order; batches never cross the task's end. ``wanted`` passes records on until no more are asked for, which then
+        are not decoded. Raises BadRecord where a record cannot be decoded."""
+        mixed = wanted(_mix(records, self.shuffle, seed) if self.shuffle > 1 else records)
+        decode = self.decode or decoder(format_)
+        decoded = self._decoded(mixed, decode) if decode else mixed
+        if self.batch is None:
+            yield from (((place, place + 1), value) for place, value in decoded)
+            return
+        while rows := list(islice(decoded, self.batch)):
+            places, values = zip(*rows, strict=True)
+            yield (min(places), max(places) + 1), stack(values, "" if self.decode else format_)
+
+    def _decoded(self, records: Iterable[Placed], decode: Decode) -> Iterator[tuple[int, Any]]:
+        for place, record in records:
+            try:
+                value = decode(record)
+            except Exception as error:
+                why = f"record {place} of the task cannot be decoded ({type(error).__name__}: {error})"
+                if self.on_bad_record != SKIP:
+                    raise BadRecord(why, place) from error
+                print(f"Left out: {why}.", file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
+            else:
+                yield place, value
+
+
+def _mix(records: Iterable[Placed], window: int, seed: Sequence[int]) -> Iterator[Placed]:
+    rng = np.random.default_rng(list(seed))
+    rest = iter(records)
+    while rows := list(islice(rest, window)):
+        yield from (rows[index] for index in rng.permutation(len(rows)))

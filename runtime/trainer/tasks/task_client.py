@@ -1,0 +1,341 @@
+"""Where a trainer gets its tasks: from the master over the wire, or from a queue in its own process.
+
+source = TaskClient(address, trainer_index=0, incarnation=17)        # or LocalTasks(table, passes=5)
+match source.next_task():                # next_task(task) says that one is done and asks in one
+    case Task() as task: ...; source.done(task)
+    case Wait(seconds): ...                  # ask again after so many seconds
+    case PassEnd(pass_id): ...               # nothing more of this pass; but a lost trainer's task may still come
+    case JobDone(): ...
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
+from runtime.master.messages import (
+    Ahead,
+    Answer,
+    JobDone,
+    PassEnd,
+    Task,
+    Trainer,
+    Unread,
+    Wait,
+    ahead_from_json,
+    answer_from_json,
+)
+from runtime.master.task_queue import TaskQueue
+from runtime.master.task_table import TaskTable
+from runtime.master.types import Key, Plan, Verdict
+from runtime.protocol.client import DEADLINE_SECONDS, Client
+from runtime.protocol.frames import Op
+
+__all__ = ["Answer", "JobDone", "JobFailed", "LocalTasks", "PassEnd", "Task", "TaskClient", "TaskSource", "Wait"]
+
+JOB_FAILED = "job_failed"
+# A master that is gone is started again, or another takes over, within this time.
+PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+# Answers of a master that is none any more, or that cannot reach its store.
+_TRY_AGAIN = ("not_owner", "store_unavailable")
+
+
+# Records of a task, (first, end), counted as in ``Task.ranges``.
+Place = tuple[int, int]
+
+_T = TypeVar("_T")
+
+
+class JobFailed(RegattaError):
+    """The master has given the job up. The sentence names the records that nobody could train on."""
+
+
+class TaskSource(Protocol):
+    """What a trainer needs of the master. Reports give False when they came too late and another has the task."""
+
+    def next_task(self, *done: Task) -> Answer:
+        """More work. ``done`` are tasks that are done: they need not be reported otherwise."""
+        ...
+
+    def coming(self) -> Sequence[Task]:
+        """What ``next_task`` gives next, as far as that is known or likely, in order. At once. The ``epoch`` of what is
+        only likely is not that with which it is given."""
+        ...
+
+    def done(self, task: Task) -> bool: ...
+
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool: ...
+
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool: ...
+
+    def release(self, task: Task) -> bool: ...
+
+    def extend(self, task: Task) -> bool: ...
+
+    def save_request(self, seconds: float) -> bool: ...
+
+    def end_within(self, seconds: float) -> None:
+        """This process ends: calls raise ``Lost`` after so long, all of them together, if the master does not answer.
+
+        From any thread."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class AheadSource(TaskSource, Protocol):
+    """A source whose master gives tasks ahead. Who begins one of them says so."""
+
+    def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
+        """What is to be done after the tasks that were begun, told that some are done."""
+        ...
+
+    def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
+        """Tell of tasks that are done and begun, if that takes no time; whether it was told. It may be lost."""
+        ...
+
+    def saw_end(self, pass_id: int) -> None:
+        """The end of a pass was known beforehand, and this trainer has come to it."""
+        ...
+
+
+class _Position:
+    """What a trainer remembers between its requests: their number, and the last pass that it saw the end of."""
+
+    def __init__(self) -> None:
+        self.request = 1
+        self.ended: int | None = None
+
+    def take(self, answer: Answer) -> Answer:
+        self.request += 1
+        if isinstance(answer, Task):
+            self.ended = answer.pass_id - 1
+        elif isinstance(answer, PassEnd):
+            self.ended = answer.pass_id
+        return answer
+
+
+class _Home(NamedTuple):
+    """Where the master is, and which one it is (0: any)."""
+
+    address: str
+    incarnation: int
+
+
+class _Outdated(RegattaError):
+    """A master answered that has been replaced."""
+
+
+class TaskClient:
+    """Asks the master at ``address``, whose incarnation is ``master``. Any thread may call; one call at a time.
+
+    A call whose master is gone is asked again, with the same number, so that it gets the same task; of the master that
+    ``move`` names, if there is a new one. Answers of an older master than that do not count. A call raises
+    ``runtime.errors.Lost`` when no master has answered for ``patience`` seconds (``deadline`` seconds of silence make
+    one attempt), JobFailed when the master has given up, Refused when this trainer has been replaced, and Leaving when
+    ``leaving`` says that the process should end.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        trainer_index: int,
+        incarnation: int,
+        *,
+        master: int = 0,
+        job: int = 0,
+        deadline: float = DEADLINE_SECONDS,
+        patience: float = PATIENCE_SECONDS,
+        leaving: Callable[[], bool] = lambda: False,
+        secret: bytes = b"",
+    ) -> None:
+        self._trainer = trainer_index
+        self._position = _Position()
+        self._patience = patience
+        self._leaving = leaving
+        self._end_at = math.inf
+        self._calling = threading.Lock()
+        self._moving = threading.Condition()
+        self._home = self._asked = _Home(address, master)
+        self._open: Callable[[_Home], Client] = lambda home: Client(
+            home.address,
+            name="master",
+            job=job,
+            incarnation=incarnation,
+            expected=home.incarnation,
+            deadline=deadline,
+            leaving=self._should_stop,
+            secret=secret,
+        )
+        self._client = self._open(self._home)
+        self._words = self._open(self._home)  # what is told on it is not answered
+
+    def move(self, address: str, master: int = 0) -> None:
+        """Another master serves now, at another address. A call that waits for the old one asks the new one."""
+        with self._moving:
+            self._home = _Home(address, master)
+            self._moving.notify_all()
+
+    def next_task(self, *done: Task) -> Answer:
+        asked = {"request": self._position.request, "ended": self._position.ended, "done": _named(done)}
+        answer = _understood(self._call(Op.TASK_GET, asked), answer_from_json)
+        self._words.connect()
+        return self._position.take(answer)
+
+    def coming(self) -> Sequence[Task]:
+        return ()
+
+    def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
+        body = self._call(Op.TASK_AHEAD, {"done": _named(done), "begun": _named(begun)})
+        self._words.connect()
+        return _understood(body, ahead_from_json)
+
+    def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
+        body = {"trainer": self._trainer, "done": _named(done), "begun": _named(begun)}
+        return self._words.leave_word(Op.TASK_BEGUN, body)
+
+    def saw_end(self, pass_id: int) -> None:
+        self._position.take(PassEnd(pass_id))
+
+    def done(self, task: Task) -> bool:
+        return self._report(Op.TASK_DONE, task)
+
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
+        return self._report(Op.TASK_FAIL, task, why=why, place=place)
+
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool:
+        return self._report(Op.TASK_FAIL, task, why=why, unread=unread)
+
+    def release(self, task: Task) -> bool:
+        return self._report(Op.TASK_RELEASE, task)
+
+    def extend(self, task: Task) -> bool:
+        return self._report(Op.TASK_EXTEND, task)
+
+    def save_request(self, seconds: float) -> bool:
+        return bool(self._call(Op.SAVE_REQUEST, {"seconds": seconds})["granted"])
+
+    def end_within(self, seconds: float) -> None:
+        self._end_at = time.monotonic() + seconds
+        with self._moving:
+            self._moving.notify_all()
+
+    def close(self) -> None:
+        self._client.close()
+        self._words.close()
+
+    def _report(self, op: Op, task: Task, **more: object) -> bool:
+        key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
+        return bool(self._call(op, {**key, **more})["counted"])
+
+    def _call(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
+        with self._calling:
+            return self._insist(op, {"trainer": self._trainer, **body})
+
+    def _insist(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
+        give_up = time.monotonic() + self._patience
+        while True:
+            self._follow()
+            try:
+                return self._ask(op, body)
+            except Refused as refused:
+                if refused.code == JOB_FAILED:
+                    raise JobFailed(refused.why) from refused
+                if refused.code not in _TRY_AGAIN:
+                    raise
+                why: RegattaError = refused
+            except (Lost, Leaving, _Outdated) as error:
+                why = error
+            if self._leaving():
+                raise Leaving("This process was asked to end while it waited for the master.") from why
+            if time.monotonic() >= min(give_up, self._end_at):
+                raise Lost(f"No master has answered for {self._patience:g} s: {why}") from why
+            self._await_move(why)
+
+    def _ask(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
+        answer = self._client.request(op, body)
+        if answer.head.incarnation < self._asked.incarnation:
+            raise _Outdated("A master answered that has been replaced.")
+        return dict(answer.body)
+
+    def _follow(self) -> None:
+        """Open a connection to where the master is now."""
+        if self._home != self._asked:
+            self._asked = self._home
+            self.close()
+            self._client, self._words = self._open(self._asked), self._open(self._asked)
+
+    def _await_move(self, why: RegattaError) -> None:
+        """After an answer that does not count: wait a moment for the news. One who was lost has waited already."""
+        with self._moving:
+            if not isinstance(why, Lost | Leaving) and self._home == self._asked:
+                self._moving.wait(_LOOK_SECONDS)
+
+    def _should_stop(self) -> bool:
+        return self._home != self._asked or self._leaving() or time.monotonic() >= self._end_at
+
+
+def _named(tasks: Sequence[Task]) -> list[tuple[int, int, int]]:
+    """Dispatches as the wire has them."""
+    return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
+
+
+def _understood(body: dict[str, object], read: Callable[[Mapping[str, Any]], _T]) -> _T:
+    try:
+        return read(body)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"The master's answer is none that this version knows: {body}.") from error
+
+
+class LocalTasks:
+    """The same over a queue in this process, for a trainer that runs alone. Tasks come in order."""
+
+    def __init__(self, table: TaskTable, passes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._me = Trainer(0, 1)
+        self._position = _Position()
+        self._queue = TaskQueue.begin(Plan(passes, quarantine=True), table, clock())
+        self._queue.members([self._me], clock())
+
+    def next_task(self, *done: Task) -> Answer:
+        for task in done:
+            self.done(task)
+        if self._queue.failed:
+            raise JobFailed(self._queue.failed)
+        answer = self._queue.get(self._me, self._position.request, self._position.ended, self._clock())
+        return self._position.take(answer)
+
+    def coming(self) -> Sequence[Task]:
+        return ()
+
+    def done(self, task: Task) -> bool:
+        return self._queue.done(self._key(task), self._clock()) is Verdict.OK
+
+    def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
+        return self._queue.fail(self._key(task), why, self._clock(), place) is Verdict.OK
+
+    def cannot_read(self, task: Task, why: str, unread: Unread) -> bool:
+        return self._queue.cannot_read(self._key(task), why, unread, self._clock()) is Verdict.OK
+
+    def release(self, task: Task) -> bool:
+        return self._queue.release(self._key(task), self._clock()) is Verdict.OK
+
+    def extend(self, task: Task) -> bool:
+        return self._queue.extend(self._key(task), self._clock()) is Verdict.OK
+
+    def save_request(self, seconds: float) -> bool:
+        return self._queue.save_request(self._me, seconds, self._clock())
+
+    def end_within(self, seconds: float) -> None:
+        """Calls take no time."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _key(self, task: Task) -> Key:
+        return Key(task.pass_id, task.task_id, task.epoch, self._me)

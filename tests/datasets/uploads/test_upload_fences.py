@@ -1,0 +1,163 @@
+"""Uploads whose writers meet at a named point, and what must be on the disk before it is known."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from datasets.models import File, Part
+from datasets.storage.local import LocalStorage
+from datasets.uploads import staging, uploads
+from portal.common.errors import Conflict, NotFound
+from tests.datasets.conftest import CONTENT, Uploader, stored
+from tests.recording_disk import RecordingDisk
+
+pytestmark = pytest.mark.django_db
+
+
+def when_synced(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
+    """``happens`` once, when the bytes of a part are on the disk and before they are noted."""
+    sync, pending = staging.os.fdatasync, [happens]
+
+    def interrupted(descriptor: int) -> None:
+        sync(descriptor)
+        while pending:
+            pending.pop()()
+
+    monkeypatch.setattr(staging.os, "fdatasync", interrupted)
+
+
+def test_a_part_of_a_file_that_is_begun_anew_before_it_is_noted_does_not_count(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    when_synced(monkeypatch, lambda: uploads.begin_anew(File.objects.get(pk=file.pk)))
+    with pytest.raises(NotFound, match="begun anew"):
+        uploader.part(file, 0, CONTENT[:10])
+    assert not Part.objects.exists()
+
+
+def test_a_part_of_a_file_that_is_taken_out_before_it_is_noted_does_not_count(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    when_synced(monkeypatch, lambda: File.objects.filter(pk=file.pk).delete())
+    with pytest.raises(NotFound):
+        uploader.part(file, 0, CONTENT[:10])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whoever_completes_a_file_waits_for_the_part_that_is_on_its_way_to_its_place(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of part 0 are replaced: the replacing request has its place, and has not noted it yet."""
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, b"?" * 10 + CONTENT[10:])
+    placed, may_note = threading.Event(), threading.Event()
+
+    def pause() -> None:
+        placed.set()
+        assert may_note.wait(10)
+
+    when_synced(monkeypatch, pause)
+    failed: list[BaseException] = []
+
+    def replace() -> None:
+        try:
+            uploader.part(file, 0, CONTENT[:10])
+        except BaseException as error:  # noqa: BLE001  asserted below
+            failed.append(error)
+        finally:
+            connection.close()
+
+    other = threading.Thread(target=replace)
+    missing, lock = uploads._missing, staging._lock
+
+    def looked(wanted: File) -> Any:
+        found = missing(wanted)
+        if not other.ident:
+            other.start()
+            assert placed.wait(10)
+        return found
+
+    def waiting(descriptor: int, kind: int, offset: int, length: int) -> None:
+        if kind == fcntl.F_RDLCK:
+            may_note.set()
+        lock(descriptor, kind, offset, length)
+
+    monkeypatch.setattr(uploads, "_missing", looked)
+    monkeypatch.setattr(staging, "_lock", waiting)
+    try:
+        assert stored(uploader.complete(file, CONTENT)) == CONTENT
+    finally:
+        may_note.set()
+        other.join(10)
+    assert failed == []
+
+
+def test_no_part_is_taken_once_a_file_is_being_made_whole(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.parts(file, CONTENT)
+    content_of, refused = uploads._content_of, list[str]()
+
+    def while_it_is_read(*given: Any) -> Any:
+        with pytest.raises(Conflict) as error:
+            uploader.part(file, 0, b"!" * 10)
+        refused.append(str(error.value))
+        return content_of(*given)
+
+    monkeypatch.setattr(uploads, "_content_of", while_it_is_read)
+    assert stored(uploader.complete(file, CONTENT)) == CONTENT
+    assert "is being made whole" in refused[0]
+
+
+# --- The disk --------------------------------------------------------------------------------------------------------
+def test_a_part_is_on_the_disk_before_it_is_noted(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = uploader.announce("a", CONTENT)
+    disk = RecordingDisk(monkeypatch)
+    note = uploads._note_part
+
+    def noting(*given: Any) -> None:
+        disk.steps.append("note")
+        note(*given)
+
+    monkeypatch.setattr(uploads, "_note_part", noting)
+    uploader.part(file, 0, CONTENT[:10])
+    assert disk.steps == ["sync .staging/", f"sync {file.staging.hex}", "note"]
+
+
+def test_only_the_first_part_has_the_name_of_the_file_synced(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    disk = RecordingDisk(monkeypatch)
+    uploader.part(file, 1, CONTENT[10:20])
+    assert disk.steps == [f"sync {file.staging.hex}"]
+
+
+def test_what_is_put_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RecordingDisk(monkeypatch)
+    LocalStorage(tmp_path).put("folder/a.bin", io.BytesIO(CONTENT))
+    assert disk.steps[:3] == ["sync .put-*", "rename .put-* a.bin", "sync folder/"]
+
+
+def test_what_is_adopted_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    gathered = storage.staging() / uuid.uuid4().hex
+    gathered.write_bytes(CONTENT)
+    disk = RecordingDisk(monkeypatch)
+    storage.adopt("folder/a.bin", gathered, "0" * 64)
+    assert disk.steps[:3] == [f"sync {gathered.name}", f"rename {gathered.name} a.bin", "sync folder/"]

@@ -1,0 +1,212 @@
+"""From a PaddleJob and its pods to what is seen of an attempt."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jobs.backends.base import Phase, ReplicaView
+from jobs.backends.kubernetes.observe import container, view
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    """One with a master, a parameter server and two trainers, of which ``lives`` were made."""
+    made = fields.pop("lives", {"master-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 1})
+    spec = {"master": {"replicas": 1}, "ps": {"replicas": 1}, "worker": {"replicas": 2}, "lives": {}}
+    return {
+        "metadata": {"name": "a"},
+        "spec": {**spec, **fields.pop("spec", {})},
+        "status": {"lives": made, **fields.pop("status", {})},
+    }
+
+
+def pod(place: str = "worker-0", life: int = 1, **status: Any) -> dict[str, Any]:
+    labels = {"batch.paddlepaddle.org/life": str(life)}
+    return {"metadata": {"name": f"a-{place}", "labels": labels}, "status": {"phase": "Running", **status}}
+
+
+def ended(code: int, message: str = "", reason: str = "Error", **status: Any) -> dict[str, Any]:
+    state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
+    return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{"state": state}], **status}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    state = {"waiting": {"reason": reason, "message": message}}
+    return {"phase": "Pending", "containerStatuses": [{"state": state}]}
+
+
+def word(**facts: Any) -> str:
+    return json.dumps({"life": 1, "code": None, "signal": None, "out_of_memory": False, "why": "", **facts})
+
+
+def seen(made: dict[str, Any], *pods: dict[str, Any], name: str = "trainer-0") -> ReplicaView:
+    return next(one for one in view(made, pods).replicas if one.name == name)
+
+
+# --- Who is there ----------------------------------------------------------------------------------------------------
+def test_all_that_are_wanted_are_told_in_the_order_of_roles() -> None:
+    assert [one.name for one in view(job(lives={}), []).replicas] == ["master-0", "pserver-0", "trainer-0", "trainer-1"]
+
+
+def test_who_is_not_made_yet_starts() -> None:
+    assert seen(job(lives={})) == ReplicaView("trainer-0", Phase.STARTING)
+
+
+def test_a_running_pod_is_seen_in_its_life() -> None:
+    assert seen(job(lives={"worker-0": 2}), pod(life=2)) == ReplicaView("trainer-0", Phase.RUNNING, life=2)
+
+
+def test_a_pod_that_leaves_runs_until_it_is_gone() -> None:
+    leaving = pod()
+    leaving["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
+    assert seen(job(spec={"worker": {"replicas": 0}}), leaving).phase is Phase.RUNNING
+
+
+# --- How it ended ----------------------------------------------------------------------------------------------------
+def test_the_word_of_its_agent_tells_how_it_ended() -> None:
+    told = pod(**ended(3, word(code=3, why="exited with code 3: KeyError: 'x'")))
+    assert seen(job(), told) == ReplicaView("trainer-0", Phase.EXITED, 3, why="exited with code 3: KeyError: 'x'")
+
+
+def test_a_success_is_one() -> None:
+    assert seen(job(), pod(**ended(0, word(code=0)))) == ReplicaView("trainer-0", Phase.EXITED, 0)
+
+
+def test_memory_that_the_node_enforced_is_told() -> None:
+    one = seen(job(), pod(**ended(137, reason="OOMKilled")))
+    assert (one.phase, one.signal, one.out_of_memory) == (Phase.EXITED, 9, True)
+
+
+def test_a_container_that_was_killed_is_seen_with_its_signal() -> None:
+    assert seen(job(), pod(**ended(137))).signal == 9
+
+
+def test_an_agent_that_could_not_start_is_told_by_its_last_line() -> None:
+    traceback = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'runtime'\n"
+    assert seen(job(), pod(**ended(1, traceback))).why == (
+        "its agent did not start: ModuleNotFoundError: No module named 'runtime'"
+    )
+
+
+@pytest.mark.parametrize("message", ["{}", "[1]", "null", '"text"', "{", "[" * 4096])
+def test_what_user_code_writes_in_its_place_is_no_word_of_an_agent(message: str) -> None:
+    assert seen(job(), pod(**ended(1, message))).code == 1
+
+
+def test_what_the_node_did_to_it_is_nobodys_failure() -> None:
+    one = seen(job(), pod(phase="Failed", reason="Evicted", message="The node was low on memory."))
+    assert (one.phase, one.why) == (Phase.LOST, "the node ended it (Evicted): The node was low on memory.")
+
+
+def test_a_pod_that_somebody_deleted_was_killed() -> None:
+    assert seen(job()) == ReplicaView("trainer-0", Phase.EXITED, signal=9, why="was killed: its pod was deleted")
+
+
+def test_a_trainer_that_is_to_begin_again_is_starting_also_where_all_had_succeeded() -> None:
+    made = job(spec={"lives": {"worker-0": 2}}, status={"phase": "Completed"})
+    assert seen(made) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        job(spec={"runPolicy": {"suspend": True}}),
+        job(spec={"worker": {"replicas": 0}}),
+        job(status={"phase": "Completed"}),
+    ],
+)
+def test_a_pod_that_had_to_go_was_asked_to(made: dict[str, Any]) -> None:
+    assert seen(made) == ReplicaView("trainer-0", Phase.EXITED, signal=15, why="was asked to stop")
+
+
+def test_who_was_stopped_before_there_was_a_pod_has_ended() -> None:
+    one = seen(job(lives={}, spec={"runPolicy": {"suspend": True}}))
+    assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it began")
+
+
+# --- Another life ----------------------------------------------------------------------------------------------------
+def test_another_life_is_seen_from_the_moment_it_is_wished_for() -> None:
+    wished = job(spec={"lives": {"worker-0": 2}})
+    assert seen(wished, pod(**ended(137))) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+    assert seen(wished) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+
+
+def test_who_was_taken_away_stays_so_when_there_is_a_place_for_it_again() -> None:
+    assert seen(job()).phase is Phase.EXITED
+
+
+# --- What keeps it from beginning -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (waiting("ErrImagePull", "manifest unknown"), "its image cannot be pulled: manifest unknown"),
+        (waiting("ImagePullBackOff", "Back-off pulling"), "its image cannot be pulled: Back-off pulling"),
+        (waiting("InvalidImageName"), "the name of its image cannot be read: InvalidImageName"),
+        (waiting("CreateContainerConfigError", "no secret"), "its container cannot be made: no secret"),
+        (
+            waiting("CreateContainerConfigError", 'configmap "theirs" not found'),
+            'its container cannot be made: configmap "theirs" not found',
+        ),
+        # By the ConfigMap of their job, which is called as it is, pods wait for one another when they start.
+        (waiting("CreateContainerConfigError", 'configmap "a" not found'), ""),
+        (waiting("ContainerCreating"), ""),
+        (
+            {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}],
+            },
+            "it finds no node: 0/1 nodes are available",
+        ),
+    ],
+)
+def test_what_keeps_a_pod_from_starting_is_told(status: dict[str, Any], why: str) -> None:
+    assert seen(job(), pod(**status)) == ReplicaView("trainer-0", Phase.STARTING, why=why)
+
+
+@pytest.mark.parametrize("reason", ["Refused", "InvalidSpec", "NameTaken"])
+def test_what_the_api_server_refuses_is_told(reason: str) -> None:
+    refused = job(lives={}, status={"reason": reason, "message": "exceeded quota: cpu"})
+    assert seen(refused).why == "the cluster refuses it: exceeded quota: cpu"
+
+
+# --- Without an agent ------------------------------------------------------------------------------------------------
+def bare(**fields: Any) -> dict[str, Any]:
+    made = job(**fields)
+    return {**made, "metadata": {**made["metadata"], "labels": {"regatta/bare": "true"}}}
+
+
+def test_who_has_no_agent_is_seen_as_such() -> None:
+    assert not seen(bare(), pod()).agent
+    assert seen(job(), pod()).agent
+
+
+def test_without_an_agent_the_exit_code_says_all() -> None:
+    found = seen(bare(), pod(**ended(3, word(code=0, why="forged"))))
+    assert (found.phase, found.code, found.why) == (Phase.EXITED, 3, "")
+
+
+def test_without_an_agent_a_program_that_could_not_be_started_is_told() -> None:
+    found = seen(bare(), pod(**ended(128, 'exec: "no-such": executable file not found in $PATH', reason="StartError")))
+    assert found.why == 'could not be started: exec: "no-such": executable file not found in $PATH'
+
+
+def test_memory_that_the_node_enforced_is_told_without_an_agent_too() -> None:
+    found = seen(bare(), pod(**ended(137, reason="OOMKilled")))
+    assert (found.out_of_memory, found.signal) == (True, 9)
+
+
+@pytest.mark.parametrize(
+    ("status", "begun", "over"),
+    [
+        ({"phase": "Pending"}, False, False),
+        ({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {}}}]}, False, False),
+        ({"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}, True, False),
+        ({"phase": "Running", "containerStatuses": [{"state": {"terminated": {}}}]}, True, True),
+        ({"phase": "Failed", "reason": "Evicted"}, True, True),
+    ],
+)
+def test_what_there_is_to_read_of_a_container(status: dict[str, Any], begun: bool, over: bool) -> None:
+    found = container({"metadata": {"name": "pod", "uid": "uid-1"}, "status": status})
+    assert (found.pod, found.begun, found.ended) == ("uid-1", begun, over)

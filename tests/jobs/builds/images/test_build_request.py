@@ -1,0 +1,78 @@
+"""What the program that makes images is told, and the sentences that it tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.builds.images import build_request, build_step, buildah, plan
+from jobs.builds.images.build_request import Order
+
+PLATFORM = plan.Platform("r.example.org", "python:3.11", "a", ("numpy==1",))
+ORDER = Order(
+    images=plan.plan(
+        plan.Platform("r.example.org", "python:3.11", "a", ("numpy==1",)), "team", "c", ("pandas",)
+    ).images,
+    registry="r.example.org",
+    insecure=False,
+    credentials="",
+    seconds=900.0,
+    bytes=1024,
+    builder=build_request.BUILDAH,
+    storage="/nowhere",
+    pip={"PIP_INDEX_URL": "https://someone:secret@pypi.example.org/simple"},
+)
+
+
+def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
+    ORDER.write(tmp_path)
+    assert Order.read(tmp_path) == ORDER
+
+
+def test_nobody_else_reads_the_order_which_may_hold_an_index_s_password(tmp_path: Path) -> None:
+    ORDER.write(tmp_path)
+    assert (tmp_path / build_request.ORDER).stat().st_mode & 0o077 == 0
+
+
+def test_what_a_job_asks_for_is_limited_and_what_the_platform_brings_is_not() -> None:
+    runtime, environment, _ = ORDER.images
+    limits = [build_request.step(ORDER, image, {}, 1.0, "/opt/regatta")["bytes"] for image in (runtime, environment)]
+    assert limits[1] == 1024 < limits[0]
+
+
+def test_folders_of_this_machine_that_pip_s_settings_name_are_seen_in_the_image() -> None:
+    here = {"/wheels", "/simple", "/ca.pem"}
+    pip = {"PIP_FIND_LINKS": "/wheels https://e.org /gone", "PIP_INDEX_URL": "file:///simple", "PIP_CERT": "/ca.pem"}
+    moved = build_request.shelves(pip | {"SSL_CERT_FILE": "/ca.pem"}, "/b", here.__contains__)
+    assert moved.mounts == {"/b/0": "/ca.pem", "/b/1": "/wheels", "/b/2": "/simple"}
+    assert moved.pip == {
+        "PIP_CERT": "/b/0",
+        "PIP_FIND_LINKS": "/b/1 https://e.org /gone",
+        "PIP_INDEX_URL": "file:///b/2",
+        "SSL_CERT_FILE": "/b/0",
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        (["a", f"{build_step.MARK}No room.", "subprocess exited with status 1"], "No room."),
+        (["one", "", *"23456"], "What: 2 / 3 / 4 / 5 / 6"),
+        ([], "What: no reason was given"),
+    ],
+)
+def test_a_failure_is_told_in_a_sentence_else_in_the_last_lines(lines: list[str], sentence: str) -> None:
+    assert buildah.told(lines, "What") == sentence
+
+
+def test_an_old_python_in_the_base_image_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step: dict[str, Any] = build_request.step(ORDER, ORDER.images[0], {}, 1.0, "/opt/regatta")
+    (tmp_path / "step.json").write_text(json.dumps(step))
+    monkeypatch.setattr(build_step, "OLDEST", (4, 0))
+    assert build_step.main(tmp_path) == 1
+    assert capsys.readouterr().out.endswith("jobs need 4.0 or newer. Set another base image.\n")

@@ -1,0 +1,67 @@
+"""A pod that makes an image is followed although the API server is away for a while."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.builds.images import pod_builder
+from jobs.builds.images.build_request import Order
+from jobs.builds.images.errors import BuildFailed
+from jobs.builds.images.plan import Image, Kind
+from jobs.operator.client.api import Refusal
+
+IMAGE = Image(Kind.JOB, "registry.example/jobs/code:1", "registry.example/base:1", "/job")
+ORDER = Order((IMAGE,), "registry.example", False, "", 60.0, 2**30, "pod", "", namespace="builds", tools="tools:1")
+
+
+class RefusingAtFirst:
+    """Every call is refused so many times before it is answered; the pod has succeeded by then."""
+
+    def __init__(self, status: int, times: int) -> None:
+        self._status, self._times = status, times
+        self._refused: dict[tuple[str, str], int] = {}
+
+    def call(self, method: str, path: str, body: Any = None, query: Mapping[str, str] | None = None) -> dict[str, Any]:
+        refused = self._refused.get((method, path), 0)
+        if refused < self._times:
+            self._refused[method, path] = refused + 1
+            raise Refusal(self._status, "Away", "it starts again")
+        return {"status": {"phase": "Succeeded"}}
+
+    def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
+        return ""
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_builder, "_AWAY_SECONDS", 0.0)
+    monkeypatch.setattr(pod_builder, "_LOOK_SECONDS", 0.0)
+
+
+def make(api: Any, deadline: float) -> str:
+    log = io.StringIO()
+    pod_builder.Pods(ORDER, deadline, log, api).make(IMAGE, Path())
+    return log.getvalue()
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 503])
+def test_an_api_server_that_is_away_for_a_while_fails_no_image(status: int) -> None:
+    log = make(RefusingAtFirst(status, times=3), time.monotonic() + 60)
+    assert "The cluster does not answer: it starts again Trying again." in log
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_what_the_cluster_refuses_fails_the_image(status: int) -> None:
+    with pytest.raises(BuildFailed, match="does not let the image be made"):
+        make(RefusingAtFirst(status, times=1), time.monotonic() + 60)
+
+
+def test_an_api_server_that_stays_away_is_waited_for_until_the_deadline() -> None:
+    with pytest.raises(BuildFailed, match="does not let the image be made"):
+        make(RefusingAtFirst(503, times=10**6), time.monotonic())

@@ -1,0 +1,100 @@
+"""Bundles and environments, with a real pip and a package of the test's own."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+from pytest_django import Settings
+
+from jobs.builds import local_bundle
+from jobs.launch import planner
+from tests.waiting import until
+
+DIGEST = "d" * 64
+FILES = {"train.py": "import tiny\n", "parts/a.py": "x = 1\n"}
+pytestmark = pytest.mark.processes
+
+
+@pytest.fixture(autouse=True)
+def _own_data(settings: Settings, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path / "data"
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pip looks for packages, and nowhere else; ``tiny`` 1.0 lies there."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny.py", "SIZE = 1\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr(
+            "tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(
+            "tiny-1.0.dist-info/RECORD",
+            "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n",
+        )
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return folder
+
+
+def built(*requirements: str) -> planner.BuildView:
+    """Asks until there is an answer."""
+    views: list[planner.BuildView] = []
+
+    def is_answered() -> bool:
+        views.append(local_bundle.build(DIGEST, FILES, requirements))
+        return bool(views[-1].done or views[-1].problem)
+
+    until("the installation ends", is_answered, 60, story=lambda: views[-1])
+    return views[-1]
+
+
+def installers() -> list[Path]:
+    """The command lines of running installers of this test's data directory."""
+    mark = str(local_bundle.environment_folder(("tiny",)).parent).encode()
+    return [line for line in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(line)]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_without_requirements_the_files_are_all_there_is_to_make() -> None:
+    view = built()
+    assert view.done is not None
+    made = {path.relative_to(view.done.bundle).as_posix() for path in view.done.bundle.rglob("*.py")}
+    assert made == set(FILES)
+
+
+def test_what_is_required_can_be_imported_beside_the_packages_of_the_platform(shelf: Path) -> None:
+    view = built("tiny==1.0")
+    assert view.done is not None, view
+    script = "import tiny, numpy; print(tiny.SIZE)"
+    assert subprocess.check_output([view.done.python, "-c", script], text=True) == "1\n"
+
+
+def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_again(shelf: Path) -> None:
+    view = built("tiny==2.0")
+    assert view.problem.startswith("pip could not install the requirements: ")
+    assert "tiny==2.0" in view.problem
+    assert any("tiny==2.0" in line for line in view.log)
+    assert not local_bundle.environment_folder(("tiny==2.0",)).exists()
+
+
+def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(shelf: Path) -> None:
+    local_bundle.build(DIGEST, FILES, ("tiny",))
+    lock = local_bundle.environment_folder(("tiny",)) / "lock"
+    until("somebody installs", lambda: lock.exists() and lock.read_text())
+    local_bundle.end_all()
+    until("no installer is left", lambda: not installers())
+    assert built("tiny").done is not None

@@ -1,0 +1,143 @@
+"""Looking at all nodes and pods, with API servers that fail in their own ways."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from jobs.elastic.controller.cluster_watch import Survey
+from jobs.operator.client.api import Refusal
+from jobs.operator.client.resources import ALL_PODS, NODES
+from tests.jobs.operator.api_servers import FaithfulServer, LivingServer, RefusingServer
+from tests.waiting import until
+
+Server = TypeVar("Server", bound=FaithfulServer)
+Follow = Callable[[FaithfulServer], Survey]
+
+
+@pytest.fixture
+def follow() -> Iterator[Follow]:
+    """Begins to follow what a server says. No test leaves anybody who looks for ever."""
+    begun: list[Survey] = []
+
+    def begin(server: FaithfulServer) -> Survey:
+        begun.append(Survey(server))
+        begun[-1].follow()
+        return begun[-1]
+
+    yield begin
+    for survey in begun:
+        survey.end()
+
+
+def with_node(server: Server) -> Server:
+    status = {"allocatable": {"cpu": "2"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    FaithfulServer.call(server, "POST", NODES.path(), {"metadata": {"name": "n1"}, "spec": {}, "status": status})
+    return server
+
+
+def make_pod(server: FaithfulServer, name: str, cpu: str = "1") -> None:
+    spec = {"containers": [{"resources": {"requests": {"cpu": cpu}}}], "nodeName": "n1"}
+    server.call("POST", ALL_PODS.path("shop"), {"metadata": {"name": name}, "spec": spec})
+
+
+def seen(survey: Survey) -> dict[str, int]:
+    sighting = survey.follow()
+    return {} if sighting is None else {pod.name: pod.needs.cpu for pod in sighting.pods}
+
+
+def test_it_looks_once() -> None:
+    server = with_node(FaithfulServer())
+    make_pod(server, "web")
+    sighting = Survey(server).look()
+    assert sighting is not None
+    assert [node.allocatable.cpu for node in sighting.nodes] == [2000]
+    assert [(pod.name, pod.node, pod.needs.cpu) for pod in sighting.pods] == [("web", "n1", 1000)]
+
+
+def test_it_hears_what_happens(follow: Follow) -> None:
+    server = with_node(LivingServer())
+    make_pod(server, "first")
+    survey = follow(server)
+    until("it knows what is there", lambda: seen(survey) == {"first": 1000}, 10)
+    make_pod(server, "second", "500m")
+    until("it has heard of a new pod", lambda: seen(survey) == {"first": 1000, "second": 500}, 10)
+    server.drop("Pod", "shop", "first")
+    until("it has heard of one that went", lambda: seen(survey) == {"second": 500}, 10)
+
+
+def refusing(status: int) -> FaithfulServer:
+    return with_node(RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod")))
+
+
+def test_who_may_not_look_knows_that_it_may_not(follow: Follow) -> None:
+    survey = Survey(refusing(403))
+    assert survey.look() is None
+    assert survey.forbidden
+    followed = follow(refusing(403))
+    until("it was told", lambda: followed.forbidden, 10)
+    assert followed.follow() is None
+
+
+def test_while_the_server_does_not_answer_nothing_is_known_and_nothing_is_forbidden() -> None:
+    survey = Survey(refusing(0))
+    assert survey.look() is None
+    assert not survey.forbidden
+
+
+def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long(follow: Follow) -> None:
+    server = with_node(BreakingServer())
+    survey = follow(server)
+    until("it knows what is there", lambda: survey.follow() is not None, 10)
+    server.broken = True
+    until("it knows that it knows nothing", lambda: survey.follow() is None, 20)
+    server.broken = False
+    until("it knows again", lambda: survey.follow() is not None, 30)
+
+
+@pytest.mark.parametrize("damaged", [{}, {"type": "MODIFIED"}, {"type": "ADDED", "object": {"metadata": None}}])
+def test_an_event_that_cannot_be_read_ends_no_watch_for_good(follow: Follow, damaged: dict[str, Any]) -> None:
+    server = with_node(DamagingServer(damaged))
+    survey = follow(server)
+    until("it knows what is there", lambda: survey.follow() is not None, 10)
+    server.damages = True
+    until("it knows that it knows nothing", lambda: survey.follow() is None, 20)
+    server.damages = False
+    make_pod(server, "new")
+    until("it knows again", lambda: seen(survey) == {"new": 1000}, 30)
+
+
+def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
+    before = set(threading.enumerate())
+    survey = follow(with_node(FaithfulServer()))
+    followers = set(threading.enumerate()) - before
+    assert followers
+    survey.end()
+    until("all of them have ended", lambda: not followers & set(threading.enumerate()), 10)
+
+
+class BreakingServer(FaithfulServer):
+    """Its watches break when it is told to."""
+
+    broken = False
+
+    def watch(self, *arguments: Any) -> Any:
+        if self.broken:
+            raise Refusal(0, "BrokenWatch", "the connection was reset")
+        return super().watch(*arguments)
+
+
+class DamagingServer(FaithfulServer):
+    """Its watches send an event that cannot be read while ``damages`` is set."""
+
+    def __init__(self, event: dict[str, Any]) -> None:
+        super().__init__()
+        self.event, self.damages = event, False
+
+    def watch(self, *arguments: Any) -> Any:
+        if self.damages:
+            yield self.event
+        yield from super().watch(*arguments)

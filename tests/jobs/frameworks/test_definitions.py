@@ -1,0 +1,41 @@
+"""What is different from one framework to another."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.frameworks.definitions import is_coordinated, meets_once
+from jobs.frameworks.requirements_check import lacking
+
+
+@pytest.mark.parametrize(
+    ("framework", "servers", "coordinated"),
+    [("native", 1, True), ("command", 1, True), ("command", 0, False), ("paddle", 2, False), ("torch", 0, False)],
+)
+def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
+    framework: str, servers: int, coordinated: bool
+) -> None:
+    assert is_coordinated(framework, servers) is coordinated
+    assert meets_once(framework, servers) is not coordinated
+
+
+@pytest.mark.parametrize(
+    ("framework", "named", "here", "enough"),
+    [
+        ("native", (), False, True),
+        ("command", ("numpy",), False, True),
+        ("torch", ("torch",), False, True),
+        ("torch", (), True, True),
+        ("torch", (), False, False),
+        # Whoever asks for something has an environment with that alone.
+        ("torch", ("numpy",), True, False),
+        ("paddle", ("paddlepaddle-gpu",), False, True),
+        ("paddle", (), False, False),
+    ],
+)
+def test_a_job_asks_for_its_framework(framework: str, named: tuple[str, ...], here: bool, enough: bool) -> None:
+    assert (lacking(framework, named, has_module=here) == "") is enough
+
+
+def test_who_forgot_is_told_what_to_add() -> None:
+    assert lacking("torch", (), has_module=False).endswith("Add it, such as torch==2.13.0.")

@@ -1,0 +1,103 @@
+"""Whom a rehearsal kills, and when."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.lifecycle.fault_injection import MOST_KILLS, Rehearsal, problems, victim
+from jobs.lifecycle.observations import ReplicaFact
+from jobs.lifecycle.states import ReplicaState
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+EVERY = timedelta(seconds=10)
+WISH = Rehearsal("trainer", EVERY, "alice", NOW)
+
+
+def replica(name: str, **fields: object) -> ReplicaFact:
+    working = ReplicaFact(name, name.split("-")[0], ReplicaState.REGISTERED, registered=True)
+    return replace(working, **fields)
+
+
+def due(*replicas: ReplicaFact, wish: Rehearsal = WISH, seconds: float = 10) -> str:
+    found = victim(wish, replicas, NOW + timedelta(seconds=seconds))
+    return found.name if found else ""
+
+
+DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0}
+
+
+@pytest.mark.parametrize(
+    ("replicas", "expected"),
+    [
+        ([replica("master-0"), replica("trainer-0"), replica("trainer-1")], "trainer-1"),
+        ([replica("trainer-0"), replica("trainer-1", life=2)], "trainer-0"),
+        ([replica("trainer-0"), replica("trainer-1", registered=False)], "trainer-0"),
+        ([replica("trainer-0"), replica("trainer-1", dismissed=True)], "trainer-0"),
+        ([replica("trainer-0"), replica("trainer-1", **DONE)], ""),
+        ([replica("trainer-0"), replica("trainer-1", state=ReplicaState.EXITED, signal=9)], "trainer-0"),
+        ([replica("trainer-0", registered=False)], ""),
+        ([replica("master-0")], ""),
+    ],
+    ids=[
+        "the last",
+        "in turn",
+        "not who joins",
+        "not who leaves",
+        "not at the end",
+        "not who is dead",
+        "nobody",
+        "role",
+    ],
+)
+def test_the_victim_works_and_has_the_role(replicas: list[ReplicaFact], expected: str) -> None:
+    assert due(*replicas) == expected
+
+
+def test_nobody_is_killed_before_the_time() -> None:
+    assert due(replica("trainer-0"), seconds=9.9) == ""
+
+
+def test_a_rehearsal_ends_by_itself() -> None:
+    wish: Rehearsal | None = WISH
+    kills = 0
+    while wish is not None:
+        wish, kills = wish.next(NOW), kills + 1
+    assert kills == MOST_KILLS
+
+
+@given(
+    st.sampled_from(["master", "pserver", "trainer"]), st.integers(1, 3600), st.integers(0, MOST_KILLS), st.datetimes()
+)
+def test_what_is_kept_is_read_back(kill: str, seconds: int, done: int, last: datetime) -> None:
+    wish = Rehearsal(kill, timedelta(seconds=seconds), "alice", last.replace(tzinfo=UTC), done)
+    assert Rehearsal.from_json(wish.to_json()) == wish
+
+
+@pytest.mark.parametrize(
+    ("wish", "field", "sentence"),
+    [
+        ({"kill": "boss", "every": "2s"}, "kill", "Name the role to be killed: master, pserver, trainer; or null to"),
+        ({"kill": ["trainer"], "every": "2s"}, "kill", "Name the role to be killed"),
+        ({"kill": "trainer"}, "every", "is no length of time"),
+        ({"kill": "trainer", "every": "soon"}, "every", '"soon" is no length of time'),
+        ({"kill": "trainer", "every": "0.5s"}, "every", "Choose a time of 1s to 1h, not 0.5s."),
+        ({"kill": "trainer", "every": "2h"}, "every", "Choose a time of 1s to 1h, not 2h."),
+        (
+            {"kill": "trainer", "every": "2s", "how": "gently"},
+            "how",
+            "There is no such field; known are kill and every.",
+        ),
+    ],
+)
+def test_a_wish_that_cannot_be_is_explained(wish: dict[str, object], field: str, sentence: str) -> None:
+    assert list(problems(wish)) == [field]
+    assert sentence in problems(wish)[field][0]
+
+
+def test_a_wish_that_can_be_has_no_problems() -> None:
+    assert problems({"kill": "trainer", "every": "10s"}) == {}

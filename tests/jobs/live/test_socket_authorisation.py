@@ -1,0 +1,108 @@
+"""Every stream of the socket, subscribed to as everybody. A stream that is not in the table fails the last test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jobs.lifecycle.states import JobState
+from jobs.live.routing import websocket_urlpatterns
+from jobs.live.subscriptions import STREAMS
+from tests.factories import LONG_AGO, make_attempt, make_job, make_token
+from tests.jobs.sockets import Headers, bearer, connected, headers_of, play
+from tests.jobs.streams.conftest import Writer
+from tests.personas import EVERYBODY, Personas, make_personas
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOWHERE = "00000000-0000-4000-8000-000000000000"
+
+# What each is answered: admin, owner, developer, viewer, stranger, nobody (of personas.EVERYBODY); then the disabled;
+# then tokens: one that was revoked, one past its time, one of a disabled owner, one of an owner without the scope, one
+# with it. A word is the first frame; not_found is a refusal on an open socket; a number closes it.
+TABLE = {
+    "logs": "logs logs logs logs not_found 4401 4401 4401 4401 4401 not_found logs",
+    "metrics": "metrics metrics metrics metrics not_found 4401 4401 4401 4401 4401 not_found metrics",
+    "status": "status status status status not_found 4401 4401 4401 4401 4401 not_found status",
+    "jobs": "jobs jobs jobs jobs not_found 4401 4401 4401 4401 4401 forbidden jobs",
+}
+
+
+@pytest.fixture
+def people(transactional_db: None) -> Personas:
+    return make_personas()
+
+
+@pytest.fixture
+def written(people: Personas) -> Writer:
+    """A job of ``team`` that runs and has written a line and a point."""
+    job = make_job(people.namespace, people.owner, attempt=1, state=JobState.RUNNING)
+    writer = Writer(make_attempt(job))
+    writer.lines(1, 1)
+    writer.points(1, 1)
+    return writer
+
+
+def callers(people: Personas) -> list[Headers]:
+    """Everybody at a browser, then programs with tokens."""
+    browsers = [headers_of(people.client(name)) for name in (*EVERYBODY, "disabled")]
+    tokens = (
+        make_token(people.owner, revoked=LONG_AGO),
+        make_token(people.owner, expires=LONG_AGO),
+        make_token(people.disabled),
+        make_token(people.owner, scopes=["namespace:read"]),
+        make_token(people.owner, scopes=["namespace:read", "job:read"]),
+    )
+    return [*browsers, *map(bearer, tokens)]
+
+
+def asked(stream: str, job: Any) -> dict[str, Any]:
+    return {"stream": stream, **({"namespace": "team"} if stream == "jobs" else {"job": job})}
+
+
+@pytest.mark.invariant("Each stream of the websocket gives each role the answer of the authorisation table.")
+@pytest.mark.parametrize(("stream", "expected"), TABLE.items(), ids=TABLE)
+def test_everybody_gets_what_the_table_says(people: Personas, written: Writer, stream: str, expected: str) -> None:
+    told: list[str] = []
+    everybody = callers(people)
+
+    async def story() -> None:
+        for headers in everybody:
+            async with connected(headers) as socket:
+                await socket.ask(op="sub", **asked(stream, written.job.pk))
+                told.append(await socket.answer())
+
+    play(story)
+    assert " ".join(told) == expected
+
+
+@pytest.mark.parametrize("stream", ["logs", "metrics", "status"])
+def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, written: Writer, stream: str) -> None:
+    headers = headers_of(people.client("stranger"))
+
+    async def story() -> None:
+        async with connected(headers) as socket:
+            answers = []
+            for job in (written.job.pk, NOWHERE):
+                await socket.ask(op="sub", stream=stream, job=job)
+                answers.append(await socket.frame())
+            assert answers[0] == answers[1]
+            assert answers[0]["code"] == "not_found"
+
+    play(story)
+
+
+def test_elsewhere_there_is_no_socket(people: Personas) -> None:
+    headers = headers_of(people.client("admin"))
+
+    async def story() -> None:
+        for path in ("/", "/ws/v1/streams", "/ws/v2/stream", "/api/v1/me"):
+            async with connected(headers, path) as socket:
+                assert await socket.closed() == 4404
+
+    play(story)
+
+
+def test_every_stream_and_every_address_is_in_a_table() -> None:
+    assert set(STREAMS) == set(TABLE)
+    assert [str(each.pattern) for each in websocket_urlpatterns] == ["ws/v1/stream", ""]

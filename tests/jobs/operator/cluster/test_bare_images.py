@@ -1,0 +1,169 @@
+"""Programs in images of their own on a real cluster, without an agent: ``make test-kube``. What they print the portal
+reads from their pods.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from regatta import Client
+from regatta.job import Job
+from tests.end_to_end import processes
+from tests.end_to_end.house import House
+from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.jobs.operator.surroundings import house_on
+from tests.jobs.operator.trial import Trial
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
+
+SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(scope="module")
+def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    directory = tmp_path_factory.mktemp("house") / "data"
+    with house_on(cluster, directory, own_prefix("bare"), REGATTA_LOG_CAP_BYTES=str(8 * 2**20)) as house:
+        yield house
+
+
+@pytest.fixture
+def portal(house: House) -> Iterator[Client]:
+    with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    with Trial(portal, cluster).open() as trial:
+        yield trial
+
+
+def run(trial: Trial, program: str, **fields: Any) -> Job:
+    """Submits a program in Python."""
+    spec: dict[str, Any] = {
+        "name": "bare",
+        "image": trial.cluster.image,
+        "entrypoint": ["python3", "-u", "-c", textwrap.dedent(program)],
+        "roles": {"trainer": {"replicas": 1, "cpu": 0.2, "memory": "128Mi"}},
+    }
+    return trial.submit({**spec, **fields})
+
+
+def said(portal: Client, job: Job, replica: str = "trainer-0") -> list[str]:
+    return [line.text for line in portal.logs(job.id, replica=replica) if line.stream == "stdout"]
+
+
+def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Client, trial: Trial) -> None:
+    program = """
+        import os
+        print("I am", os.environ["REGATTA_INDEX"], "of", os.environ["REGATTA_TRAINERS"], os.environ["WORD"])
+        print("REGATTA_INGEST_TOKEN" in os.environ, os.getuid())
+        for step in range(5):
+            print(f"step {step} cost {1 / (step + 1)}")
+        print("the last", end="")
+    """
+    two = {"trainer": {"replicas": 2, "cpu": 0.2, "memory": "128Mi"}}
+    job = run(trial, program, roles=two, env={"WORD": "open $(sesame)"})
+    ended = portal.wait(job.id, SECONDS)
+    assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
+    costs = [f"step {step} cost {1 / (step + 1)}" for step in range(5)]
+    for index in (0, 1):
+        lines = [f"I am {index} of 2 open $(sesame)", "False 10001", *costs, "the last"]
+        assert said(portal, job, f"trainer-{index}") == lines
+    assert len(portal.metrics(job.id, "cost")["cost"].x) == 5
+
+
+def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: Trial) -> None:
+    program = """
+        import sys, time
+        for number in range(20_000):
+            print(number, file=sys.stderr if number % 3 else sys.stdout)
+        time.sleep(0.5)
+        print("x" * 50_000)
+    """
+    job = run(trial, program)
+    assert portal.wait(job.id, SECONDS).state == "SUCCEEDED"
+    *numbers, long = said(portal, job)
+    assert sorted(map(int, numbers)) == list(range(20_000))
+    assert long == "x" * 50_000
+
+
+def test_a_program_that_fails_is_told_by_its_code(portal: Client, trial: Trial) -> None:
+    job = run(trial, "raise SystemExit(3)")
+    ended = portal.wait(job.id, SECONDS)
+    assert (ended.state, ended.why) == ("FAILED", "trainer-0 exited with code 3.")
+
+
+def test_a_program_that_is_not_in_the_image_is_told_by_its_name(portal: Client, trial: Trial) -> None:
+    job = run(trial, "pass", entrypoint=["no-such-program"])
+    ended = portal.wait(job.id, SECONDS)
+    assert ended.state == "FAILED"
+    assert "trainer-0 could not be started" in ended.why
+    assert "no-such-program" in ended.why
+
+
+def test_an_image_that_is_not_there_is_told_before_long(portal: Client, trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, "pass", image=f"{cluster.registry}/nobody/nothing:1")
+    trial.until("the job says why", lambda: "its image cannot be pulled" in portal.job(job.id).why, 60)
+
+
+ENDLESS = """
+    import itertools, signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *_: (print("asked to end"), sys.exit(0)))
+    for number in itertools.count():
+        print(number)
+        time.sleep(0.05)
+"""
+
+
+def numbers(portal: Client, job: Job) -> list[int]:
+    return [int(line) for line in said(portal, job) if line.isdecimal()]
+
+
+def is_whole(found: list[int]) -> bool:
+    """Whether every line is there, once, in order."""
+    return found == list(range(len(found)))
+
+
+def test_a_job_that_is_cancelled_is_read_to_its_last_word(portal: Client, trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, ENDLESS)
+    trial.until("it prints", lambda: len(numbers(portal, job)) > 10)
+    portal.cancel(job.id)
+    assert portal.wait(job.id, SECONDS).state == "CANCELLED"
+    assert said(portal, job)[-1] == "asked to end"
+    assert is_whole(numbers(portal, job))
+    trial.until_nothing_is_left(job)
+
+
+@pytest.mark.invariant("A killed log follower loses and duplicates no line of a program without an agent.")
+def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(portal: Client, trial: Trial, house: House) -> None:
+    job = run(trial, ENDLESS)
+    for _ in range(3):
+        before = len(numbers(portal, job))
+        trial.until("it prints", lambda seen=before: len(numbers(portal, job)) > seen + 20)
+        for process in house.processes():
+            if "manage.py sweep" in process.command:
+                processes.kill(process.pid)
+    before = len(numbers(portal, job))
+    trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 20)
+    assert is_whole(numbers(portal, job))
+    assert portal.job(job.id).attempt == 1
+
+
+def test_a_killed_portal_reads_on_what_was_printed_meanwhile(portal: Client, trial: Trial, house: House) -> None:
+    job = run(trial, ENDLESS)
+    trial.until("it prints", lambda: len(numbers(portal, job)) > 20)
+    house.crash()
+    house.start()
+    before = len(numbers(portal, job))
+    trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 50)
+    assert is_whole(numbers(portal, job))

@@ -1,0 +1,332 @@
+"""Elastic jobs on a real cluster (``make test-kube``): they share its node, and make room for a newcomer and for a
+service of higher priority; trainings go on through all of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.elastic.controller.cluster_watch import Sighting, Survey
+from jobs.operator.client.resources import ALL_PODS
+from regatta import Client
+from regatta.errors import PortalError
+from tests.end_to_end import code
+from tests.end_to_end.house import House
+from tests.jobs.operator import leftovers
+from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.waiting import until
+
+# Alone: they take all that there is.
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
+
+# Of these cores each job takes so much beside its trainers: for three jobs there is room for six of these.
+CORES = 2.0
+MASTER, PSERVER, TRAINER = 0.15, 0.1, 0.2
+SECONDS = 150.0
+# Between two steps, until the test has seen enough. Four trainers would need longer for all of them than any test may
+# take, and without the pauses they are done in seconds.
+PAUSE = """
+    if not os.path.exists("enough"):
+        time.sleep(3)
+"""
+
+
+class Service:
+    """A Deployment of a higher priority than jobs have, whose replicas ask for as much as a trainer does.
+
+    The scheduler ends nobody for it: whatever room it gets the platform has made.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self._priority = cluster, own_prefix("service") + "first"
+        self._path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments"
+
+    def create(self) -> None:
+        kind = {"metadata": {"name": self._priority}, "value": 1000, "preemptionPolicy": "Never"}
+        self.cluster.api.call("POST", leftovers.PRIORITIES, kind)
+        self.cluster.api.call("POST", self._path, self._body())
+
+    def _body(self) -> dict[str, Any]:
+        labels, amounts = {"app": "service"}, {"cpu": f"{TRAINER * 1000:g}m", "memory": "32Mi"}
+        container = {
+            "name": "main",
+            "image": self.cluster.image,
+            "command": ["sleep", "3600"],
+            "resources": {"requests": amounts, "limits": amounts},
+        }
+        pod = {
+            "containers": [container],
+            "priorityClassName": self._priority,
+            "terminationGracePeriodSeconds": 0,
+            "automountServiceAccountToken": False,
+        }
+        template = {"metadata": {"labels": labels}, "spec": pod}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+        return {"metadata": {"name": "service", "labels": labels}, "spec": spec}
+
+    def scale(self, replicas: int) -> None:
+        self.cluster.api.call("PATCH", f"{self._path}/service", {"spec": {"replicas": replicas}})
+
+    @property
+    def ready(self) -> int:
+        status = self.cluster.api.call("GET", f"{self._path}/service")["status"]
+        return int(status.get("readyReplicas", 0))
+
+    def waited(self) -> set[str]:
+        """The pods that found no room at first."""
+        path = f"/api/v1/namespaces/{self.cluster.namespace}/events"
+        events = self.cluster.api.call("GET", path)["items"]
+        return {each["involvedObject"]["name"] for each in events if each.get("reason") == "FailedScheduling"}
+
+    def pods(self) -> set[str]:
+        items = self.cluster.api.call("GET", ALL_PODS.path(self.cluster.namespace))["items"]
+        return {each["metadata"]["name"] for each in items}
+
+    def remove(self) -> None:
+        self.cluster.api.call("DELETE", f"{leftovers.PRIORITIES}/{self._priority}")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(scope="module")
+def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    directory = tmp_path_factory.mktemp("house") / "data"
+    with (
+        etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
+        house_on(
+            cluster,
+            directory,
+            own_prefix("elastic"),
+            REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
+            **native(cluster, store),
+        ) as house,
+    ):
+        yield house
+
+
+@pytest.fixture
+def portal(house: House) -> Iterator[Client]:
+    with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+def http(house: House) -> Iterator[httpx.Client]:
+    with house.http() as client:
+        yield client
+
+
+@pytest.fixture
+def shop(cluster: Cluster, house: House) -> Iterator[Cluster]:
+    """A namespace that is not the portal's. What nodes have beyond ``CORES`` is taken there."""
+    found = Cluster()
+    with found.with_namespace():
+        until("the nodes have room", lambda: free_cores(found) >= CORES, SECONDS, every=0.5, story=lambda: pods(found))
+        leave(found, CORES)
+        yield found
+
+
+@pytest.fixture
+def service(shop: Cluster) -> Iterator[Service]:
+    found = Service(shop)
+    found.create()
+    yield found
+    found.remove()
+
+
+def survey(cluster: Cluster) -> Sighting:
+    sighting = Survey(cluster.api).look()
+    assert sighting is not None, "the API server tells what there is"
+    return sighting
+
+
+def free_by_node(cluster: Cluster) -> dict[str, float]:
+    """Cores that no pod asks for, by node."""
+    sighting = survey(cluster)
+    free = {node.name: node.allocatable.cpu / 1000 for node in sighting.nodes if not node.taints}
+    for pod in sighting.pods:
+        if pod.node in free and not pod.over:
+            free[pod.node] -= pod.needs.cpu / 1000
+    return free
+
+
+def free_cores(cluster: Cluster) -> float:
+    """On the node that has most."""
+    return round(max(free_by_node(cluster).values(), default=0.0), 3)
+
+
+def leave(cluster: Cluster, cores: float) -> None:
+    """One node keeps so many, all others none."""
+    nodes = sorted(free_by_node(cluster).items(), key=lambda each: -each[1])
+    for place, (node, free) in enumerate(nodes):
+        rest = free if place else free - cores
+        if rest > 0.001:
+            asked = {"requests": {"cpu": f"{rest * 1000:.0f}m", "memory": "16Mi"}}
+            main = {"name": "main", "image": cluster.image, "command": ["sleep", "3600"], "resources": asked}
+            body = {"metadata": {"name": f"rest-{place}"}, "spec": {"nodeName": node, "containers": [main]}}
+            cluster.api.call("POST", ALL_PODS.path(cluster.namespace), body)
+
+
+def pods(cluster: Cluster) -> str:
+    """Those of all namespaces, for who wonders what went wrong."""
+    return cluster.kubectl("get", "pods", "--all-namespaces", "-o", "wide", everywhere=True)
+
+
+class Fleet:
+    """The jobs of a test, and what they tell."""
+
+    def __init__(self, portal: Client, http: httpx.Client, cluster: Cluster) -> None:
+        self._portal, self._http, self._cluster = portal, http, cluster
+        self._released: set[str] = set()
+        self.jobs: list[str] = []
+
+    def submit(self, name: str, passes: int = 10) -> str:
+        self.jobs.append(self._portal.submit(elastic(self._portal, name, passes), namespace="admin").id)
+        return self.jobs[-1]
+
+    def told(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._http.get(f"/api/v1/jobs/{job}").json()
+        return found
+
+    def wanted(self, *jobs: str) -> int:
+        """How many trainers they are to have."""
+        return sum(int(self.told(job)["trainers"] or 1) for job in jobs)
+
+    def at_work(self, *jobs: str) -> int:
+        replicas = [one for job in jobs for one in self.told(job)["replicas"]]
+        return sum(one["role"] == "trainer" and one["state"] == "registered" for one in replicas)
+
+    def await_trainers(self, what: str, count: int, *jobs: str) -> None:
+        """Until they are to have so many together, and so many are at work."""
+
+        def settled() -> bool:
+            return (self.wanted(*jobs), self.at_work(*jobs)) == (count, count)
+
+        until(f"{what}: {count} trainers", settled, SECONDS, every=0.2, story=self.story)
+        before = {job: self.steps(job) for job in jobs}
+
+        def goes_on() -> bool:
+            return all(self.steps(job) > before[job] for job in jobs)
+
+        until(f"{what}, and all of them go on", goes_on, SECONDS, every=0.2, story=self.story)
+
+    def steps(self, job: str) -> int:
+        """How many costs were reported of its training so far."""
+        found = self._portal.metrics(job, "cost")
+        return sum(found["cost"].count) if "cost" in found else 0
+
+    def finish(self, *jobs: str) -> None:
+        """The test has seen enough: whichever trainers there are make their remaining steps without a pause."""
+
+        def are_over() -> bool:
+            left = [job for job in jobs if self.told(job)["state"] == "RUNNING"]
+            for job in left:
+                self._release(job)
+            return not left
+
+        until("they have ended", are_over, SECONDS, every=0.5, story=self.story)
+
+    def _release(self, job: str) -> None:
+        query = {"labelSelector": f"regatta/job={job}"}
+        for pod in self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]:
+            name, uid, phase = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"].get("phase")
+            if "-worker-" in name and phase == "Running" and uid not in self._released:
+                try:
+                    self._cluster.kubectl("exec", name, "--", "touch", "/regatta/work/enough")
+                except AssertionError:
+                    if self._runs(name, uid):
+                        raise
+                self._released.add(uid)
+
+    def _runs(self, name: str, uid: str) -> bool:
+        """Whether a pod that could not be reached is there still: else it has ended in between."""
+        query = {"fieldSelector": f"metadata.name={name}"}
+        pods = self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]
+        return any(pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Running" for pod in pods)
+
+    def accuracy(self, job: str) -> float:
+        """On digits that the model has not seen."""
+        text = "\n".join(line.text for line in self._portal.logs(job))
+        return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])
+
+    def resized(self, *jobs: str) -> list[str]:
+        """Each change of the number of their trainers, in words."""
+        return [event["text"] for job in jobs for event in self._portal.events(job) if event["kind"] == "scaled"]
+
+    def story(self) -> str:
+        """What there is to know where it has not come to what was waited for."""
+        lines = [pods(self._cluster)]
+        for job in self.jobs:
+            now = self.told(job)
+            replicas = {one["name"]: one["state"] for one in now["replicas"]}
+            lines.append(f"{now['name']}: {now['state']} {now['why']!r} {now['sizing']!r} {now['trainers']} {replicas}")
+            lines += [f"    {event['time']} {event['text']}" for event in self._portal.events(job)[-12:]]
+        return "\n".join(lines)
+
+
+@pytest.fixture
+def fleet(portal: Client, http: httpx.Client, cluster: Cluster) -> Iterator[Fleet]:
+    """Whatever is left of its jobs is cancelled."""
+    fleet = Fleet(portal, http, cluster)
+    yield fleet
+    for job in fleet.jobs:
+        with suppress(PortalError):  # it has ended by itself
+            portal.cancel(job)
+
+
+def elastic(portal: Client, name: str, passes: int) -> dict[str, Any]:
+    """The example that learns to read digits, in small steps and as an elastic job."""
+    spec = code.shortened(portal.example("digits"), passes=passes)
+    script = spec["files"]["train.py"].replace("import numpy", "import os, time\nimport numpy", 1)
+    script = script.replace("    job.report(cost=cost)\n", f"    job.report(cost=cost)\n{PAUSE}")
+    assert script.count("enough") == 1
+    trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
+    roles = {"trainer": trainer, "pserver": {"cpu": PSERVER, "memory": "256Mi"}, "master": {"cpu": MASTER}}
+    return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
+
+
+@pytest.mark.invariant(
+    "Elastic jobs on a cluster share a node with a new job and a service, and end with the right model."
+)
+def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_right_model(
+    fleet: Fleet, service: Service, portal: Client
+) -> None:
+    thirds = [fleet.submit(f"third-{number}") for number in range(3)]
+    fleet.await_trainers("they have all that there is", 6, *thirds)
+
+    fourth = fleet.submit("fourth", passes=6)
+    fleet.await_trainers("the fourth has its least", 1, fourth)
+    fleet.await_trainers("the others have made room for it", 4, *thirds)
+    fleet.finish(fourth)
+    assert portal.wait(fourth, SECONDS).state == "SUCCEEDED"
+    fleet.await_trainers("the others have its place", 6, *thirds)
+
+    service.scale(2)
+    until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.story)
+    # Two make room for it, one more for what it may ask for next.
+    fleet.await_trainers("jobs have made room", 3, *thirds)
+    until("that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.story)
+    resized, there = fleet.resized(*thirds), service.pods()
+    service.scale(3)
+    until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.story)
+    assert not service.waited() - there, "the third had room before it asked"
+    assert fleet.resized(*thirds) == resized, "nobody had to do anything for it"
+    service.scale(0)
+    fleet.await_trainers("jobs have its place", 6, *thirds)
+
+    fleet.finish(*thirds)
+    ends = [portal.wait(job, SECONDS) for job in thirds]
+    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.story()
+    assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
+    told = fleet.resized(*thirds)
+    for whom in ("room for others that have begun.", "room for a service of the cluster."):
+        assert any(text.endswith(whom) for text in told), (whom, told)

@@ -1,0 +1,63 @@
+"""PaddlePaddle and PyTorch from PyPI on a real cluster: ``make test-frameworks`` with KUBECONFIG and REGISTRY.
+
+Their jobs are the shipped examples. The platform builds their images; their processes, a pod each, find one another by
+what the controller tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from regatta import Client
+from tests.end_to_end.house import House
+from tests.framework_jobs import (
+    a_fleet_has_trained,
+    example,
+    smaller,
+    succeeded,
+    torch_has_trained,
+    workers_have_trained_collectively,
+)
+from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.jobs.operator.surroundings import base_for_paddle, house_on
+
+pytestmark = [pytest.mark.kube, pytest.mark.frameworks, pytest.mark.timeout(1200)]
+
+CPU = 0.2  # of four processes at once on a small node
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """What it has built stays in the registry: a job that nothing was changed in is not built again."""
+    cluster = Cluster()
+    images = {
+        "REGATTA_REGISTRY": f"{cluster.registry}/tests",
+        "REGATTA_REGISTRY_INSECURE": "1",
+        "REGATTA_BASE_IMAGE": base_for_paddle(cluster.registry),
+    }
+    with house_on(cluster, tmp_path_factory.mktemp("house") / "data", own_prefix("frames"), **images) as house:
+        yield house
+
+
+@pytest.fixture
+def portal(house: House) -> Iterator[Client]:
+    with house.client() as client:
+        yield client
+
+
+def test_paddle_s_servers_and_trainers_meet_as_pods_and_train(portal: Client, tmp_path: Path) -> None:
+    job = succeeded(portal, smaller(example(portal, "paddle_fleet"), CPU))
+    a_fleet_has_trained(portal, job, tmp_path)
+
+
+def test_paddle_s_workers_train_collectively_as_pods(portal: Client, tmp_path: Path) -> None:
+    job = succeeded(portal, smaller(example(portal, "paddle_collective"), CPU))
+    workers_have_trained_collectively(portal, job, tmp_path)
+
+
+def test_pytorch_s_processes_meet_as_pods_and_train(portal: Client, tmp_path: Path) -> None:
+    job = succeeded(portal, smaller(example(portal, "torch_digits"), CPU))
+    torch_has_trained(portal, job, tmp_path)

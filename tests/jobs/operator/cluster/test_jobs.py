@@ -1,0 +1,265 @@
+"""Jobs on a real cluster, from the submission to the model, whatever is killed meanwhile: ``make test-kube``.
+
+The portal is a whole one on this machine, its jobs meet in an etcd that asks for users.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from playwright.sync_api import Page, expect
+
+from jobs.backends.kubernetes.manifests import job_name, pod_name
+from regatta import Client
+from regatta.job import Job
+from tests import browser
+from tests.end_to_end import code, processes
+from tests.end_to_end.browser import Person
+from tests.end_to_end.house import House
+from tests.etcd_server import EtcdServer
+from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.jobs.operator.trial import SMALL, Trial
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
+
+SECONDS = 150.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(scope="module")
+def store(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
+    with etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store:
+        yield store
+
+
+@pytest.fixture(scope="module")
+def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    directory = tmp_path_factory.mktemp("house") / "data"
+    with house_on(cluster, directory, own_prefix("test"), **native(cluster, store)) as house:
+        yield house
+
+
+@pytest.fixture(scope="module")
+def portal(house: House) -> Iterator[Client]:
+    with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    with Trial(portal, cluster).open() as trial:
+        yield trial
+
+
+@pytest.fixture(scope="module")
+def standing(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    """For what several tests do something to: see ``job``."""
+    with Trial(portal, cluster).open() as trial:
+        yield trial
+
+
+@pytest.fixture
+def job(standing: Trial) -> Job:
+    """One that trains with two trainers, in its first attempt; whatever tests before have done to it, it has gone on.
+    Where one of them has ended it, this is another."""
+    found = next((one.refresh() for one in standing.jobs[-1:]), None)
+    if found is None or (found.state, found.attempt) != ("RUNNING", 1):
+        found = run(standing, {**endless("standing"), "env": {"API_KEY": SECRET}})
+    else:
+        standing.portal.scale(found.id, trainer=2)
+    standing.until("it has two trainers", lambda: trainers(found.refresh()) == ["trainer-0", "trainer-1"])
+    standing.until_trained(found, "trainer-0", "trainer-1")
+    return found
+
+
+SECRET = "open sesame"
+
+
+def trainers(job: Job) -> list[str]:
+    """Those that take part."""
+    return [one.name for one in job.replicas if one.role == "trainer" and one.state == "registered"]
+
+
+def run(trial: Trial, spec: dict[str, Any]) -> Job:
+    """With as many trainers as a test says: the platform would give it all that the cluster has to spare, and so take
+    room from tests beside this one."""
+    roles = {"trainer": {"replicas": 2, "max": 4, **SMALL}, "pserver": {"replicas": 2, **SMALL}}
+    return trial.submit({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}, "elastic": False})
+
+
+def endless(name: str) -> dict[str, Any]:
+    """Trains until it is cancelled."""
+    return code.slow(name, passes=500, pause=0.3)
+
+
+def numbers(trial: Trial, job: Job, *replicas: str) -> dict[str, list[int]]:
+    """The steps that each has told so far."""
+    return {replica: trial.steps(job, replica) for replica in replicas}
+
+
+def assert_whole(before: dict[str, list[int]], after: dict[str, list[int]]) -> None:
+    """Every line that came since is there, once, in order."""
+    for replica, told in after.items():
+        known = before[replica]
+        assert told == [*known, *range(known[-1] + 1, known[-1] + 1 + len(told) - len(known))], replica
+
+
+# --- The whole way ---------------------------------------------------------------------------------------------------
+def test_from_the_submission_to_the_downloaded_model(
+    portal: Client, trial: Trial, store: EtcdServer, tmp_path: Path
+) -> None:
+    job = run(trial, {**portal.example("fit-a-line"), "passes": 20})
+    ended = portal.wait(job.id, SECONDS)
+    assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
+    portal.download(job.id, "model.npz", tmp_path / "model.npz")
+    assert {"w", "b"} <= set(np.load(tmp_path / "model.npz").files)
+    assert len(portal.metrics(job.id, "cost")["cost"].x) > 10
+    assert {line.replica for line in portal.logs(job.id)} == {
+        *("master-0", "pserver-0", "pserver-1", "trainer-0", "trainer-1")
+    }
+    trial.until_nothing_is_left(job)
+    users = store.ctl("user", "list", account=f"root:{store.password}")
+    assert f"regatta-{job.id}-1" not in users
+
+
+def test_from_a_browser_s_submit_to_the_model_that_it_downloads(house: House, trial: Trial) -> None:
+    with browser.chromium() as chromium:
+        ada = Person(chromium, house)
+        ada.sign_in()
+        page = ada.page
+        page.get_by_role("link", name="New job").first.click()
+        page.get_by_role("button", name="Fit a line").click()
+        page.get_by_label("Trainers", exact=True).fill("2")
+        page.get_by_label("Parameter servers", exact=True).fill("2")
+        ask_for_little(page)
+        page.get_by_role("button", name="Submit").click()
+        page.wait_for_url("**/jobs/*-*-*")
+        trial.jobs.append(trial.portal.job(page.url.rpartition("/")[2]))
+        for name in ("master-0", "pserver-1", "trainer-1"):
+            expect(page.locator("live-status").get_by_role("rowheader", name=name)).to_be_visible()
+        trial.until("the curve is drawn", lambda: page.locator("metric-chart .js-line").count())
+        assert ada.wait_for_state("SUCCEEDED", "FAILED", seconds=SECONDS) == "SUCCEEDED", trial.story()
+        page.get_by_role("tab", name="Files").click()
+        with page.expect_download() as download:
+            page.get_by_role("link", name="Download").first.click()
+        with np.load(download.value.path()) as model:
+            assert {"w", "b"} <= set(model.files)
+        assert (ada.violations(), ada.real_complaints()) == ([], [])
+        ada.leave()
+
+
+def ask_for_little(page: Page) -> None:
+    """Beside other tests' pods, by what the page shows as YAML."""
+    page.locator("#yaml-panel summary").click()
+    area = page.locator("textarea#yaml")
+    expect(area).to_have_value(re.compile("pserver"))
+    spec = yaml.safe_load(area.input_value())
+    roles = {role: {**spec["roles"][role], **SMALL} for role in ("trainer", "pserver")}
+    area.fill(yaml.safe_dump({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}}))
+    expect(page.locator("[data-path='roles.pserver.cpu']")).to_have_value(str(SMALL["cpu"]))
+
+
+def test_no_secret_of_a_job_is_told_anywhere(standing: Trial, job: Job, cluster: Cluster, house: House) -> None:
+    shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml") + house.printed()
+    shown += "".join(line.text for line in job.logs())
+    assert f"regatta/job: {job.id}" in shown
+    for secret in ("rga_", SECRET, "etcd://"):
+        assert secret not in shown
+
+
+# --- More and fewer --------------------------------------------------------------------------------------------------
+def test_trainers_join_and_leave_in_mid_run(standing: Trial, job: Job) -> None:
+    job.scale(trainer=4)
+    standing.until_trained(job, "trainer-2", "trainer-3")
+    job.scale(trainer=2)
+    standing.until("they have left", lambda: trainers(job.refresh()) == ["trainer-0", "trainer-1"])
+    standing.until_trained(job, "trainer-0", "trainer-1")
+    assert job.refresh().attempt == 1
+
+
+# --- Whoever is killed -----------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A killed pod is replaced in the same attempt, without a lost or duplicated log line.")
+@pytest.mark.parametrize("victim", ["trainer-1", "pserver-0", "master-0"])
+def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job: Job, victim: str) -> None:
+    before = numbers(standing, job, "trainer-0")
+    standing.kill(job, victim)
+    standing.until_back(job, victim)
+    standing.until_trained(job, "trainer-0", more=4)
+    assert job.refresh().attempt == 1
+    assert_whole(before, numbers(standing, job, "trainer-0"))
+
+
+@pytest.mark.invariant("Jobs on a cluster lose and duplicate no log line if the portal is killed.")
+def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, house: House) -> None:
+    before = numbers(standing, job, "trainer-0", "trainer-1")
+    house.crash()
+    house.start()
+    standing.until_trained(job, "trainer-0", "trainer-1", more=6)
+    assert_whole(before, numbers(standing, job, "trainer-0", "trainer-1"))
+    assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
+
+
+def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(standing: Trial, job: Job, house: House) -> None:
+    before = numbers(standing, job, "trainer-0")
+    house.interrupt()
+    house.start()
+    standing.until_trained(job, "trainer-0", more=6)
+    assert_whole(before, numbers(standing, job, "trainer-0"))
+    assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
+
+
+@pytest.mark.invariant("Jobs on a cluster keep running if the controller is killed.")
+def test_while_there_is_no_controller_jobs_go_on_and_what_is_wished_for_is_done_later(
+    standing: Trial, job: Job, house: House
+) -> None:
+    for process in house.processes():
+        if "jobs.operator" in process.command:
+            processes.kill(process.pid)
+    job.scale(trainer=3)
+    standing.until_trained(job, "trainer-0")
+    standing.until_trained(job, "trainer-2")
+    assert job.refresh().attempt == 1
+
+
+def test_a_job_that_is_cancelled_leaves_nothing_on_the_cluster(trial: Trial) -> None:
+    job = run(trial, endless("cancel"))
+    trial.until_trained(job, "trainer-0")
+    job.cancel()
+    assert job.wait(SECONDS).state == "CANCELLED"
+    trial.until_nothing_is_left(job)
+
+
+def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(trial: Trial, cluster: Cluster) -> None:
+    job = run(trial, endless("paddle-job-deleted"))
+    trial.until_trained(job, "trainer-0")
+    cluster.kubectl("delete", "paddlejobs", job_name(trial.attempt(job)), "--wait=false")
+    trial.until("it is tried again", lambda: job.refresh().attempt == 2)
+    assert any("gone" in event["text"] for event in job.events())
+    trial.until("it runs", lambda: job.refresh().state == "RUNNING")
+
+
+# --- What the cluster refuses ----------------------------------------------------------------------------------------
+def test_a_quota_of_the_cluster_is_the_job_s_reason_within_ten_seconds(
+    standing: Trial, job: Job, cluster: Cluster
+) -> None:
+    third = pod_name(standing.attempt(job), "trainer-2")
+    standing.until("nobody is asked for again while an earlier one still ends", lambda: third not in standing.left(job))
+    path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
+    cluster.api.call("POST", path, {"metadata": {"name": "none"}, "spec": {"hard": {"limits.memory": "1Mi"}}})
+    try:
+        job.scale(trainer=3)
+        standing.until("the job says why it waits", lambda: "exceeded quota" in job.refresh().why, 10)
+    finally:
+        cluster.api.call("DELETE", f"{path}/none")
+    standing.until_trained(job, "trainer-2")

@@ -1,0 +1,158 @@
+"""What a cluster loses under jobs that run: a node, and a whole namespace; ``make test-kube``.
+
+A node dies where KUBE_NODE names one that KUBE_NODE_UP (a command) brings up, for these tests alone, and KUBE_NODE_DOWN
+ends at once, without a word to anybody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from jobs.operator.client.resources import NODES
+from regatta import Client
+from regatta.job import Job
+from tests.end_to_end import code
+from tests.end_to_end.house import House
+from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.jobs.operator.trial import SMALL, Trial
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
+
+SECONDS = 240.0
+# Keeps everybody else's pods away from the node that dies.
+TAINT = "regatta-test"
+NODE = os.environ.get("KUBE_NODE", "")
+# Ours may go there, and go there sooner than anywhere else.
+THERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
+SOONER = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": THERE}]}
+PLACEMENT = {"tolerations": [{"key": TAINT, "operator": "Exists"}], "affinity": {"nodeAffinity": SOONER}}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture(scope="module")
+def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    placement = {"REGATTA_KUBERNETES_PLACEMENT": json.dumps(PLACEMENT)}
+    directory = tmp_path_factory.mktemp("house") / "data"
+    with (
+        etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
+        house_on(cluster, directory, own_prefix("loss"), **native(cluster, store), **placement) as house,
+    ):
+        yield house
+
+
+@pytest.fixture
+def portal(house: House) -> Iterator[Client]:
+    with house.client() as client:
+        yield client
+
+
+@pytest.fixture
+def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    with Trial(portal, cluster).open() as trial:
+        yield trial
+
+
+def run(trial: Trial, spec: dict[str, Any]) -> Job:
+    roles = {"trainer": {"replicas": 1, "max": 2, **SMALL}, "pserver": {"replicas": 1, **SMALL}}
+    return trial.submit({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}, "elastic": False})
+
+
+# --- A namespace -----------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("Jobs whose namespace was deleted on the cluster run again in a new one.")
+def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_anew(
+    portal: Client, trial: Trial, cluster: Cluster
+) -> None:
+    jobs = [run(trial, code.slow(f"deleted-{number}", passes=500, pause=0.3)) for number in range(2)]
+    for job in jobs:
+        trial.until_trained(job, "trainer-0", more=1)
+    before = cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"]
+    cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false", everywhere=True)
+    for job in jobs:
+        trial.until("it is tried again", lambda job=job: portal.job(job.id).attempt == 2, SECONDS)
+        told = [event["text"] for event in portal.events(job.id)]
+        assert any("gone" in text for text in told), told
+        trial.until("it runs again", lambda job=job: portal.job(job.id).state == "RUNNING", SECONDS)
+    assert cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"] != before
+    for job in jobs:
+        portal.cancel(job.id)
+        assert portal.wait(job.id, SECONDS).state == "CANCELLED"
+
+
+# --- A node ----------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def another_node(cluster: Cluster) -> Iterator[Callable[[], str]]:
+    """Brings a node up, for us alone, and tells its name."""
+    if not NODE:
+        pytest.skip("no node may die: set KUBE_NODE, KUBE_NODE_UP and KUBE_NODE_DOWN")
+
+    def bring() -> str:
+        with subprocess.Popen(shlex.split(os.environ["KUBE_NODE_UP"]), stdout=subprocess.DEVNULL) as rising:
+            # Before it is ready: others' pods that wait for room would be put on it at once.
+            cluster.until(f"{NODE} is there", lambda: cluster.is_there(NODES.path(name=NODE)))
+            cluster.kubectl("taint", "node", NODE, f"{TAINT}=:NoSchedule", "--overwrite", everywhere=True)
+        assert rising.returncode == 0
+        cluster.until(f"{NODE} is ready", lambda: is_ready(cluster, NODE))
+        return NODE
+
+    yield bring
+    with suppress(subprocess.CalledProcessError):  # the test has ended it
+        end_node()
+    cluster.kubectl("delete", "node", NODE, "--wait=false", "--ignore-not-found", everywhere=True)
+
+
+def end_node() -> None:
+    subprocess.run(shlex.split(os.environ["KUBE_NODE_DOWN"]), check=True, capture_output=True)
+
+
+def is_ready(cluster: Cluster, node: str) -> bool:
+    conditions = cluster.api.call("GET", NODES.path(name=node))["status"].get("conditions", [])
+    return any((one["type"], one["status"]) == ("Ready", "True") for one in conditions)
+
+
+def places(cluster: Cluster, job: Job) -> dict[str, str]:
+    """On which node each trainer's pod is, by its index."""
+    found = cluster.api.call(
+        "GET", f"/api/v1/namespaces/{cluster.namespace}/pods", query={"labelSelector": f"regatta/job={job.id}"}
+    )["items"]
+    named = {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in found}
+    return {name.rpartition("-worker-")[2]: where for name, where in named.items() if "-worker-" in name}
+
+
+@pytest.mark.invariant("A node that fails ends no job and loses no log line.")
+def test_a_node_that_dies_costs_a_job_nothing(
+    portal: Client, trial: Trial, cluster: Cluster, another_node: Callable[[], str], tmp_path: Path
+) -> None:
+    job = run(trial, code.slow("node-dies", passes=12, pause=0.4))
+    trial.until_trained(job, "trainer-0")
+    node = another_node()
+    portal.scale(job.id, trainer=2)
+    trial.until_trained(job, "trainer-1")
+    assert places(cluster, job)["1"] == node
+    end_node()
+    trial.until_back(job, "trainer-1", SECONDS)
+    assert places(cluster, job)["1"] != node
+    for trainer in ("trainer-0", "trainer-1"):
+        trial.release(job, trainer)
+    ended = portal.wait(job.id, SECONDS)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
+    told = trial.steps(job, "trainer-0")
+    assert told == list(range(1, len(told) + 1)), "every line is there, once, in order"
+    portal.download(job.id, "model.npz", tmp_path / "model.npz")
+    trained = np.load(tmp_path / "model.npz")["w"]
+    assert np.isfinite(trained).all()
+    assert portal.metrics(job.id, "cost")["cost"].last[-1] < 0.5, "it has learnt"

@@ -1,0 +1,185 @@
+"""A real cluster, from the environment: KUBECONFIG, REGISTRY (which has ``base/python:3.11``) and KUBECTL."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from jobs.operator.client.api import CONFLICT, Refusal, connect
+from jobs.operator.client.resources import JOBS, RESOURCES
+from jobs.operator.model import names
+from tests.jobs.operator import leftovers
+from tests.waiting import until
+
+Found = TypeVar("Found")
+
+_ROOT = Path(__file__).parents[3]
+SYSTEM = "regatta-system"  # where the controller belongs
+SECONDS = 180.0  # a cluster on two cores that others use as well
+_LAST_EVENTS = 30
+
+
+def own_prefix(kind: str) -> str:
+    """Of names of namespaces, as no other run of tests has it."""
+    return f"{kind}-{leftovers.MARK}-"
+
+
+class Controller:
+    """``python -m jobs.operator run``, as a process, for this run's namespaces. There is one lease: of files that are
+    tried at once, one has a controller that ``elects``."""
+
+    def __init__(self, kubeconfig: str, *, elects: bool = False) -> None:
+        self._kubeconfig, self._elects = kubeconfig, elects
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "jobs.operator", "run", "--kubeconfig", self._kubeconfig]
+        options = ["--listen", "127.0.0.1:0", "--namespace-prefix", own_prefix("paddlejob")]
+        options += ["--lease-namespace", SYSTEM] if self._elects else []
+        environment = {**os.environ, leftovers.RUN: leftovers.MARK}
+        self._process = subprocess.Popen(
+            [*command, *options], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
+        )
+        assert self._process.stderr is not None
+        told: list[str] = []
+        for line in self._process.stderr:
+            told.append(line)
+            if "leading" in line:
+                break
+        else:
+            raise AssertionError(f"the controller has ended: {''.join(told)}")
+        # Whoever writes to a pipe that nobody reads stands still some day.
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> int:
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(60)
+
+
+class Cluster:
+    """One namespace of it."""
+
+    def __init__(self) -> None:
+        self.kubeconfig, self.registry = _from_environment("KUBECONFIG"), _from_environment("REGISTRY")
+        self.api = connect(self.kubeconfig, 4)
+        self.namespace = f"{own_prefix('paddlejob')}{uuid.uuid4().hex[:6]}"
+
+    @property
+    def image(self) -> str:
+        return f"{self.registry}/base/python:3.11"
+
+    @contextmanager
+    def with_namespace(self) -> Iterator[Cluster]:
+        path = "/api/v1/namespaces"
+        self.api.call("POST", path, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})
+        try:
+            account = f"{path}/{self.namespace}/serviceaccounts/default"
+            self.until("the namespace has its service account", lambda: self.is_there(account))
+            yield self
+        finally:
+            self.api.call("DELETE", f"{path}/{self.namespace}")
+
+    def define(self) -> None:
+        """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them.
+        What runs that were killed have left goes."""
+        leftovers.remove(self.api)
+        for name in ("crd", "namespace", "rights", "portal-rights"):
+            self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
+        self.until("PaddleJobs are served", lambda: self.is_there(JOBS.path()))
+
+    def kubeconfig_of_the_controller(self, folder: Path) -> str:
+        """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
+        return self.kubeconfig_of("paddlejob-controller", folder)
+
+    def kubeconfig_of(self, account: str, folder: Path) -> str:
+        """The same of any service account of the platform."""
+        path, name = f"/api/v1/namespaces/{SYSTEM}/secrets", f"{account}-test"
+        secret = {
+            "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
+            "type": "kubernetes.io/service-account-token",
+        }
+        try:
+            self.api.call("POST", path, secret)
+        except Refusal as refusal:
+            assert refusal.status == CONFLICT, refusal  # it is there
+        self.until("there is a token", lambda: self.api.call("GET", f"{path}/{name}").get("data"))
+        token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
+        own = yaml.safe_load(Path(self.kubeconfig).read_text())
+        own["users"] = [{"name": user["name"], "user": {"token": token}} for user in own["users"]]
+        (folder / "kubeconfig").write_text(yaml.safe_dump(own))
+        return str(folder / "kubeconfig")
+
+    def kubectl(self, *arguments: str, text: str | None = None, everywhere: bool = False) -> str:
+        where = [] if everywhere else ["--namespace", self.namespace]
+        command = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", self.kubeconfig, *where, *arguments]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def apply(self, job: dict[str, Any]) -> str:
+        return self.kubectl("apply", "-f", "-", text=yaml.safe_dump(job))
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """Objects of PaddleJobs, by name."""
+        resource = RESOURCES[kind]
+        query = {"labelSelector": resource.selector} if resource.selector else {}
+        items = self.api.call("GET", resource.path(self.namespace), query=query)["items"]
+        return sorted(items, key=names.name_of)
+
+    def job(self, name: str) -> dict[str, Any]:
+        return self.api.call("GET", JOBS.path(self.namespace, name))
+
+    def status(self, name: str) -> dict[str, Any]:
+        status: dict[str, Any] = self.job(name).get("status") or {}
+        return status
+
+    def wait_for(self, name: str, phase: str) -> dict[str, Any]:
+        self.until(f"{name} is {phase}", lambda: self.status(name).get("phase") == phase)
+        return self.status(name)
+
+    def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
+        return until(what, look, seconds, story=self.story)
+
+    def uids(self) -> dict[str, str]:
+        """UIDs of the pods that stay, by name."""
+        return {names.name_of(pod): names.uid_of(pod) for pod in self.all("Pod") if not names.is_leaving(pod)}
+
+    def is_there(self, path: str) -> bool:
+        try:
+            self.api.call("GET", path)
+        except Refusal as refusal:
+            assert refusal.status == 404, refusal
+            return False
+        return True
+
+    def story(self) -> str:
+        """What there is in the namespace, what has happened, and what there is room for, for whoever waits in vain."""
+        jobs = (f"{names.name_of(job)}: {json.dumps(job.get('status'))}" for job in self.all(names.KIND))
+        events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-_LAST_EVENTS:]
+        held = self.kubectl("describe", "nodes", everywhere=True).split("Allocated resources:")[1:]
+        nodes = (node.partition("Events:")[0] for node in held)
+        everybodys = self.kubectl("get", "pods", "--all-namespaces", "-o", "wide", everywhere=True)
+        return "\n".join([f"== {self.namespace}", *jobs, *events, *nodes, everybodys])
+
+
+def _from_environment(name: str) -> str:
+    value = os.environ.get(name)
+    assert value, f"Tests of the group kube need {name} in the environment: see make test-kube."
+    return value

@@ -1,0 +1,332 @@
+"""The controller against API servers that fail in their own ways. Threads and time are the test's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.operator.client.api import Refusal
+from jobs.operator.model import names
+from jobs.operator.run.controller import Clocks, Controller, Options
+from tests.jobs.operator.api_servers import (
+    BusyServer,
+    FaithfulServer,
+    ForgetfulServer,
+    ForgettingAnswersServer,
+    QuietServer,
+    RefusingServer,
+    SilentServer,
+)
+from tests.jobs.operator.world import START, SUCCEEDED, failed, paddle_job, running
+
+
+class Bench:
+    """A controller, its API server, and the hands that make it go."""
+
+    def __init__(self, server: FaithfulServer, **options: Any) -> None:
+        self.server = server
+        self.seconds = 0.0
+        self.controller = self.another(**options)
+
+    def another(self, **options: Any) -> Controller:
+        clocks = Clocks(lambda: self.seconds, lambda: START + timedelta(seconds=self.seconds))
+        return Controller(self.server, Options(requests=4, **options), clocks, later=lambda work: work())
+
+    def hear(self, controller: Controller | None = None) -> list[float]:
+        return [reflector.round() for reflector in (controller or self.controller).reflectors]
+
+    def work(self, controller: Controller | None = None, limit: int = 50) -> int:
+        """Passes until the queue is empty."""
+        chosen = controller or self.controller
+        for passes in range(limit):
+            taken = chosen.queue.get(wait=False)
+            if taken is None:
+                return passes
+            chosen.look(taken[0])
+            chosen.queue.done(taken[0])
+        raise AssertionError(f"still something to do after {limit} passes")
+
+    def run(self, seconds: float = 0.0) -> None:
+        self.seconds += seconds
+        for _ in range(6):
+            self.hear()
+            self.work()
+
+    def submit(self, **spec: Any) -> None:
+        self.server.submit(paddle_job(**spec))
+        self.run()
+
+    def up(self) -> None:
+        self.server.pods_say(running())
+        self.run()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return self.server.of(names.KIND)[0].get("status") or {}
+
+    def events(self) -> dict[str, list[str]]:
+        told: dict[str, list[str]] = {}
+        for event in self.server.of("Event"):
+            told.setdefault(event["reason"], []).append(event["message"])
+        return told
+
+    def metric(self, line: str) -> float:
+        lines = self.controller.metrics_text().decode().splitlines()
+        return next((float(text.rpartition(" ")[2]) for text in lines if text.startswith(line)), 0.0)
+
+
+def test_a_job_goes_from_its_submission_to_its_end() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(ps=1, worker=2)
+    bench.up()
+    assert (bench.status["phase"], len(bench.server.of("ConfigMap"))) == ("Running", 1)
+    bench.server.pods_say(SUCCEEDED)
+    bench.run()
+    assert (bench.status["phase"], bench.server.of("Pod"), bench.server.of("Service")) == ("Completed", [], [])
+
+
+def test_a_job_that_rests_is_not_written_to() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=2)
+    bench.up()
+    bench.server.calls.clear()
+    bench.controller.queue.add("team/wd")
+    bench.run()
+    assert {method for method, _ in bench.server.calls} <= {"WATCH", "GET"}
+
+
+@pytest.mark.parametrize(("prefix", "pods"), [("te", 2), ("other-", 0)])
+def test_a_controller_with_a_prefix_leaves_jobs_of_other_namespaces_alone(prefix: str, pods: int) -> None:
+    bench = Bench(FaithfulServer(), prefix=prefix)
+    bench.submit(worker=2)
+    assert len(bench.server.of("Pod")) == pods
+
+
+def test_events_tell_what_was_done_and_of_which_kind_with_the_job_they_are_about() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(ps=2, worker=5)
+    bench.up()
+    told = bench.events()
+    assert "created Pod wd-ps-0, wd-ps-1, wd-worker-0, wd-worker-1 and 3 more" in told["Created"]
+    assert told["Running"] == ["The job is running."]
+    about = bench.server.of("Event")[0]["involvedObject"]
+    assert (about["kind"], about["apiVersion"], about["name"]) == ("PaddleJob", "batch.paddlepaddle.org/v1", "wd")
+
+
+def test_l15_a_status_that_was_changed_meanwhile_is_tried_again_after_a_second() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=1)
+    bench.up()
+    bench.server.pods_say(SUCCEEDED)
+    bench.hear()
+    job = bench.server.objects[names.KIND, "team", "wd"]
+    bench.server.call(
+        "PATCH", f"/apis/{names.API_VERSION}/namespaces/team/paddlejobs/wd", {"metadata": {"labels": {"a": "b"}}}
+    )
+    bench.work()
+    assert job["status"]["phase"] == bench.status["phase"] == "Running"
+    assert bench.metric('paddlejob_passes_total{result="conflict"}') == 1
+    bench.run(seconds=1)
+    assert bench.status["phase"] == "Completed"
+
+
+def test_l16_a_refused_pod_is_told_of_and_tried_again_later_and_later() -> None:
+    said = 'pods "wd-worker-0" is forbidden: exceeded quota: compute'
+    server = RefusingServer(Refusal(403, "Forbidden", said), lambda verb, kind: (verb, kind) == ("POST", "Pod"))
+    bench = Bench(server)
+    bench.submit(worker=1)
+    bench.run(seconds=1)
+    assert (bench.status["reason"], bench.status["message"]) == ("Refused", said)
+    assert said in bench.events()["Refused"]
+    tries = 'paddlejob_actions_total{kind="Pod",result="Refusal",verb="Create"}'
+    before = bench.metric(tries)
+    for _ in range(60):
+        bench.run(seconds=1)
+    assert 3 <= bench.metric(tries) - before <= 10
+    server.refuses = lambda verb, kind: False
+    bench.run(seconds=60)
+    assert (len(server.of("Pod")), "reason" in bench.status) == (1, False)
+
+
+def test_l17_pods_of_a_deleted_job_of_the_same_name_are_not_taken_over() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=1)
+    (old,) = bench.server.of("Pod")
+    bench.server.drop(names.KIND, "team", "wd")  # its pod is still there
+    bench.submit(worker=1)
+    assert bench.status["reason"] == "NameTaken"
+    assert bench.server.of("Pod") == [old]
+    bench.server.drop("Pod", "team", "wd-worker-0")
+    bench.run(seconds=5)
+    (new,) = bench.server.of("Pod")
+    assert new["metadata"]["ownerReferences"][0]["uid"] != old["metadata"]["ownerReferences"][0]["uid"]
+
+
+@pytest.mark.invariant("The controller creates each object once, even if it never receives the answers.")
+@pytest.mark.parametrize("lost", range(1, 12))
+def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(lost: int) -> None:
+    bench = Bench(ForgettingAnswersServer(lost))
+    bench.server.times, times = 0, lost  # type: ignore[attr-defined]
+    bench.server.submit(paddle_job(ps=2, worker=2))
+    bench.server.times = times  # type: ignore[attr-defined]
+    for _ in range(lost + 2):
+        bench.run(seconds=60)
+    assert len(bench.server.of("Pod")) == len(bench.server.of("Service")) == 4
+    bench.up()
+    assert (bench.status["phase"], bench.status["attempt"]) == ("Running", 1)
+
+
+def test_a_second_controller_goes_on_where_the_first_one_died() -> None:
+    """The first one writes the status, and dies before it has deleted anything."""
+    server = RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False)
+    bench = Bench(server)
+    bench.submit(worker=2, runPolicy={"backoffLimit": 3})
+    bench.up()
+    server.pods_say(failed())
+    server.refuses = lambda verb, kind: verb == "DELETE"
+    bench.run()
+    assert (bench.status["restarts"], len(server.of("Pod"))) == (1, 2)
+    server.refuses = lambda verb, kind: False
+    bench.controller = bench.another()
+    bench.run(seconds=60)
+    bench.up()
+    assert (bench.status["phase"], bench.status["restarts"]) == ("Running", 1)
+
+
+def test_a_pass_never_looks_at_a_state_from_before_the_last_one() -> None:
+    """The reflectors say nothing at all: only answers to the controller's own writes come in."""
+    bench = Bench(SilentServer())
+    bench.submit(ps=1, worker=2)
+    posted = bench.server.count("POST", "pods")
+    for _ in range(3):
+        bench.controller.queue.add("team/wd")
+        bench.work()
+    assert bench.server.count("POST", "pods") == posted == 3
+
+
+# --- Reflectors ------------------------------------------------------------------------------------------------------
+def test_a_history_that_was_forgotten_is_listed_anew() -> None:
+    bench = Bench(ForgetfulServer())
+    bench.submit(worker=1)
+    bench.up()
+    assert bench.status["phase"] == "Running"
+    assert bench.metric('paddlejob_watch_failures_total{kind="Pod",reason="Expired"}') > 0
+
+
+@pytest.mark.parametrize(("asked", "least", "most"), [(7.0, 7.0, 7.0), (None, 0.25, 0.5)])
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float | None, least: float, most: float) -> None:
+    bench = Bench(BusyServer(4, asked))
+    assert all(least <= pause <= most for pause in bench.hear())
+    assert bench.controller.unready() == "Not listed yet: paddlejobs, pods, services, configmaps."
+    assert bench.hear() == [0.0, 0.0, 0.0, 0.0]
+    assert bench.controller.unready() == ""
+
+
+def test_a_server_that_ends_watches_at_once_and_without_a_word_is_not_asked_in_a_loop() -> None:
+    bench = Bench(SilentServer())
+    pauses = [bench.hear()[0] for _ in range(12)]
+    assert 0 < pauses[0] <= 0.5
+    assert 15 <= pauses[-1] <= 30
+
+
+def test_a_watch_that_ends_after_a_quiet_while_is_resumed_at_once() -> None:
+    server = QuietServer()
+    bench = Bench(server)
+
+    def linger() -> None:
+        bench.seconds += 240
+
+    server.linger = linger
+    assert [bench.hear()[0] for _ in range(3)] == [0, 0, 0]
+
+
+def test_pauses_after_failures_grow_to_half_a_minute() -> None:
+    bench = Bench(RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: True))
+    pauses = [bench.hear()[0] for _ in range(12)]
+    assert pauses[0] <= 0.5
+    assert 15 <= pauses[-1] <= 30
+
+
+def test_a_watch_that_breaks_is_resumed_where_it_was() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=1)
+    lists = bench.server.count("GET", "pods")
+    bench.server.pods_say(running())
+    bench.run()
+    assert bench.server.count("GET", "pods") == lists
+
+
+def test_everything_is_listed_anew_after_ten_minutes() -> None:
+    bench = Bench(SilentServer())
+    bench.submit(worker=1)
+    bench.server.pods_say(running())  # nobody is told
+    bench.run(seconds=599)
+    assert bench.status["phase"] == "Pending"
+    bench.run(seconds=1)
+    assert bench.status["phase"] == "Running"
+
+
+def test_a_list_comes_in_pages() -> None:
+    bench = Bench(FaithfulServer())
+    for number in range(501):
+        bench.server.submit(paddle_job(f"j{number}", worker=1))
+    bench.hear()
+    assert bench.controller.cache.count(names.KIND) == 501
+
+
+def test_a_controller_that_hears_nothing_for_too_long_is_unwell() -> None:
+    bench = Bench(FaithfulServer())
+    bench.hear()
+    assert bench.controller.unwell() == ""
+    bench.seconds += 601
+    assert "has said nothing of paddlejobs" in bench.controller.unwell()
+
+
+def test_metrics_tell_of_jobs_by_phase_and_of_what_is_known() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=2)
+    bench.up()
+    assert bench.metric('paddlejob_jobs{phase="Running"}') == 1
+    assert bench.metric('paddlejob_objects{kind="Pod"}') == 2
+    assert bench.metric('paddlejob_actions_total{kind="Pod",result="done",verb="Create"}') == 2
+
+
+def test_no_two_jobs_on_the_nodes_network_have_the_same_ports() -> None:
+    bench = Bench(FaithfulServer())
+    for number in range(5):
+        bench.server.submit(paddle_job(f"j{number}", worker=1, intranet="Host"))
+    bench.run()
+    bench.controller = bench.another()  # remembers nothing but what the jobs say
+    bench.server.submit(paddle_job("j5", worker=1, intranet="Host"))
+    bench.run()
+    ports = [job["metadata"]["annotations"]["host-port"] for job in bench.server.of(names.KIND)]
+    assert len(set(ports)) == 6
+
+
+def test_a_job_that_is_past_its_time_is_deleted_with_nobody_asking() -> None:
+    bench = Bench(FaithfulServer())
+    bench.submit(worker=1, runPolicy={"ttlSecondsAfterFinished": 30})
+    bench.up()
+    bench.server.pods_say(SUCCEEDED)
+    bench.run()
+    bench.run(seconds=29)
+    assert len(bench.server.of(names.KIND)) == 1
+    bench.run(seconds=1)
+    assert bench.server.of(names.KIND) == []
+
+
+WRITES: list[tuple[str, Callable[[str, str], bool]]] = [
+    ("events", lambda verb, kind: (verb, kind) == ("POST", "Event")),
+    ("services", lambda verb, kind: (verb, kind) == ("POST", "Service")),
+]
+
+
+@pytest.mark.parametrize(("what", "refuses"), WRITES, ids=[what for what, _ in WRITES])
+def test_what_is_refused_keeps_nothing_else_from_being_done(what: str, refuses: Callable[[str, str], bool]) -> None:
+    bench = Bench(RefusingServer(Refusal(403, "Forbidden", "no"), refuses))
+    bench.submit(worker=2)
+    bench.up()
+    assert bench.status["phase"] == "Running"

@@ -1,0 +1,62 @@
+"""An API server in memory that lets nobody read a secret."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from jobs.operator.client.api import Refusal
+from jobs.operator.model.names import Object
+from tests.jobs.operator.world import merge
+
+
+class SecretiveServer:
+    """Objects by their addresses. Whoever reads a secret is refused, as the portal is."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.calls: list[tuple[str, str]] = []
+
+    def call(
+        self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        self.calls.append((method, path))
+        if method == "GET" and "/secrets" in path:
+            raise Refusal(403, "Forbidden", "secrets")
+        return copy.deepcopy(getattr(self, method.lower())(path, body, query or {}))  # type: ignore[no-any-return]
+
+    def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Any:
+        raise NotImplementedError
+
+    def get(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:
+        if path in self.objects:
+            return self.objects[path]
+        below = [item for where, item in self.objects.items() if where.rpartition("/")[0] == path]
+        if path.rpartition("/")[2] in ("namespaces", "paddlejobs", "pods"):
+            wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
+            return {"items": [i for i in below if wanted.items() <= i["metadata"].get("labels", {}).items()]}
+        raise Refusal(404, "NotFound", path)
+
+    def apply(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:
+        assert query == {"fieldManager": "regatta", "force": "true"}
+        assert body is not None
+        self.objects[path] = merge(self.objects.get(path, {}), body)
+        return self.objects[path]
+
+    def put(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:
+        assert body is not None
+        metadata = {key: value for key, value in body["metadata"].items() if key != "resourceVersion"}
+        self.objects[path] = {**body, "metadata": metadata}
+        return self.objects[path]
+
+    def delete(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:
+        if path not in self.objects:
+            raise Refusal(404, "NotFound", path)
+        for where in [where for where in self.objects if where == path or where.startswith(f"{path}/")]:
+            del self.objects[where]
+        return {}
+
+    @property
+    def written(self) -> list[str]:
+        return [path for method, path in self.calls if method in ("APPLY", "PUT")]

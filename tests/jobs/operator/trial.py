@@ -1,0 +1,106 @@
+"""What one test submits to a portal whose jobs run on a cluster, and how it waits for what becomes of that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from jobs.backends.kubernetes.manifests import ROOM, pod_name
+from regatta import Client
+from regatta.errors import PortalError
+from regatta.job import Job
+from tests.jobs.operator.kube_cluster import SECONDS, Cluster
+from tests.waiting import until
+
+Found = TypeVar("Found")
+
+# What a replica asks for: other tests' pods need room beside it, at the same time and on the same node.
+SMALL: dict[str, Any] = {"cpu": 0.05, "memory": "256Mi"}
+_LAST_LINES = 8
+
+
+class Trial:
+    """Jobs in the admin's namespace, which is ``cluster.namespace`` on the cluster."""
+
+    def __init__(self, portal: Client, cluster: Cluster) -> None:
+        self.portal, self.cluster = portal, cluster
+        self.jobs: list[Job] = []
+
+    @contextmanager
+    def open(self) -> Iterator[Trial]:
+        """At the end whatever is left of its jobs is cancelled."""
+        try:
+            yield self
+        finally:
+            for job in self.jobs:
+                with suppress(PortalError):  # it has ended by itself
+                    self.portal.cancel(job.id)
+
+    def submit(self, spec: dict[str, Any]) -> Job:
+        self.jobs.append(self.portal.submit(spec, namespace="admin"))
+        return self.jobs[-1]
+
+    # --- What is seen of a job ---------------------------------------------------------------------------------------
+    def steps(self, job: Job, replica: str) -> list[int]:
+        """Those that a replica of ``code.slow`` has printed."""
+        lines = (line for line in self.portal.logs(job.id, replica=replica) if line.text.startswith("step "))
+        return [int(line.text.split()[1]) for line in lines]
+
+    def attempt(self, job: Job) -> str:
+        """The id of the job's present attempt, from the labels of its PaddleJob."""
+        found = json.loads(self.cluster.kubectl("get", "paddlejobs", "-l", f"regatta/job={job.id}", "-o", "json"))[
+            "items"
+        ]
+        assert found, "the attempt has a PaddleJob"
+        newest = max(found, key=lambda one: int(one["metadata"]["labels"]["regatta/number"]))
+        return str(newest["metadata"]["labels"]["regatta/attempt"])
+
+    def left(self, job: Job) -> str:
+        """What there is of it on the cluster."""
+        return self.cluster.kubectl("get", "paddlejobs,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
+
+    def kill(self, job: Job, replica: str) -> None:
+        """Take its pod away at once; nobody waits for what its processes still say."""
+        pod = pod_name(self.attempt(job), replica)
+        self.cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+
+    def release(self, job: Job, trainer: str) -> None:
+        """The test has seen enough: it makes the remaining steps of ``code.slow`` without a pause."""
+        pod = pod_name(self.attempt(job), trainer)
+        self.cluster.kubectl("exec", pod, "--", "touch", f"{ROOM}/work/enough")
+
+    # --- Waiting -----------------------------------------------------------------------------------------------------
+    def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
+        return until(what, look, seconds, story=self.story)
+
+    def until_trained(self, job: Job, *replicas: str, more: int = 3) -> None:
+        """Until each of them has made so many steps more than it has now."""
+        before = {replica: len(self.steps(job, replica)) for replica in replicas}
+        for replica, count in before.items():
+            self.until(
+                f"{replica} makes {more} steps", lambda at=replica, seen=count: len(self.steps(job, at)) >= seen + more
+            )
+
+    def until_back(self, job: Job, replica: str, seconds: float = SECONDS) -> None:
+        begins = f"{replica} is back after"
+        self.until(begins, lambda: any(one["text"].startswith(begins) for one in self.portal.events(job.id)), seconds)
+
+    def until_nothing_is_left(self, job: Job) -> None:
+        self.until("nothing is left on the cluster", lambda: not self.left(job))
+
+    # --- When one waits in vain --------------------------------------------------------------------------------------
+    def story(self) -> str:
+        return "\n".join([*(line for job in self.jobs for line in self._told(job)), self.cluster.story()])
+
+    def _told(self, job: Job) -> Iterator[str]:
+        now = self.portal.job(job.id)
+        yield f"== {now.name}: {now.state} ({now.reason}), attempt {now.attempt}: {now.why}"
+        for replica in now.replicas:
+            yield f"   {replica.name} {replica.state} {replica.why}"
+        for event in self.portal.events(job.id):
+            yield f"   {event['time']} {event['text']}"
+        for replica in now.replicas:
+            for line in self.portal.tail(job.id, _LAST_LINES, replica=replica.name):
+                yield f"   {line.time} {replica.name} | {line.text}"

@@ -1,0 +1,71 @@
+"""A job that runs on what its namespace borrowed gives it back when an owner needs it, and waits again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from jobs.lifecycle.states import JobState
+from jobs.models import Job, Transition
+from jobs.reconcile import reconciler
+from jobs.reconcile.sweep import sweep
+from portal.common.clock import now
+from quota.models import Capacity, Claim, Limit, Reservation
+from rbac.models import Namespace
+from tests.factories import make_job, make_user
+from tests.jobs.fakes import ObedientBackend
+
+Submit = Callable[..., Job]
+
+
+@pytest.fixture
+def borrower(backend: ObedientBackend, submit: Submit, settings) -> Job:
+    """A job of ``team``, all whose cores are lent by ``elsewhere``; it has run for an hour."""
+    settings.PREEMPTION_GRACE_SECONDS = 20
+    settings.DEFAULT_QUOTA = {"cpu": 100}
+    Capacity.objects.create(resource="cpu", amount=5)
+    team = Namespace.objects.get(name="team")
+    Limit.objects.create(namespace=team, resource="cpu", amount=0, borrow=10)
+    job = submit()
+    assert reconciler.reconcile(job.pk) is JobState.REGISTERING
+    Reservation.objects.update(created=now() - timedelta(hours=1))
+    return job
+
+
+def owner_waits(like: Job) -> Job:
+    return make_job(
+        Namespace.objects.get(name="elsewhere"),
+        make_user("owen"),
+        spec=like.spec,
+        digest=like.snapshot_id,
+        changed=now(),
+    )
+
+
+def sweeps() -> None:
+    """Before and after the time that the last words of replicas are waited for has passed."""
+    for seconds in (0, 1, 2, 13, 14, 15):
+        sweep(now() + timedelta(seconds=seconds))
+
+
+def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job, backend: ObedientBackend) -> None:
+    owner = owner_waits(borrower)
+    sweeps()
+    borrower.refresh_from_db()
+    owner.refresh_from_db()
+    assert (borrower.state, borrower.attempt, borrower.requeues) == ("QUEUED", 2, {"preempted": 1})
+    assert owner.state != "QUEUED"
+    assert max(backend.graces) == timedelta(seconds=20)
+    told = Transition.objects.get(job=borrower, state="STOPPING").why
+    assert told == "It ran on capacity that `elsewhere` had lent and needs now."
+
+
+def test_it_says_what_it_waits_for_and_does_not_take_it_back(borrower: Job) -> None:
+    owner = owner_waits(borrower)
+    sweeps()
+    borrower.refresh_from_db()
+    owner.refresh_from_db()
+    assert borrower.why.startswith("Waiting for quota. Needs 3.5 cpu; 1.5 of 5 are free on the platform")
+    assert (owner.state, owner.attempt, Claim.objects.get().job) == ("REGISTERING", 1, borrower.pk)

@@ -1,0 +1,421 @@
+"""Specifications as people write them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs.selectors.specifications import parse
+from jobs.spec import quantities
+from jobs.spec.model import JobSpec
+from portal.common.errors import NotFound, ValidationFailed
+from tests.properties import examples
+
+GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
+
+
+def read(**fields: object) -> JobSpec:
+    return parse({**GOOD, **fields}, find_dataset=lambda name: name)
+
+
+def errors(**fields: object) -> dict[str, list[str]]:
+    with pytest.raises(ValidationFailed) as refused:
+        read(**fields)
+    return refused.value.errors
+
+
+def only_error(**fields: object) -> tuple[str, str]:
+    [(path, [sentence])] = errors(**fields).items()
+    return path, sentence
+
+
+def test_what_is_left_out_has_its_default() -> None:
+    spec = read()
+    assert (spec.framework, spec.mode, spec.passes, spec.timeout) == ("native", "sync", 1, timedelta(hours=1))
+    assert (spec.trainer.replicas, spec.trainer.memory, spec.pserver.replicas) == (1, 512 * 1024**2, 1)
+
+
+def test_yaml_json_and_mapping_are_one_schema() -> None:
+    body = {**GOOD, "roles": {"trainer": {"replicas": 2, "cpu": 0.5, "memory": "1G"}}, "timeout": "90s"}
+    assert parse(yaml.safe_dump(body)) == parse(json.dumps(body)) == parse(body)
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
+    assert only_error(entrypont="train.py") == ("entrypont", "There is no field of this name. Did you mean entrypoint?")
+
+
+def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
+    path, sentence = only_error(roles={"trainer": {"replica": 2}})
+    assert (path, sentence.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
+
+
+def test_potatoes_are_no_memory() -> None:
+    assert only_error(roles={"trainer": {"memory": "12 potatoes"}}) == (
+        "roles.trainer.memory",
+        '"12 potatoes" is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi.',
+    )
+
+
+def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
+    path, sentence = only_error(name="My digits!")
+    assert path == "name"
+    assert sentence.endswith("such as my-digits.")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("name", {"name": ""}),
+        ("name", {"name": "-a"}),
+        ("name", {"name": "a" * 64}),
+        ("name", {"name": 7}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": 0}}}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": True}}}),
+        ("roles.trainer.replicas", {"roles": {"trainer": {"replicas": "two"}}}),
+        ("roles.pserver.replicas", {"roles": {"pserver": {"replicas": 0}}}),
+        ("roles.trainer.min", {"roles": {"trainer": {"replicas": 2, "min": 3, "max": 4}}}),
+        ("roles.trainer.max", {"roles": {"trainer": {"replicas": 3, "max": 2}}}),
+        ("roles.trainer.cpu", {"roles": {"trainer": {"cpu": "much"}}}),
+        ("roles.trainer.cpu", {"roles": {"trainer": {"cpu": 0}}}),
+        ("roles.trainer.memory", {"roles": {"trainer": {"memory": "1Mi"}}}),
+        ("roles.trainer.memory", {"roles": {"trainer": {"memory": float("nan")}}}),
+        ("roles.master.replicas", {"roles": {"master": {"replicas": 3}}}),
+        ("roles.master.cpu", {"roles": {"master": {"cpu": 0}}}),
+        ("roles.master.memory", {"roles": {"master": {"memory": "1Gi"}}}),
+        ("roles.pserver.gpu", {"roles": {"pserver": {"gpu": 1}}}),
+        ("roles.worker", {"roles": {"worker": {}}}),
+        ("roles", {"roles": ["trainer"]}),
+        ("passes", {"passes": 0}),
+        ("passes", {"passes": 100_001}),
+        ("retries", {"retries": 11}),
+        ("priority", {"priority": "urgent"}),
+        ("timeout", {"timeout": "soon"}),
+        ("timeout", {"timeout": "0s"}),
+        ("timeout", {"timeout": "99999d"}),
+        ("framework", {"framework": "tensorflow"}),
+        ("mode", {"mode": "m_of_n"}),
+        ("mode", {"mode": "m_of_n(0)"}),
+        ("mode", {"mode": "sync(2)"}),
+        ("mode", {"mode": "whenever"}),
+        ("entrypoint", {"entrypoint": "other.py"}),
+        ("entrypoint", {"entrypoint": "train.sh"}),
+        ("files", {"files": {}}),
+        ("files.../a.py", {"files": {**GOOD["files"], "../a.py": ""}}),
+        ("files./etc/a.py", {"files": {**GOOD["files"], "/etc/a.py": ""}}),
+        ("files.a//b.py", {"files": {**GOOD["files"], "a//b.py": ""}}),
+        ("files.runtime.py", {"files": {**GOOD["files"], "runtime.py": ""}}),
+        ("files.runtime/dist.py", {"files": {**GOOD["files"], "runtime/dist.py": ""}}),
+        ("files.train.py/x", {"files": {**GOOD["files"], "train.py/x": ""}}),
+        ("files.data.bin", {"files": {**GOOD["files"], "data.bin": b"x"}}),
+        ("files.half.txt", {"files": {**GOOD["files"], "half.txt": "\ud800"}}),
+        ("files.big.txt", {"files": {**GOOD["files"], "big.txt": "x" * (1024**2 + 1)}}),
+        ("files", {"files": {**GOOD["files"], **{f"{n}.txt": "x" * 1024**2 for n in range(5)}}}),
+        ("env.A-B", {"env": {"A-B": "1"}}),
+        ("env.REGATTA_JOB_ID", {"env": {"REGATTA_JOB_ID": "1"}}),
+        ("env.A", {"env": {"A": 1}}),
+        ("env.A", {"env": {"A": "\0"}}),
+        ("requirements", {"requirements": "numpy"}),
+        ("requirements.0", {"requirements": ["--index-url=x"]}),
+        ("requirements.0", {"requirements": ["x @ https://example.org/x.whl"]}),
+        ("requirements.1", {"requirements": ["numpy>=1", "not a package!"]}),
+        ("requirements.0", {"requirements": ["numpy\n-r other"]}),
+    ],
+)
+def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
+    found, sentence = only_error(**fields)
+    assert found == path
+    assert sentence.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("mode", ["m_of_n( 2 )", "ssp(0)", "outer(500)", "async"])
+def test_a_mode_has_a_number_of_the_users_own(mode: str) -> None:
+    assert read(mode=mode).mode == mode.replace(" ", "")
+
+
+def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
+    expected = "There is no mode 'whenever'; take sync, async, m_of_n(2), ssp(3) or outer(100)."
+    assert only_error(mode="whenever")[1] == expected
+
+
+def test_a_syntax_error_is_told_with_its_place() -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        read(files={"train.py": "x = 1\ndef f(:\n"})
+    assert refused.value.errors == {"files.train.py": ["Line 2, column 7: invalid syntax."]}
+    assert refused.value.extra["positions"] == {"files.train.py": {"line": 2, "column": 7}}
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000 + ")" * 5000, "-" * 300_000 + "1", "a" + ".a" * 200_000, "\0", "{" * 60 + ":"]
+)
+def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -> None:
+    assert "files.train.py" in errors(files={"train.py": text})
+
+
+def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
+    def none(name: str) -> object:
+        raise NotFound("There is no such data set. Did you mean public/digits?")
+
+    with pytest.raises(ValidationFailed) as refused:
+        parse({**GOOD, "dataset": "public/digit"}, find_dataset=none)
+    assert refused.value.errors == {"dataset": ["There is no such data set. Did you mean public/digits?"]}
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert set(errors(name="a b", passes=0, retries=-1)) == {"name", "passes", "retries"}
+
+
+@pytest.mark.parametrize("text", ["a: &x [1]\nb: *x", "{", "- 1", "\t", "", "a: " + "[" * 5000])
+def test_a_document_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValidationFailed):
+        parse(text)
+
+
+names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+resources = {"cpu": st.sampled_from([0.5, 1, "250m", 2.5]), "memory": st.integers(2**27, 2**40)}
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> dict[str, Any]:
+    replicas = draw(st.integers(1, 8))
+    trainer = {name: draw(values) for name, values in resources.items()}
+    pserver = {name: draw(values) for name, values in resources.items()}
+    return {
+        "name": draw(names),
+        "entrypoint": "train.py",
+        "files": GOOD["files"],
+        "passes": draw(st.integers(1, 100_000)),
+        "mode": draw(st.sampled_from(["sync", "async", "m_of_n(2)", "ssp(0)", "outer(100)"])),
+        "roles": {
+            "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
+            "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},
+            "master": {"replicas": draw(st.integers(1, 2)), "cpu": draw(st.sampled_from((0.1, 0.5, 2.0)))},
+        },
+        "env": draw(st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text("ab c=", max_size=9))),
+        "timeout": draw(st.integers(1, 10**6)),
+        "retries": draw(st.integers(0, 10)),
+    }
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(bodies())
+def test_what_is_kept_is_read_back_the_same(body: dict[str, Any]) -> None:
+    spec = parse(body)
+    kept = json.loads(json.dumps(spec.to_json()))
+    assert JobSpec.from_json(kept) == replace(spec, files={})
+    assert parse({**kept, "files": GOOD["files"]}) == spec
+
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(scalars, inner, max_size=3)
+)
+fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.dictionaries(fields | scalars, anything, max_size=6))
+def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(body)
+    assert all(isinstance(path, str) and sentences for path, sentences in refused.value.errors.items())
+
+
+@given(st.integers(0, 2**50 - 1).filter(lambda amount: amount < 10**15))
+def test_memory_is_written_as_it_is_read(amount: int) -> None:
+    assert quantities.memory(quantities.memory_text(amount)) == amount
+
+
+@given(st.integers(0, 10**8))
+def test_spans_are_written_as_they_are_read(seconds: int) -> None:
+    assert quantities.span(quantities.span_text(timedelta(seconds=seconds))) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(("text", "amount"), [("512Mi", 2**29), ("1G", 10**9), ("1.5 Gi", 3 * 2**29), (4096, 4096)])
+def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
+    assert quantities.memory(text) == amount
+
+
+# --- Texts made to break the reader ----------------------------------------------------------------------------------
+HUGE = "0x" + "f" * 20_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{{name: a, passes: {HUGE}}}",
+        f"{{name: a, roles: {{trainer: {{cpu: {HUGE}, memory: {HUGE}}}}}}}",
+        f"? {HUGE}\n: 1",
+        f"env: {{? {HUGE} : x}}",
+        "a: " + "[" * 100_000,
+        'a: "\\ud800"',
+    ],
+    ids=["whole number", "amounts", "key", "variable", "nesting", "half a pair"],
+)
+def test_a_document_made_to_break_the_reader_is_refused_in_words(text: str) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(text)
+    json.dumps(refused.value.errors, ensure_ascii=False).encode()
+
+
+def test_half_a_surrogate_pair_is_named_in_words_that_can_be_sent() -> None:
+    half = "\ud800"
+    found = errors(**{half: 1}, env={half: "x"}, files={f"{half}.py": "", "train.py": ""})
+    json.dumps(found, ensure_ascii=False).encode()
+    assert {path.split(".")[0] for path in found} == {"?", "env", "files"}
+
+
+@pytest.mark.parametrize("number", [10**400, 1e400, float("nan")], ids=["long", "infinite", "none"])
+def test_a_number_beyond_all_machines_is_no_amount(number: float) -> None:
+    assert set(errors(timeout=number, roles={"trainer": {"cpu": number, "memory": number}})) == {
+        "timeout",
+        "roles.trainer.cpu",
+        "roles.trainer.memory",
+    }
+
+
+def test_of_very_many_problems_the_first_are_told() -> None:
+    assert len(errors(**{f"field{number}": 1 for number in range(100_000)})) == 50
+
+
+@pytest.mark.parametrize(
+    ("field", "many"),
+    [
+        ("env", {f"V{number}": "x" for number in range(201)}),
+        ("requirements", ["numpy"] * 201),
+        ("files", {f"f{number}.py": "" for number in range(201)}),
+    ],
+    ids=["env", "requirements", "files"],
+)
+def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: object) -> None:
+    assert "at most 200" in dict(errors(**{field: many}))[field][0]
+
+
+def test_variables_that_no_process_could_be_given_are_refused() -> None:
+    assert only_error(env={f"V{number}": "x" * 30_000 for number in range(3)})[0] == "env"
+
+
+@pytest.mark.parametrize("given", [["sh", "train.sh", "two words"], "sh train.sh 'two words'"])
+def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) -> None:
+    spec = read(framework="command", entrypoint=given)
+    assert spec.entrypoint == "sh train.sh 'two words'"
+    assert read(framework="command", entrypoint=spec.entrypoint) == spec
+
+
+def test_parameter_servers_of_a_command_need_a_dataset() -> None:
+    path, message = only_error(framework="command", entrypoint="train.sh", roles={"pserver": {"replicas": 1}})
+    assert path == "roles.pserver.replicas"
+    assert message == "Parameter servers of a command job need a dataset. Name one, or set 0."
+
+
+@pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
+def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
+    path, sentence = only_error(framework="command", entrypoint=given)
+    assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+
+
+# --- Images that are used as they are --------------------------------------------------------------------------------
+def with_image(image: object = "registry.example.com/team/train:1", **fields: object) -> dict[str, Any]:
+    return {"name": "bare", "image": image, **fields}
+
+
+def test_a_job_with_an_image_needs_nothing_else() -> None:
+    spec = parse(with_image())
+    assert (spec.framework, spec.image, spec.entrypoint) == ("command", "registry.example.com/team/train:1", "")
+    assert (spec.pserver.replicas, dict(spec.files)) == (0, {})
+    assert JobSpec.from_json(spec.to_json()) == spec == parse(spec.to_json())
+
+
+def test_a_job_that_was_kept_before_there_were_images_has_none() -> None:
+    kept = read().to_json()
+    del kept["image"]
+    assert JobSpec.from_json(kept).image == ""
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("python", "python:3.11-slim", "team/train", "localhost/x", "10.77.0.2:5000/base/python:3.11"),
+        f"registry.example.com/a/b__c/d-e.f:v1.0_x@sha256:{'0' * 64}",
+    ],
+)
+def test_images_are_named_as_everywhere(image: str) -> None:
+    assert parse(with_image(image)).image == image
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("Python", "a b", "-x", "a/../b", "a//b", "a:b:c", "https://registry/a", "a@sha256:12", "x" * 301, "a;rm"),
+        *("a\nb", "$(x)", 7, ["a"]),
+    ],
+)
+def test_what_names_no_image_is_refused(image: object) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(with_image(image))
+    assert "image" in refused.value.errors
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("files", {"files": {"train.py": ""}}),
+        ("requirements", {"requirements": ["pandas"]}),
+        ("framework", {"framework": "native"}),
+        ("framework", {"framework": "paddle"}),
+        ("roles.pserver.replicas", {"roles": {"pserver": {"replicas": 1}}}),
+        ("roles.trainer.max", {"roles": {"trainer": {"replicas": 1, "max": 2}}}),
+    ],
+)
+def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationFailed) as refused:
+        parse(with_image(**fields))
+    assert path in refused.value.errors
+
+
+# --- Frameworks ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("framework", "dataset", "servers"),
+    [("native", "", 1), ("command", "", 0), ("command", "public/digits", 1), ("paddle", "", 0), ("torch", "", 0)],
+)
+def test_the_parameter_servers_of_a_job_that_does_not_say_how_many(framework: str, dataset: str, servers: int) -> None:
+    assert read(framework=framework, entrypoint="train.py", dataset=dataset).pserver.replicas == servers
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("roles.pserver.replicas", {"framework": "torch", "roles": {"pserver": {"replicas": 1}}}),
+        ("roles.pserver.replicas", {"framework": "native", "roles": {"pserver": {"replicas": 0}}}),
+        ("roles.trainer.min", {"framework": "torch", "roles": {"trainer": {"replicas": 2, "min": 1}}}),
+        ("roles.trainer.max", {"framework": "paddle", "roles": {"trainer": {"replicas": 2, "max": 8}}}),
+        (
+            "roles.trainer.max",
+            {"framework": "command", "entrypoint": "sh", "roles": {"trainer": {"max": 8}, "pserver": {"replicas": 0}}},
+        ),
+        ("elastic", {"framework": "torch", "elastic": True}),
+        ("roles.master.replicas", {"framework": "paddle", "roles": {"master": {"replicas": 2}}}),
+        ("roles.master.cpu", {"framework": "paddle", "roles": {"master": {"cpu": 0.5}}}),
+    ],
+)
+def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, Any]) -> None:
+    found, _ = only_error(**fields)
+    assert found == path
+
+
+@pytest.mark.parametrize("framework", ["native", "paddle", "torch", "command"])
+def test_a_job_of_each_framework_is_the_same_after_it_was_kept(framework: str) -> None:
+    spec = read(framework=framework, entrypoint="train.py", roles={"trainer": {"replicas": 3}})
+    assert replace(JobSpec.from_json(spec.to_json()), files=spec.files) == spec
+    assert read(**{**spec.to_json(), "files": dict(spec.files)}) == spec
+
+
+def test_all_trainers_of_pytorch_have_to_be_there() -> None:
+    spec = read(framework="torch", roles={"trainer": {"replicas": 3}})
+    assert (spec.trainer.min, spec.trainer.max) == (3, 3)

@@ -1,0 +1,160 @@
+"""What a request's way to the portal does to it: proxies, encryption, and the name under which the portal is asked."""
+
+from __future__ import annotations
+
+import pytest
+from django.core import mail
+from django.test import Client
+from pytest_django import Settings
+
+from portal.common.clock import now
+from portal.common.trusted_proxies import network
+from rbac import outbox
+from rbac.models import AuditEntry
+from tests.factories import make_user
+
+pytestmark = pytest.mark.django_db
+PROXY = "10.0.0.1"
+PASSWORD = "a few words to remember"
+
+
+@pytest.fixture
+def _behind_a_proxy(settings: Settings) -> None:
+    settings.TRUSTED_PROXIES = (network(PROXY),)
+
+
+@pytest.fixture
+def _encrypted(settings: Settings, _behind_a_proxy: None) -> None:
+    settings.SECURE_SSL_REDIRECT = settings.HTTPS = True
+
+
+def guess(peer: str, forwarded_for: str, username: str = "ada") -> int:
+    """A wrong password, from there."""
+    return (
+        Client(REMOTE_ADDR=peer, headers={"x-forwarded-for": forwarded_for})
+        .post("/sign-in", {"username": username, "password": "wrong"})
+        .status_code
+    )
+
+
+def noted_address() -> str | None:
+    return AuditEntry.objects.latest("pk").address
+
+
+# --- From where ------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("_behind_a_proxy")
+def test_the_trail_tells_the_caller_behind_a_trusted_proxy() -> None:
+    guess(PROXY, "198.51.100.1, 203.0.113.9")
+    assert noted_address() == "203.0.113.9"
+
+
+@pytest.mark.invariant("Only trusted proxies state the address of the client.")
+@pytest.mark.usefixtures("_behind_a_proxy")
+def test_who_is_no_trusted_proxy_cannot_claim_an_address() -> None:
+    guess("192.0.2.66", "203.0.113.9")
+    assert noted_address() == "192.0.2.66"
+
+
+@pytest.mark.usefixtures("_behind_a_proxy")
+def test_whoever_is_locked_out_locks_out_nobody_else_behind_the_proxy(settings: Settings) -> None:
+    settings.AXES_FAILURE_LIMIT = 2
+    make_user("ada", password=PASSWORD)
+    assert [guess(PROXY, "203.0.113.9") for _ in range(3)][-1] == 429
+    neighbour = Client(REMOTE_ADDR=PROXY, headers={"x-forwarded-for": "203.0.113.10"})
+    assert neighbour.post("/sign-in", {"username": "ada", "password": PASSWORD}).status_code == 302
+
+
+@pytest.mark.usefixtures("_behind_a_proxy")
+def test_another_made_up_address_each_time_does_not_escape_the_lock(settings: Settings) -> None:
+    settings.AXES_FAILURE_LIMIT = 2
+    assert [guess(PROXY, f"198.51.100.{number}, 203.0.113.9") for number in range(3)][-1] == 429
+
+
+# --- Encryption ------------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("_encrypted")
+def test_in_the_clear_one_is_sent_to_the_encrypted_address() -> None:
+    answer = Client(REMOTE_ADDR="192.0.2.1").get("/sign-in?next=/tokens")
+    assert (answer.status_code, answer["Location"]) == (301, "https://testserver/sign-in?next=/tokens")
+    assert answer["Cache-Control"] == "no-store"
+
+
+@pytest.mark.usefixtures("_encrypted")
+def test_what_a_trusted_proxy_says_was_encrypted_is_answered() -> None:
+    answer = Client(REMOTE_ADDR=PROXY, headers={"x-forwarded-proto": "https"}).get("/sign-in")
+    assert answer.status_code == 200
+
+
+@pytest.mark.usefixtures("_encrypted")
+def test_who_is_no_trusted_proxy_cannot_claim_encryption() -> None:
+    answer = Client(REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-proto": "https"}).get("/sign-in")
+    assert answer.status_code == 301
+
+
+@pytest.mark.usefixtures("_encrypted")
+def test_after_three_rounds_a_page_says_what_to_set() -> None:
+    browser = Client(REMOTE_ADDR=PROXY)
+    assert [browser.get("/sign-in").status_code for _ in range(3)] == [301] * 3
+    answer = browser.get("/sign-in", headers={"accept-language": "zh-hans"})
+    assert answer.status_code == 400
+    assert "REGATTA_TRUSTED_PROXIES" in answer.content.decode()
+    assert 'lang="zh-hans"' in answer.content.decode()
+    assert browser.get("/sign-in").status_code == 301, "whoever has set it right is let through"
+
+
+@pytest.mark.usefixtures("_encrypted")
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_who_watches_over_the_portal_asks_in_the_clear(path: str) -> None:
+    assert Client().get(path).status_code == 200
+
+
+# --- Names -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_under_an_unknown_name_a_page_says_what_to_set(language: str) -> None:
+    answer = Client(headers={"host": "evil.example:81", "accept-language": language}).get("/sign-in")
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert "REGATTA_ALLOWED_HOSTS" in page
+    assert "evil.example" in page
+    assert f'lang="{language}"' in page
+    assert answer["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "<script>alert(1)</script>", "a b", "testserver@evil.example"])
+def test_a_program_is_told_the_same_as_a_document(host: str) -> None:
+    answer = Client(headers={"host": host}).get("/api/v1/me")
+    assert (answer.status_code, answer.json()["code"]) == (400, "unknown_host")
+    assert "REGATTA_ALLOWED_HOSTS" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("header", ["x-forwarded-host", "forwarded", "x-host"])
+def test_no_other_header_names_the_portal(header: str) -> None:
+    assert "http://testserver/" in letter(headers={header: "host=evil.example"})
+
+
+def letter(**given: object) -> str:
+    """The letter for a forgotten password that such a request causes; empty where none is sent."""
+    user = make_user("ada")
+    user.email = "ada@example.org"
+    user.save()
+    Client(**given).post("/password", {"email": user.email})
+    outbox.send_due(now())
+    return str(mail.outbox[-1].body) if mail.outbox else ""
+
+
+def test_an_unknown_name_has_no_letter_sent() -> None:
+    assert letter(headers={"host": "evil.example"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("testserver", "http://testserver/"),
+        ("testserver:8000", "http://testserver:8000/"),
+        # Maybe a program that somebody runs on the same machine.
+        ("testserver:6666", "http://testserver:8000/"),
+        ("testserver:9443", "http://testserver:9443/"),
+    ],
+)
+def test_links_in_letters_lead_to_no_port_of_others(host: str, address: str, settings: Settings) -> None:
+    settings.PORT, settings.CSRF_TRUSTED_ORIGINS = 8000, ["https://testserver:9443"]
+    assert f"{address}password/" in letter(headers={"host": host})

@@ -1,0 +1,119 @@
+"""The platform's own images, built from their Dockerfiles and run: buildah, and the registry of REGISTRY."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pip
+import pytest
+
+from jobs.builds.local_bundle import pip_variables
+from tests.etcd_server import free_port
+from tests.waiting import until
+
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[3]
+# Files that pip's settings name have to be seen by the builds.
+_SETTINGS = [name for name in pip_variables() if name.startswith("PIP_")]
+_MOUNTS = {
+    word for name in _SETTINGS for word in os.environ[name].split() if word.startswith("/") and Path(word).exists()
+}
+
+
+class Images:
+    """Builds and runs, in a storage of its own."""
+
+    def __init__(self, storage: Path) -> None:
+        self._at = ["buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run")]
+        self._at += ["--storage-driver", "overlay"]
+
+    def do(self, *arguments: str) -> str:
+        done = subprocess.run([*self._at, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+        return done.stdout
+
+    def build(self, file: str, tag: str, base: str) -> None:
+        arguments = [f"--build-arg=BASE={base}", *(f"--build-arg={name}={os.environ[name]}" for name in _SETTINGS)]
+        mounts = [f"--volume={path}:{path}:ro" for path in _MOUNTS]
+        access = ["--isolation=chroot", "--tls-verify=false", "--pull-never"]
+        self.do("build", *access, *mounts, *arguments, "--file", str(ROOT / file), "--tag", tag, str(ROOT))
+
+    def begin(self, name: str, *command: str, environment: dict[str, str]) -> subprocess.Popen[str]:
+        told = [f"--env={key}={value}" for key, value in environment.items()]
+        run = [*self._at, "run", "--isolation=chroot", *told, name, "--", *command]
+        return subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
+    found = Images(tmp_path_factory.mktemp("platform-images"))
+    yield found
+    found.do("rm", "--all")
+
+
+@pytest.fixture(scope="module")
+def base(images: Images, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What ``python:3.11-slim`` is elsewhere: Python with the C++ library, and pip."""
+    folder = tmp_path_factory.mktemp("pip") / "pip"
+    shutil.copytree(Path(pip.__file__).parent, folder)
+    images.do("from", "--name", "base", "--tls-verify=false", f"{os.environ['REGISTRY']}/base/python-numpy:3.11")
+    images.do("copy", "base", str(folder), "/usr/lib/python3/dist-packages/pip")
+    images.do("commit", "base", "localhost/base-with-pip")
+    return "localhost/base-with-pip"
+
+
+@pytest.fixture(scope="module")
+def portal(images: Images, base: str) -> str:
+    """A container of the portal's image."""
+    images.build("deploy/Dockerfile", "localhost/portal", base)
+    images.do("from", "--name", "portal", "--pull-never", "localhost/portal")
+    return "portal"
+
+
+def status_of(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+@pytest.mark.invariant("The images of the platform run the portal and the controller.")
+def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Images, portal: str) -> None:
+    assert images.do("run", "--isolation=chroot", portal, "--", "id", "-u").strip() == "10001"
+    port = free_port()
+    environment = {"PORT": str(port), "REGATTA_HOST": "127.0.0.1", "REGATTA_ADMIN_PASSWORD": "only-for-this-test"}
+    process = images.begin(portal, "python3", "manage.py", "up", environment=environment)
+    try:
+        until("the portal is ready", lambda: status_of(port, "/readyz") == 200 or process.poll() is not None, 120)
+        assert process.poll() is None, process.stdout.read() if process.stdout else ""
+        assert status_of(port, "/sign-in") == 200
+        assert status_of(port, "/static/portal/app.css") == 200
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, portal: str) -> None:
+    said = images.do(
+        "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"
+    )
+    assert {"build.py", "jobs", "pip", "runtime"} <= set(said.split())
+    assert said.split()[-1] == "1"  # the code is not the account's to change
+
+
+@pytest.mark.invariant("The images of the platform run the portal and the controller.")
+def test_the_controller_s_image_runs_the_controller(images: Images, base: str) -> None:
+    images.build("deploy/kubernetes/controller.Dockerfile", "localhost/controller", base)
+    images.do("from", "--name", "controller", "--pull-never", "localhost/controller")
+    said = images.do("run", "--isolation=chroot", "controller", "--", "python3", "-m", "jobs.operator", "--help")
+    assert "PaddleJob" in said

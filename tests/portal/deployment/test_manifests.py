@@ -1,0 +1,217 @@
+"""What ``deploy/kubernetes`` says, looked at as a whole."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from jobs.operator.tenants import namespace_manifests as manifests
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "kubernetes"
+_WHOLE = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+
+
+def objects() -> list[dict[str, Any]]:
+    """Every object of the kustomization."""
+    return [body for name in _WHOLE["resources"] for body in yaml.safe_load_all((FOLDER / name).read_text()) if body]
+
+
+def of(*kinds: str) -> list[dict[str, Any]]:
+    return [body for body in objects() if body["kind"] in kinds]
+
+
+def named(body: dict[str, Any]) -> str:
+    return str(body["metadata"]["name"])
+
+
+WORKLOADS = of("Deployment", "StatefulSet")
+each_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=named)
+
+
+def given_settings() -> dict[str, str]:
+    """Those of the ConfigMap."""
+    (found,) = of("ConfigMap")
+    return dict(found["data"])
+
+
+def containers(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    pod = workload["spec"]["template"]["spec"]
+    yield from (*pod.get("initContainers", ()), *pod["containers"])
+
+
+def test_every_file_of_the_folder_is_part_of_the_whole() -> None:
+    files = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
+    assert files == set(_WHOLE["resources"])
+
+
+def test_no_object_is_there_twice() -> None:
+    keys = [(body["kind"], body["metadata"].get("namespace"), named(body)) for body in objects()]
+    assert len(keys) == len(set(keys))
+
+
+def test_every_object_of_a_namespace_says_which() -> None:
+    alone = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+    places = {body["metadata"].get("namespace") for body in objects() if body["kind"] not in alone}
+    assert places <= {"regatta-system", "regatta-builds", "default"}
+
+
+# --- Pods ------------------------------------------------------------------------------------------------------------
+@each_workload
+def test_no_process_of_the_platform_may_more_than_it_needs(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in containers(workload):
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+@each_workload
+def test_every_container_has_requests_and_limits(workload: dict[str, Any]) -> None:
+    for container in containers(workload):
+        for kind in ("requests", "limits"):
+            assert set(container["resources"][kind]) == {"cpu", "memory"}
+
+
+@each_workload
+def test_whoever_needs_no_account_of_the_cluster_is_given_no_token(workload: dict[str, Any]) -> None:
+    pod = workload["spec"]["template"]["spec"]
+    assert ("serviceAccountName" in pod) != (pod.get("automountServiceAccountToken") is False)
+
+
+@each_workload
+def test_who_serves_on_a_port_is_asked_whether_it_does(workload: dict[str, Any]) -> None:
+    for container in workload["spec"]["template"]["spec"]["containers"]:
+        if container.get("ports"):
+            assert {"livenessProbe", "readinessProbe"} <= container.keys()
+
+
+@each_workload
+def test_a_drained_node_takes_one_of_each_at_most(workload: dict[str, Any]) -> None:
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    chosen = [
+        body for body in of("PodDisruptionBudget") if body["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    ]
+    assert len(chosen) == 1
+
+
+@each_workload
+def test_a_workload_chooses_its_own_pods(workload: dict[str, Any]) -> None:
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+
+
+# --- Who reaches whom ------------------------------------------------------------------------------------------------
+def test_every_service_leads_to_pods_with_its_ports_but_that_which_leads_nowhere() -> None:
+    for service in of("Service"):
+        selector = service["spec"].get("selector")
+        if selector is None:
+            assert named(service) == "nowhere"
+            continue
+        (workload,) = [w for w in WORKLOADS if selector.items() <= w["spec"]["template"]["metadata"]["labels"].items()]
+        ports = {port["name"] for container in containers(workload) for port in container.get("ports", ())}
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+
+
+def test_the_servers_are_reached_by_the_portal_and_etcd_by_the_portal_s_namespaces() -> None:
+    policies = {named(body): body["spec"] for body in of("NetworkPolicy")}
+    assert policies["deny-all-in"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    portal = {"podSelector": {"matchLabels": {"app.kubernetes.io/part-of": "portal"}}}
+    for server in ("postgresql", "redis"):
+        assert [rule["from"] for rule in policies[server]["ingress"]] == [[portal]]
+        assert "egress" not in policies[server]
+    tenants = {"namespaceSelector": {"matchLabels": {manifests.MANAGED_LABEL: manifests.MANAGER}}}
+    assert policies["etcd"]["ingress"][0] == {"from": [portal, tenants], "ports": [{"protocol": "TCP", "port": 2379}]}
+
+
+def test_the_world_does_not_reach_the_ingest() -> None:
+    (ingress,) = of("Ingress")
+    paths = {path["path"]: path["backend"]["service"]["name"] for path in ingress["spec"]["rules"][0]["http"]["paths"]}
+    assert paths == {"/ingest/": "nowhere", "/": "portal"}
+
+
+# --- Settings --------------------------------------------------------------------------------------------------------
+def made_secrets() -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, "deploy/make_secrets.py"], cwd=ROOT))
+    return made
+
+
+def known_settings() -> set[str]:
+    texts = [(ROOT / "portal" / name).read_text() for name in ("settings.py", "env.py", "management/commands/up.py")]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    values = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return {value for value in values if re.fullmatch(r"REGATTA_[A-Z0-9_]+|PORT", value)}
+
+
+def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
+    (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["portal"]["environment"]
+    given = {*given_settings(), *portal["stringData"], *compose}
+    assert given - known_settings() == set()
+
+
+@pytest.mark.invariant("The portal starts with the settings in its manifests.")
+def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> None:
+    (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
+    given = {**given_settings(), **portal["stringData"], "REGATTA_DATA_DIR": str(tmp_path)}
+    del given["REGATTA_DATABASE_URL"]  # nobody listens there
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
+    command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "ERROR"]
+    done = subprocess.run(
+        command, cwd=ROOT, env=inherited | given, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_pods_may_reach_what_the_settings_name() -> None:
+    rules = json.loads(given_settings()["REGATTA_KUBERNETES_REACH"])
+    for rule in rules:
+        (peer,) = rule["to"]
+        labels = peer["podSelector"]["matchLabels"]
+        (workload,) = [w for w in WORKLOADS if labels.items() <= w["spec"]["template"]["metadata"]["labels"].items()]
+        ports = {port["containerPort"] for container in containers(workload) for port in container.get("ports", ())}
+        assert set(rule["ports"]) <= ports
+
+
+def test_secrets_are_others_each_time_and_agree_with_each_other() -> None:
+    one, other = (
+        json.loads(subprocess.check_output([sys.executable, "deploy/make_secrets.py"], cwd=ROOT)) for _ in "12"
+    )
+    portal, servers = (item["stringData"] for item in one["items"])
+    assert servers["POSTGRES_PASSWORD"] in portal["REGATTA_DATABASE_URL"]
+    assert servers["REDIS_PASSWORD"] in portal["REGATTA_BROKER_URL"]
+    assert servers["ETCD_PASSWORD"] in portal["REGATTA_COORDINATION"]
+    assert not set(servers.values()) & set(other["items"][1]["stringData"].values())
+
+
+# --- On a cluster ----------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A cluster accepts all manifests of the platform.")
+@pytest.mark.kube
+@pytest.mark.timeout(120)
+def test_a_cluster_takes_all_of_it() -> None:
+    """Without changing anything there. Clusters before 1.21 know disruption budgets by an earlier name."""
+    kubectl = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", os.environ["KUBECONFIG"]]
+    subprocess.run(
+        [*kubectl, "apply", "-f", str(FOLDER / "namespace.yaml"), "-f", str(FOLDER / "builds.yaml")], check=True
+    )
+    whole = subprocess.check_output([os.environ.get("KUBECTL", "kubectl"), "kustomize", str(FOLDER)], text=True)
+    version = json.loads(subprocess.check_output([*kubectl, "version", "-o", "json"], text=True))["serverVersion"]
+    if int(re.sub(r"\D", "", version["minor"])) < 21:
+        whole = whole.replace("apiVersion: policy/v1\n", "apiVersion: policy/v1beta1\n")
+    done = subprocess.run(
+        [*kubectl, "apply", "--dry-run=server", "-f", "-"], input=whole, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,208 @@
+"""Bodies that are read straight from the socket: they come as they were sent, and the connection goes on after them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import uvicorn
+
+from portal.http import request_streaming
+from portal.http.direct_body import LEAST, StraightHttpProtocol
+from portal.http.request_streaming import STRAIGHT, Body, Interrupted
+from tests.waiting import soon
+
+CONTENT = bytes(range(256)) * 8192  # 2 MiB
+Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
+Deed = Callable[[Body], Awaitable[bytes]]
+
+
+@dataclass
+class Application:
+    """Does something with each body, and answers what came of it."""
+
+    deed: Deed
+    lent: list[bool] = field(default_factory=list)
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        def lend() -> Any:
+            found = scope["extensions"][STRAIGHT]()
+            self.lent.append(found is not None)
+            return found
+
+        body = Body(receive, lend)
+        try:
+            answer = await self.deed(body)
+        except Interrupted as error:
+            answer = str(error).encode()
+        finally:
+            body.close()
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(answer))]}
+        )
+        await send({"type": "http.response.body", "body": answer})
+
+
+@contextlib.asynccontextmanager
+async def connected(application: Application) -> AsyncIterator[tuple[Reader, Writer]]:
+    configuration = uvicorn.Config(
+        application,  # type: ignore[arg-type]  # its dicts are less exact than uvicorn's
+        http=StraightHttpProtocol,
+        lifespan="off",
+        log_level="critical",
+        ws="none",
+    )
+    configuration.load()
+    state = uvicorn.Server(configuration).server_state
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: StraightHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        yield reader, writer
+        writer.close()
+
+
+def run(deed: Deed, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Application:
+    application = Application(deed)
+
+    async def conversation() -> None:
+        async with connected(application) as (reader, writer):
+            await asyncio.wait_for(talk(reader, writer), 20)
+
+    asyncio.run(conversation())
+    return application
+
+
+def request(content: bytes, *headers: bytes) -> bytes:
+    told = b"".join(header + b"\r\n" for header in headers or (b"Content-Length: %d" % len(content),))
+    return b"PUT / HTTP/1.1\r\nHost: a\r\n" + told + b"\r\n" + content
+
+
+async def answer(reader: Reader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+    return await reader.readexactly(int(length.partition(b":")[2]))
+
+
+async def read_all(body: Body) -> bytes:
+    pieces: list[bytes] = []
+    while piece := await asyncio.to_thread(body.read, 100_000):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def read_little(body: Body) -> bytes:
+    return await asyncio.to_thread(body.read, 10)
+
+
+async def read_into_the_middle(body: Body) -> bytes:
+    for _ in range(5):
+        await asyncio.to_thread(body.read, 100_000)
+    return b"enough"
+
+
+def test_a_long_body_is_lent_and_comes_as_it_was_sent() -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(request(CONTENT))
+        assert await answer(reader) == CONTENT
+
+    assert run(read_all, talk).lent == [True]
+
+
+def test_the_connection_goes_on_after_it() -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        for number in range(1, 6):
+            writer.write(request(CONTENT[number:]))
+            assert await answer(reader) == CONTENT[number:]
+
+    assert run(read_all, talk).lent == [True] * 5
+
+
+@pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
+@pytest.mark.parametrize("deed", [read_little, read_into_the_middle])
+def test_who_has_seen_enough_leaves_a_connection_that_goes_on(deed: Deed) -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        for _ in range(3):
+            writer.write(request(CONTENT))
+            assert await answer(reader) in (CONTENT[:10], b"enough")
+
+    assert run(deed, talk).lent == [True] * 3
+
+
+@pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
+def test_a_request_that_follows_at_once_is_not_taken_for_the_body() -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(request(CONTENT) + request(b"short") + request(CONTENT))
+        assert [await answer(reader) for _ in range(3)] == [CONTENT, b"short", CONTENT]
+
+    run(read_all, talk)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request(b"x" * (LEAST - 1)),
+        request(b"4000\r\n" + b"x" * 0x4000 + b"\r\n0\r\n\r\n", b"Transfer-Encoding: chunked"),
+    ],
+    ids=["short", "of unknown length"],
+)
+def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) -> None:
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(sent)
+        assert set(await answer(reader)) == set(b"x")
+
+    assert True not in run(read_all, talk).lent
+
+
+def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
+    told: list[str] = []
+
+    async def deed(body: Body) -> bytes:
+        try:
+            return await read_all(body)
+        except Interrupted as error:
+            told.append(str(error))
+            raise
+
+    async def talk(_reader: Reader, writer: Writer) -> None:
+        writer.write(request(CONTENT[:-1], b"Content-Length: %d" % len(CONTENT)))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        await soon("the portal has noticed", lambda: told)
+
+    run(deed, talk)
+    assert told == ["The sender has gone."]
+
+
+def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_streaming, "SILENCE_SECONDS", 0.1)
+
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(request(CONTENT[:-1], b"Content-Length: %d" % len(CONTENT)))
+        assert await answer(reader) == b"The sender was silent for too long."
+
+    run(read_all, talk)
+
+
+def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
+    async def deed(body: Body) -> bytes:
+        reading = asyncio.create_task(read_all(body))
+        await soon(
+            "the thread reads from the connection", lambda: body._straight is not None and body._straight._reading
+        )
+        body.close()
+        with pytest.raises(Interrupted):
+            await reading
+        return b""
+
+    async def talk(reader: Reader, writer: Writer) -> None:
+        writer.write(request(CONTENT[:-1], b"Content-Length: %d" % len(CONTENT)))
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+
+    run(deed, talk)

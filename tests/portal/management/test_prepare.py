@@ -1,0 +1,62 @@
+"""``manage.py prepare``: what there has to be before the portal's processes start."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.core.management import CommandError, call_command
+from pytest_django import Settings
+
+from jobs.launch import coordination_accounts
+from rbac.models import User
+from runtime.coordination import etcd_accounts
+from tests.etcd_server import EtcdServer
+
+
+def prepared() -> str:
+    said = io.StringIO()
+    call_command("prepare", stdout=said)
+    return said.getvalue()
+
+
+@pytest.mark.django_db
+def test_the_first_time_opens_the_account_of_the_admin_and_later_ones_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("REGATTA_ADMIN_PASSWORD", "only-for-this-test")
+    assert "is up to date." in prepared()
+    admin = User.objects.get(username="admin")
+    assert admin.check_password("only-for-this-test")
+    monkeypatch.setenv("REGATTA_ADMIN_PASSWORD", "another-one-for-this-test")
+    prepared()
+    assert User.objects.get(username="admin").check_password("only-for-this-test")
+
+
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_etcd_asks_for_an_account_afterwards(
+    tmp_path_factory: pytest.TempPathFactory, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGATTA_ADMIN_PASSWORD", "only-for-this-test")
+    server = EtcdServer(tmp_path_factory.mktemp("open-etcd"))
+    server.start()
+    try:
+        settings.COORDINATION = f"etcd://root:open-sesame@{server.server}"
+        assert "etcd asks for accounts now" in prepared()
+        with pytest.raises(AssertionError, match="user name is empty"):
+            server.ctl("get", "/x")
+        assert server.ctl("get", "/x", account="root:open-sesame") == ""
+        assert "etcd asks" not in prepared()  # it did before
+        # An attempt gets an account of its own, as before.
+        assert "regatta-" in etcd_accounts.open_account(settings.COORDINATION, "job", 1, "secret")
+        settings.COORDINATION = f"etcd://root:wrong@{server.server}"
+        with pytest.raises(CommandError, match="password"):
+            prepared()
+    finally:
+        server.kill()
+
+
+def test_an_etcd_without_an_account_in_the_settings_is_left_alone(settings: Settings) -> None:
+    settings.COORDINATION = "etcd://127.0.0.1:9"
+    assert not coordination_accounts.guard()

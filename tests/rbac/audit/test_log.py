@@ -1,0 +1,156 @@
+"""The trail: what a row tells, and that the database lets nobody change one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+from django.test import RequestFactory
+from pytest_django import Settings
+
+from portal.common.clock import now
+from portal.common.errors import ValidationFailed
+from rbac import retention
+from rbac.audit import log as audit_log
+from rbac.models import AuditEntry, Outcome
+from tests.factories import make_namespace, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_row_tells_who_what_when_from_where_and_why() -> None:
+    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
+    request.request_id, request.impersonator = "abc", make_user("root", admin=True)
+    entry = audit_log.record(
+        "quota.set",
+        "vision",
+        actor=make_user("ada"),
+        namespace=make_namespace("vision"),
+        before={"cpu": 1},
+        after={"cpu": 2},
+        reason="They asked for it.",
+        request=request,
+    )
+    entry.refresh_from_db()
+    assert (entry.actor.username, entry.impersonator.username, entry.address) == ("ada", "root", "192.0.2.7")
+    assert (entry.namespace, entry.before, entry.after) == ("vision", {"cpu": 1}, {"cpu": 2})
+    assert (entry.outcome, entry.reason, entry.request_id) == (Outcome.DONE, "They asked for it.", "abc")
+
+
+@pytest.mark.invariant("The audit log is append-only, also for SQL statements outside the portal.")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE rbac_auditentry SET target = 'nothing'",
+        "DELETE FROM rbac_auditentry",
+        "UPDATE rbac_auditentry SET reason = reason WHERE 1 = 1",
+    ],
+)
+def test_the_database_itself_refuses_to_change_the_trail(statement: str) -> None:
+    audit_log.record("sign-in", "ada", actor=None)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert AuditEntry.objects.get().target == "ada"
+
+
+def test_the_trail_outlives_a_namespace() -> None:
+    namespace = make_namespace("gone")
+    audit_log.record("namespace.create", "gone", actor=None, namespace=namespace)
+    namespace.delete()
+    assert AuditEntry.objects.get().namespace == "gone"
+
+
+@pytest.mark.parametrize("reason", ["", " \n ", "x" * 501])
+def test_a_change_needs_a_reason(reason: str) -> None:
+    with pytest.raises(ValidationFailed, match="Say why"):
+        audit_log.stated(reason)
+
+
+def test_a_reason_is_kept_on_one_line() -> None:
+    assert audit_log.stated("  more\n work ") == "more work"
+
+
+# --- Retention -------------------------------------------------------------------------------------------------------
+def aged(days: float) -> None:
+    """A row that was written so many days ago, by a clock that was set."""
+    with freeze(now() - timedelta(days=days)):
+        audit_log.record("sign-in", f"{days:g}", actor=None)
+
+
+@contextlib.contextmanager
+def freeze(moment: datetime) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("django.utils.timezone.now", lambda: moment)
+        yield
+
+
+_REPLACE = {"sqlite": ("REPLACE", ""), "postgresql": ("INSERT", "ON CONFLICT (id) DO UPDATE SET target = 'x'")}
+
+
+def left() -> set[str]:
+    return set(AuditEntry.objects.values_list("target", flat=True))
+
+
+@pytest.mark.parametrize("days", [0, 1, 364.9])
+def test_the_database_refuses_to_delete_a_row_of_the_last_year(days: float) -> None:
+    aged(days)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        AuditEntry.objects.all().delete()
+    assert left() == {f"{days:g}"}
+
+
+def test_a_row_of_more_than_a_year_can_be_deleted_and_not_be_changed() -> None:
+    aged(365.1)
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
+        AuditEntry.objects.update(target="nothing")
+    assert AuditEntry.objects.all().delete()[0] == 1
+
+
+def test_no_row_is_replaced() -> None:
+    entry = audit_log.record("sign-in", "ada", actor=None)
+    begin, end = _REPLACE[connection.vendor]
+    columns = "rbac_auditentry (id, at, namespace, action, target, detail, outcome, reason, request_id)"
+    values = "VALUES (%s, '2020-01-01', '', 'x', 'x', '{}', 'done', '', '')"
+    with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"{begin} INTO {columns} {values} {end}", [entry.pk])
+    assert left() == {"ada"}
+
+
+def test_rows_are_removed_after_the_time_of_the_setting(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 400.0
+    for days in (1, 366, 399, 401, 1000):
+        aged(days)
+    assert retention.prune(now())
+    assert left() == {"1", "366", "399"}
+
+
+def test_a_shorter_time_than_the_database_allows_removes_nothing_younger(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 10.0
+    aged(20)
+    aged(366)
+    retention.prune(now())
+    assert left() == {"20"}
+
+
+def test_a_setting_of_0_keeps_all_rows(settings: Settings) -> None:
+    settings.KEEP_AUDIT_DAYS = 0.0
+    aged(5000)
+    assert retention.prune(now())
+    assert left() == {"5000"}
+
+
+def test_a_pass_removes_a_bounded_number_of_rows_the_oldest_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.KEEP_AUDIT_DAYS = 400.0
+    monkeypatch.setattr(retention, "BATCH", 2)
+    monkeypatch.setattr(retention, "PASS", 4)
+    for days in (501, 503, 500, 502, 504):
+        aged(days)
+    assert not retention.prune(now())
+    assert left() == {"500"}
+    assert retention.prune(now())
+    assert left() == set()

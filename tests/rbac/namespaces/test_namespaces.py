@@ -1,0 +1,184 @@
+"""Handing over and closing namespaces; who has nothing to say there any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.lifecycle.states import JobState
+from portal.common.errors import Conflict, Forbidden, NotFound
+from rbac import services, tokens
+from rbac.access import hold_open, may, namespace_for
+from rbac.models import ApiToken, AuditEntry, Membership, Namespace, Role
+from rbac.namespaces import invitations
+from rbac.scopes import Scope
+from tests.factories import make_job, make_user
+from tests.personas import Personas
+
+pytestmark = pytest.mark.django_db
+
+
+def roles() -> dict[str, str]:
+    rows = Membership.objects.filter(namespace__name="team", user__is_active=True)
+    return dict(rows.values_list("user__username", "role"))
+
+
+def close(personas: Personas) -> None:
+    services.close_namespace(actor=personas.owner, namespace_name="team", confirmation="team")
+
+
+# --- Handing over ----------------------------------------------------------------------------------------------------
+def test_handing_over_swaps_the_roles(personas: Personas) -> None:
+    services.hand_over(actor=personas.owner, namespace_name="team", username="viewer")
+    assert roles() == {"owner": "developer", "developer": "developer", "viewer": "owner"}
+
+
+@pytest.mark.parametrize(("heir", "error"), [("owner", Conflict), ("stranger", NotFound), ("ghost", NotFound)])
+def test_it_goes_to_another_member_or_nowhere(personas: Personas, heir: str, error: type[Exception]) -> None:
+    before = roles()
+    with pytest.raises(error):
+        services.hand_over(actor=personas.owner, namespace_name="team", username=heir)
+    assert roles() == before
+
+
+def test_an_admin_who_is_no_owner_has_nothing_to_hand_over(personas: Personas) -> None:
+    with pytest.raises(Conflict, match="no owner"):
+        services.hand_over(actor=personas.admin, namespace_name="team", username="viewer")
+
+
+def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None:
+    room = services.ensure_personal_namespace(personas.developer)
+    services.set_member(actor=personas.developer, namespace_name=room.name, username="viewer", role=Role.VIEWER)
+    with pytest.raises(Conflict, match="personal"):
+        services.hand_over(actor=personas.developer, namespace_name=room.name, username="viewer")
+    with pytest.raises(Conflict, match="personal"):
+        services.close_namespace(actor=personas.developer, namespace_name=room.name, confirmation=room.name)
+
+
+# --- Closing ---------------------------------------------------------------------------------------------------------
+@pytest.mark.invariant("A namespace with a job that has not ended stays open.")
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING, JobState.STOPPING])
+def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas, state: JobState) -> None:
+    make_job(personas.namespace, personas.owner, state=state)
+    before = roles()
+    with pytest.raises(Conflict, match="1 of its jobs"):
+        close(personas)
+    assert roles() == before
+    assert not AuditEntry.objects.filter(action="namespace.close").exists()
+
+
+def test_a_closed_namespace_is_there_for_nobody_not_even_admins(personas: Personas) -> None:
+    job = make_job(personas.namespace, personas.owner, state=JobState.SUCCEEDED)
+    close(personas)
+    for name in ("admin", "owner", "viewer"):
+        assert not may(personas.user(name), Scope.NAMESPACE_READ, personas.namespace)
+        assert personas.client(name).get("/n/team/jobs").status_code == 404
+        assert personas.client(name).get(f"/api/v1/jobs/{job.pk}").status_code == 404
+
+
+def test_its_name_is_never_given_again(personas: Personas) -> None:
+    close(personas)
+    with pytest.raises(Conflict, match="taken"):
+        services.create_namespace(actor=personas.admin, name="team")
+
+
+def test_closing_ends_service_tokens_and_invitations(personas: Personas) -> None:
+    _, secret = tokens.create_service_token(
+        actor=personas.owner, namespace_name="team", name="nightly", role=Role.DEVELOPER
+    )
+    link = invitations.invite(actor=personas.owner, namespace_name="team", who="a@example.org", role=Role.VIEWER)
+    close(personas)
+    assert ApiToken.objects.get(user__username="team/nightly").revoked is not None
+    with pytest.raises(NotFound):
+        invitations.behind_link(link.secret)
+    assert secret
+
+
+def test_what_was_about_to_begin_in_it_finds_it_closed(personas: Personas) -> None:
+    seen_before = Namespace.objects.get(name="team")
+    close(personas)
+    with pytest.raises(NotFound):
+        hold_open(seen_before)
+
+
+@pytest.mark.parametrize("name", ["developer", "viewer"])
+def test_only_owners_close(personas: Personas, name: str) -> None:
+    with pytest.raises(Forbidden):
+        services.close_namespace(actor=personas.user(name), namespace_name="team", confirmation="team")
+
+
+def test_closing_is_in_the_trail_with_who_was_in_it(personas: Personas) -> None:
+    close(personas)
+    row = AuditEntry.objects.get(action="namespace.close")
+    assert row.detail["members"]["viewer"] == "viewer"
+
+
+# --- The last owner --------------------------------------------------------------------------------------------------
+def test_an_owner_whose_account_is_closed_does_not_count(personas: Personas) -> None:
+    assert Membership.objects.filter(namespace=personas.namespace, user=personas.disabled, role=Role.OWNER).exists()
+    with pytest.raises(Conflict, match="last owner"):
+        services.remove_member(actor=personas.owner, namespace_name="team", username="owner")
+
+
+def test_a_service_token_is_no_owner_and_cannot_be_made_one(personas: Personas) -> None:
+    tokens.create_service_token(actor=personas.owner, namespace_name="team", name="nightly", role=Role.DEVELOPER)
+    with pytest.raises(NotFound):
+        services.set_member(actor=personas.owner, namespace_name="team", username="team/nightly", role=Role.OWNER)
+    with pytest.raises(NotFound):
+        services.remove_member(actor=personas.owner, namespace_name="team", username="team/nightly")
+
+
+def test_who_left_finds_nothing(personas: Personas) -> None:
+    services.remove_member(actor=personas.viewer, namespace_name="team", username="viewer")
+    with pytest.raises(NotFound):
+        namespace_for(personas.viewer, "team", Scope.NAMESPACE_READ)
+
+
+def test_a_new_member_of_no_account_is_refused(personas: Personas) -> None:
+    with pytest.raises(NotFound, match="no account"):
+        services.set_member(actor=personas.owner, namespace_name="team", username="ghost", role=Role.VIEWER)
+    assert make_user("late").is_active
+
+
+# --- Members ---------------------------------------------------------------------------------------------------------
+def test_the_last_owner_neither_steps_down_nor_leaves(personas: Personas) -> None:
+    before = roles()
+    with pytest.raises(Conflict):
+        services.set_member(actor=personas.owner, namespace_name="team", username="owner", role=Role.VIEWER)
+    with pytest.raises(Conflict):
+        services.remove_member(actor=personas.owner, namespace_name="team", username="owner")
+    assert roles() == before
+
+
+def test_whoever_is_taken_out_has_their_sockets_look_again(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(services, "wake_sockets", lambda ids: woken.append(list(ids)))
+    services.remove_member(actor=personas.owner, namespace_name="team", username="viewer")
+    assert woken == [[personas.viewer.pk]]
+
+
+# --- A path that was folded on its way -------------------------------------------------------------------------------
+@pytest.mark.invariant("A request closes a namespace only if its body repeats the name of the namespace.")
+@pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": ".."}, {"name": "Team"}])
+def test_a_request_that_does_not_repeat_the_name_closes_nothing(personas: Personas, body: dict[str, object]) -> None:
+    client = personas.client("owner")
+    # Where ``members/..`` of a client arrives.
+    answer = client.delete("/api/v1/namespaces/team/", body, content_type="application/json")
+    assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+    client.post("/n/team/close", body)
+    assert Namespace.objects.get(name="team").closed is None
+
+
+def test_a_request_without_a_body_closes_nothing(personas: Personas) -> None:
+    assert personas.client("owner").delete("/api/v1/namespaces/team").status_code == 422
+    assert Namespace.objects.get(name="team").closed is None
+
+
+def test_a_request_that_repeats_the_name_closes_it(personas: Personas) -> None:
+    url = "/api/v1/namespaces/team"
+    assert personas.client("owner").delete(url, {"name": "team"}, content_type="application/json").status_code == 204
+
+
+def test_a_stranger_learns_nothing_by_closing(personas: Personas) -> None:
+    for name in ("team", "nowhere"):
+        url = f"/api/v1/namespaces/{name}"
+        assert personas.client("stranger").delete(url, {}, content_type="application/json").status_code == 404

@@ -1,0 +1,83 @@
+"""How an exit is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime import contract
+from runtime.agent.exit_status import Ending, Force, Forced, TracebackReader, ending
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/data/work/train.py", line 12, in <module>
+    main()
+  File "/data/work/lib/model.py", line 3, in main
+    numpy.load("x")
+  File "/usr/lib/python3/numpy/io.py", line 400, in load
+    raise FileNotFoundError(x)
+FileNotFoundError: [Errno 2] No such file or directory: 'x'
+"""
+
+
+def read(*texts: str) -> TracebackReader:
+    reader = TracebackReader("/data/work")
+    for text in texts:
+        reader.feed(text.splitlines())
+    return reader
+
+
+def test_an_error_is_told_with_the_users_own_line() -> None:
+    assert read(TRACEBACK).error == "FileNotFoundError: [Errno 2] No such file or directory: 'x' in lib/model.py line 3"
+
+
+def test_of_several_errors_the_last_is_told() -> None:
+    other = TRACEBACK.replace("FileNotFoundError: ", "package.OtherError: ")
+    assert read(TRACEBACK, "\nDuring handling of the above exception:\n\n", other).error.startswith(
+        "package.OtherError"
+    )
+
+
+def test_a_syntax_error_is_told_though_it_has_no_traceback() -> None:
+    text = '  File "/data/work/train.py", line 2\n    def\n       ^\nSyntaxError: invalid syntax\n'
+    assert read(text).error == "SyntaxError: invalid syntax in train.py line 2"
+
+
+def test_an_error_without_a_message_is_told() -> None:
+    text = 'Traceback (most recent call last):\n  File "/data/work/train.py", line 1, in <module>\nKeyboardInterrupt\n'
+    assert read(text).error == "KeyboardInterrupt in train.py line 1"
+
+
+def test_a_very_long_message_is_cut() -> None:
+    text = f'Traceback (most recent call last):\n  File "<string>", line 1\nValueError: {"x" * 9999}\n'
+    assert len(read(text).error) < 400
+
+
+def test_ordinary_lines_are_no_errors() -> None:
+    assert read("Warning: slow\nValueError: not raised\n").error == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "forced", "told"),
+    [
+        (0, None, Ending(0, None, False, "")),
+        (3, None, Ending(3, None, False, "exited with code 3")),
+        (-9, None, Ending(None, 9, False, "was ended by signal 9 (SIGKILL)")),
+        (-60, None, Ending(None, 60, False, "was ended by signal 60")),
+        (-24, None, Ending(None, 24, False, "used more than its 3,600 s of CPU time")),
+        (-9, Forced(Force.MEMORY, "out"), Ending(None, 9, True, "out")),
+        (-9, Forced(Force.PROCESSES, "many"), Ending(1, None, False, "many")),
+        (-15, Forced(Force.FENCED, "lost"), Ending(contract.EXIT_RESTART, None, False, "lost")),
+    ],
+)
+def test_exits_in_words(status: int, forced: Forced | None, told: Ending) -> None:
+    assert ending(status, forced, read(), memory=0, cpu_seconds=3600) == told
+
+
+def test_numpys_memory_error_counts_as_out_of_memory() -> None:
+    text = TRACEBACK.replace("FileNotFoundError: ", "numpy._core._exceptions._ArrayMemoryError: ")
+    told = Ending(1, None, True, "ran out of memory (limit 512 MiB)")
+    assert ending(1, None, read(text), memory=512 * 2**20, cpu_seconds=0) == told
+
+
+def test_an_error_that_was_caught_is_not_told() -> None:
+    assert ending(0, None, read(TRACEBACK), memory=0, cpu_seconds=0).why == ""

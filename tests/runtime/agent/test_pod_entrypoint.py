@@ -1,0 +1,198 @@
+"""The entry point of a container: what it fetches, and the word that it leaves."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runtime import contract
+from tests.runtime.agent.ingest_server import IngestServer
+
+pytestmark = pytest.mark.processes
+
+PROJECT = Path(contract.__file__).parent.parent
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+def archive(**files: str) -> bytes:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w") as tar:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(name.replace("__", "/") + ".py")
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return target.getvalue()
+
+
+@pytest.fixture
+def word(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+    return lambda: json.loads((tmp_path / "word").read_text())
+
+
+@pytest.fixture
+def start(tmp_path: Path, portal: IngestServer) -> Iterator[Start]:
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def run(script: str = "", **variables: str) -> subprocess.Popen[bytes]:
+        if script:
+            portal.given["code"] = archive(train=script, lib__help="answer = 42")
+        environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(PROJECT),
+            contract.JOB_ID: "job",
+            contract.ATTEMPT_ID: "attempt",
+            contract.ROLE: contract.TRAINER,
+            contract.REPLICA: "trainer-0",
+            contract.INGEST_URL: portal.url,
+            contract.INGEST_TOKEN: "secret-token",
+            contract.COORDINATION: f"sqlite:///{tmp_path / 'store.sqlite3'}",
+            contract.REPLICA_DIR: str(tmp_path / "room"),
+            contract.TERMINATION_FILE: str(tmp_path / "word"),
+            **{getattr(contract, name): value for name, value in variables.items()},
+        }
+        command = [sys.executable, "-m", "runtime.agent.pod_entrypoint", "--", sys.executable, "train.py"]
+        begun.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
+        return begun[-1]
+
+    yield run
+    for process in begun:
+        process.kill()
+        process.wait()
+        process.stderr.close()  # type: ignore[union-attr]
+
+
+def test_the_code_comes_from_the_portal(start: Start, portal: IngestServer) -> None:
+    assert start("from lib.help import answer\nprint(answer)").wait(20) == 0
+    assert portal.texts("stdout") == ["42"]
+
+
+def test_code_of_the_image_is_copied_and_not_fetched(start: Start, portal: IngestServer, tmp_path: Path) -> None:
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "train.py").write_text("open('train.py', 'a').write('#'); print('here')")
+    assert start(CODE_DIR=str(tmp_path / "image")).wait(20) == 0
+    assert portal.texts("stdout") == ["here"]
+    assert not (tmp_path / "image" / "train.py").read_text().endswith("#")
+
+
+def test_the_data_set_comes_from_the_portal(start: Start, portal: IngestServer, tmp_path: Path) -> None:
+    portal.given["data"] = b'{"files": [{"path": "public/mine/a b.csv", "size": 3}]}'
+    portal.given["data/public/mine/a%20b.csv"] = b"1,2"
+    data = tmp_path / "data"
+    script = f"print(open('{data}/public/mine/a b.csv').read())"
+    assert start(script, FETCH_DATA=str(data), DATA_PATH=str(data)).wait(20) == 0
+    assert portal.texts("stdout") == ["1,2"]
+
+
+def test_numbering_goes_on_where_earlier_lives_were_taken_in(start: Start, portal: IngestServer) -> None:
+    portal.taken["logs"] = [[0.0, "stdout", "of the life before"]]
+    assert start("print('of this one')", LIFE="2").wait(20) == 0
+    assert portal.texts("stdout") == ["of the life before", "of this one"]
+
+
+def test_the_exit_code_is_that_of_the_command(start: Start, word: Callable[[], dict[str, Any]]) -> None:
+    assert start("raise SystemExit(7)").wait(20) == 7
+    assert word() == {
+        "life": 1, "code": 7, "signal": None, "out_of_memory": False, "delivered": True, "why": "exited with code 7",
+    }  # fmt: skip
+
+
+def test_a_command_that_is_killed_ends_the_container_as_a_shell_would(
+    start: Start, word: Callable[[], dict[str, Any]]
+) -> None:
+    assert start("import os; os.kill(os.getpid(), 9)").wait(20) == 137
+    assert word()["signal"] == 9
+
+
+def test_a_portal_that_is_away_is_waited_for(start: Start, portal: IngestServer) -> None:
+    portal.go_away()
+    process = start("print('after all')")
+    told = process.stderr.readline()  # type: ignore[union-attr]
+    assert b"the portal did not answer" in told
+    portal.come_back()
+    assert process.wait(20) == 0
+    assert portal.texts("stdout") == ["after all"]
+
+
+def test_who_is_asked_to_stop_before_it_has_begun_does_not_begin(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    portal.go_away()
+    process = start("print('never')")
+    process.stderr.readline()  # type: ignore[union-attr]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 143
+    assert word()["why"] == "was stopped before it began"
+
+
+def test_who_ends_because_it_was_asked_to_has_not_come_to_its_end(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    """A node that is drained asks too, and of a server that leaves in order nobody should think that all is done."""
+    script = (
+        "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
+    )
+    process = start(script)
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == contract.EXIT_RESTART
+    assert (word()["code"], word()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
+
+
+TAKES_ITS_TIME = """
+import signal, sys, time
+def end(*_):
+    time.sleep(1.5)
+    print("all is written", flush=True)
+    sys.exit(3)
+signal.signal(15, end)
+print("up", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_portal_says_how_long_it_may_take_to_end(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    """Who gives back what was lent has longer than others; nobody but the portal knows who that is."""
+    portal.given["stop"] = b'{"grace": 60}'
+    process = start(TAKES_ITS_TIME, GRACE_SECONDS="0.2")
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 3
+    assert "all is written" in portal.texts()
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"{}", b'{"grace": null}', b'{"grace": "long"}'])
+def test_a_portal_that_does_not_say_it_leaves_the_usual_time(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]], answer: bytes | None
+) -> None:
+    if answer is not None:
+        portal.given["stop"] = answer
+    process = start(TAKES_ITS_TIME.replace("1.5", "60"), GRACE_SECONDS="0.2")
+    portal.wait_until(lambda: "up" in portal.texts())
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 137
+    assert word()["why"] == "did not stop when it was asked to, and was killed"
+
+
+def test_an_attempt_that_is_over_begins_nothing(
+    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+) -> None:
+    portal.stale = True
+    assert start("print('never')").wait(20) == 143
+    assert (portal.texts(), word()["why"]) == ([], "was stopped before it began")
+
+
+def test_where_processes_of_other_hosts_find_one() -> None:
+    assert contract.own_address({}) == "127.0.0.1"
+    assert contract.own_address({contract.ADDRESS: "10.1.2.3"}) == "10.1.2.3"

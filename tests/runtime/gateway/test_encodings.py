@@ -1,0 +1,45 @@
+"""Records as programs in any language read them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from runtime.data import record_codec
+from runtime.errors import UsageError
+from runtime.gateway import encodings
+
+FEATURES = (np.array([1.5, 2.0], "f4"), 3)
+
+
+def test_features_and_label_are_what_they_were() -> None:
+    assert encodings.raw(FEATURES) == record_codec.encode(*FEATURES)
+    assert encodings.line(FEATURES) == "3,1.5,2.0"
+
+
+def test_bytes_are_given_as_they_are() -> None:
+    assert encodings.raw(b"\0\1") == b"\0\1"
+
+
+def test_rows_are_json_or_a_line_of_cells() -> None:
+    row = {"a": "1", "b": 'x "y", z'}
+    assert json.loads(encodings.raw(row)) == row
+    assert encodings.line(row) == '1,"x ""y"", z"'
+    assert encodings.line(("1", "数")) == "1,数"
+
+
+def test_arrays_in_rows_are_lists() -> None:
+    assert json.loads(encodings.raw({"x": np.array([1, 2]), "y": np.float32(0.5)})) == {"x": [1, 2], "y": 0.5}
+
+
+@pytest.mark.parametrize("record", [{"png": b"\x89"}, "text", {"x": [1]}])
+def test_what_has_no_form_as_cells_is_told(record: object) -> None:
+    with pytest.raises(UsageError, match="no form as CSV"):
+        encodings.line(record)
+
+
+def test_what_has_no_form_as_json_is_told() -> None:
+    with pytest.raises(UsageError, match="bytes"):
+        encodings.raw({"png": b"\x89"})

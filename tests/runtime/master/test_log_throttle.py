@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from runtime.master.log_throttle import Pace
+from runtime.master.types import Happening
+
+
+def told(pace: Pace, now: float, *, frequent: bool = True, kind: str = "pass") -> bool:
+    return bool(list(pace.let_through([Happening(kind, "something", frequent=frequent)], now)))
+
+
+def test_frequent_happenings_are_told_once_a_second():
+    pace = Pace()
+    times = [step / 10 for step in range(31)]
+    assert [now for now in times if told(pace, now)] == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_what_is_not_frequent_is_always_told():
+    pace = Pace()
+    assert all(told(pace, now, frequent=False) for now in (0.0, 0.1, 0.2))
+
+
+def test_a_frequent_happening_also_waits_for_a_rare_one_of_its_kind():
+    pace = Pace()
+    told(pace, 0.0, frequent=False)
+    assert not told(pace, 0.5)
+
+
+def test_another_kind_is_not_held_back():
+    pace = Pace()
+    told(pace, 0.0)
+    assert told(pace, 0.1, kind="task")

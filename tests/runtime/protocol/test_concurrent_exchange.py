@@ -1,0 +1,144 @@
+import socket
+import time
+
+import pytest
+
+from runtime.errors import Refused, WireError
+from runtime.protocol.client import Client
+from runtime.protocol.concurrent_exchange import Talk, converse
+from runtime.protocol.connection import Closed, Connection, Message
+from runtime.protocol.frames import MAX_PAYLOAD, Header, Op
+from runtime.protocol.server import Server, reply_head
+
+# More than all buffers of a connection hold, so that who only sends is stuck.
+MANY = 48
+
+
+class EchoesAtOnce:
+    """Sends every block back before it looks at the next one, and replies when it has seen all."""
+
+    def __init__(self):
+        self.memory = memoryview(bytearray(MAX_PAYLOAD))
+
+    def allocate(self, header):
+        return self.memory[: header.size]
+
+    def began(self, head, body, send):
+        self.head, self.send = head, send
+
+    def arrived(self, header):
+        block = header._replace(crc=0), self.memory[: header.size]
+        self.send(Message(reply_head(self.head)._replace(op=Op.AHEAD), {}, [block]))
+
+    def answer(self, request):
+        if request.body.get("refuse"):
+            raise Refused("no", "Not this.")
+        return Message(reply_head(request.head), {"blocks": len(request.blocks)})
+
+    def closed(self):
+        pass
+
+
+@pytest.fixture
+def address():
+    server = Server(EchoesAtOnce)
+    server.start()
+    yield server.address
+    server.close()
+
+
+def blocks():
+    payload = memoryview(bytes(range(256)) * (MAX_PAYLOAD // 256))
+    return [(Header(Op.BLOCK, offset=number), payload) for number in range(MANY)]
+
+
+def test_who_is_answered_while_it_asks_reads_meanwhile(address):
+    clients = [Client(address) for _ in range(2)]
+    came = []
+    memory = memoryview(bytearray(MAX_PAYLOAD))
+    asked = [client.prepare(Op.PUSH, {}, blocks()) for client in clients]
+    talks = [
+        client.talk(message, lambda header: memory, arrived=lambda header: came.append(header.offset))
+        for client, message in zip(clients, asked, strict=True)
+    ]
+    converse(talks)
+    replies = [client.reply(message, talk=talk) for client, message, talk in zip(clients, asked, talks, strict=True)]
+    assert [reply.body for reply in replies] == [{"blocks": MANY}] * 2
+    assert sorted(came) == sorted([*range(MANY)] * 2)
+
+
+def test_a_refusal_to_one_leaves_the_other_alone(address):
+    clients = [Client(address) for _ in range(2)]
+    asked = [client.prepare(Op.PUSH, {"refuse": number == 0}) for number, client in enumerate(clients)]
+    talks = [
+        client.talk(message, lambda header: memoryview(b"")) for client, message in zip(clients, asked, strict=True)
+    ]
+    converse(talks)
+    with pytest.raises(Refused, match="Not this"):
+        clients[0].reply(asked[0], talk=talks[0])
+    assert clients[1].reply(asked[1], talk=talks[1]).body == {"blocks": 0}
+    assert clients[0].call(Op.PUSH) == {"blocks": 0}, "the connection is still good"
+
+
+def pair():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        return Connection(near), listener.accept()[0]
+
+
+def talk(connection, patience=5.0):
+    message = Message(Header(Op.PULL), {})
+    return Talk(connection, message, lambda answer: True, patience, lambda header: memoryview(b""))
+
+
+def test_a_peer_that_goes_away_ends_its_talk_alone():
+    gone, far = pair()
+    far.close()
+    one = talk(gone)
+    converse([one])
+    with pytest.raises(Closed):
+        one.result()
+
+
+def test_bytes_that_are_no_frame_end_the_talk():
+    odd, far = pair()
+    far.sendall(b"x" * 64)
+    one = talk(odd)
+    converse([one])
+    with pytest.raises(WireError, match="no frame"):
+        one.result()
+
+
+def test_a_silent_peer_is_given_up_after_its_time():
+    silent, far = pair()
+    begun = time.monotonic()
+    one = talk(silent, patience=0.1)
+    converse([one])
+    with pytest.raises(WireError, match="did not answer"):
+        one.result()
+    assert time.monotonic() - begun < 5
+    far.close()
+
+
+def test_a_server_that_cannot_be_reached_is_asked_in_the_ordinary_way():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    client = Client(f"127.0.0.1:{port}")
+    assert client.talk(client.prepare(Op.PULL), lambda header: memoryview(b"")) is None
+
+
+def test_a_connection_is_closed_where_the_answer_comes_before_all_was_asked():
+    """The rest of the request would be taken for the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = Client("{}:{}".format(*listener.getsockname()))
+        asked = client.prepare(Op.PUSH, {}, blocks())
+        one = client.talk(asked, lambda header: memoryview(b""))
+        far = listener.accept()[0]
+    far.settimeout(5)
+    Connection(far).send(Message(reply_head(asked.head), {"early": True}), 5)
+    converse([one])
+    assert not one.sent
+    assert client.reply(asked, talk=one).body == {"early": True}
+    while far.recv(MAX_PAYLOAD):
+        pass  # what was sent; without the end of the connection, the next call raises TimeoutError
+    far.close()
