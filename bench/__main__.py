@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             results.forget(measurement)
     for number, measurement in enumerate(wanted, 1):
         names = ", ".join(measurement.rows)
-        where = f"[{number}/{len(wanted)}] {names} (bench/{measurement.module}.py)"
+        where = f"[{number}/{len(wanted)}] {names} ({measurement.path})"
         if measurement in finished:
             print(f"{where}: already measured at this commit.", flush=True)
             continue

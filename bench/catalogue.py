@@ -79,41 +79,50 @@ class Measurement:
     limit: float = 300.0
 
     @property
+    def name(self) -> str:
+        """The module without its folder: the name of its results."""
+        return self.module.rpartition(".")[2]
+
+    @property
+    def path(self) -> str:
+        return f"bench/{self.module.replace('.', '/')}.py"
+
+    @property
     def letter(self) -> str:
         return self.rows[0][0]
 
 
 MEASUREMENTS: Sequence[Measurement] = (
-    Measurement("steps", ("R1", "R2", "R10"), 900),
-    Measurement("processor_time", ("R1c",), 600),
-    Measurement("links", ("R1n",), 900),
-    Measurement("scaling", ("R5",), 600),
-    Measurement("updates", ("R3",), 600),
-    Measurement("shaped", ("R4",)),
-    Measurement("alone", ("R6",)),
-    Measurement("recovery", ("R7",), 1200),
-    Measurement("dispatch", ("R8",)),
-    Measurement("checkpoint", ("R9",), 600),
-    Measurement("data", ("D1", "D1s", "D2"), 1200),
-    Measurement("uploads", ("D3", "D4"), 1200),
-    Measurement("waiting", ("D5",), 600),
-    Measurement("live_log", ("S1",)),
-    Measurement("fan_out", ("S2",), 600),
-    Measurement("points", ("S3",), 600),
-    Measurement("charts", ("S4",), 600),
-    Measurement("long_log", ("S5",), 900),
-    Measurement("stream_faults", ("S6",), 600),
-    Measurement("portal", ("P1", "P2"), 1200),
-    Measurement("listing", ("P3",), 600),
-    Measurement("submissions", ("P4",), 600),
-    Measurement("page_weight", ("P5",), 600),
-    Measurement("first_point", ("K1",), 900),
-    Measurement("paddlejobs", ("K2", "K4"), 600),
-    Measurement("reaction", ("K3",), 600),
-    Measurement("admission_database", ("K5",), 1800),
-    Measurement("elastic", ("E1", "E2", "E3", "E4", "E5", "E6", "E7"), 900),
-    Measurement("open_traces", ("E8", "E9"), 7200),
-    Measurement("growth", ("X5",), 1200),
+    Measurement("runtime.steps", ("R1", "R2", "R10"), 900),
+    Measurement("runtime.processor_time", ("R1c",), 600),
+    Measurement("runtime.links", ("R1n",), 900),
+    Measurement("runtime.scaling", ("R5",), 600),
+    Measurement("runtime.updates", ("R3",), 600),
+    Measurement("runtime.shaped", ("R4",)),
+    Measurement("runtime.alone", ("R6",)),
+    Measurement("runtime.recovery", ("R7",), 1200),
+    Measurement("runtime.dispatch", ("R8",)),
+    Measurement("runtime.checkpoint", ("R9",), 600),
+    Measurement("datasets.reading", ("D1", "D1s", "D2"), 1200),
+    Measurement("datasets.uploads", ("D3", "D4"), 1200),
+    Measurement("datasets.waiting", ("D5",), 600),
+    Measurement("streams.live_log", ("S1",)),
+    Measurement("streams.fan_out", ("S2",), 600),
+    Measurement("streams.points", ("S3",), 600),
+    Measurement("streams.charts", ("S4",), 600),
+    Measurement("streams.long_log", ("S5",), 900),
+    Measurement("streams.stream_faults", ("S6",), 600),
+    Measurement("pages.start", ("P1", "P2"), 1200),
+    Measurement("pages.listing", ("P3",), 600),
+    Measurement("pages.submissions", ("P4",), 600),
+    Measurement("pages.page_weight", ("P5",), 600),
+    Measurement("kubernetes.first_point", ("K1",), 900),
+    Measurement("kubernetes.paddlejobs", ("K2", "K4"), 600),
+    Measurement("kubernetes.reaction", ("K3",), 600),
+    Measurement("kubernetes.admission_database", ("K5",), 1800),
+    Measurement("elasticity.targets", ("E1", "E2", "E3", "E4", "E5", "E6", "E7"), 900),
+    Measurement("elasticity.open_traces", ("E8", "E9"), 7200),
+    Measurement("pages.growth", ("X5",), 1200),
 )
 
 

@@ -91,9 +91,7 @@ def _cost(parts: Mapping[Measurement, Part]) -> str:
     lines += ["| module | rows | seconds | limit | load average before |", "|---|---|---:|---:|---:|"]
     for each in MEASUREMENTS:
         taken = str(seconds[each]) if each in seconds else "not measured"
-        lines.append(
-            f"| `bench/{each.module}.py` | {', '.join(each.rows)} | {taken} | {each.limit:g} | {loads.get(each, '')} |"
-        )
+        lines.append(f"| `{each.path}` | {', '.join(each.rows)} | {taken} | {each.limit:g} | {loads.get(each, '')} |")
     return "\n".join([*lines, ""])
 
 

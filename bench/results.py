@@ -64,7 +64,7 @@ class Results:
         return sorted(rows, key=lambda row: ROWS.index(row.row))
 
     def _path(self, measurement: Measurement) -> Path:
-        return self._folder / "parts" / f"{measurement.module}.json"
+        return self._folder / "parts" / f"{measurement.name}.json"
 
 
 def _named(name: str, rows: Sequence[Row]) -> Sequence[Row]:

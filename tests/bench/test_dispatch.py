@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bench import dispatch
+from bench.runtime import dispatch
 from runtime.master.messages import Trainer
 from runtime.protocol import frames
 from runtime.protocol.frames import Flag, Header, Op

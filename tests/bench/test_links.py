@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench import namespaces, processor_time
-from bench.servers import Absent
-from bench.step_groups import Team
+from bench.environment.servers import Absent
+from bench.runtime import namespaces, processor_time
+from bench.runtime.step_groups import Team
 
 BYTES, BITS_A_SECOND = 4_000_000, 100_000_000
 _RECEIVE = """

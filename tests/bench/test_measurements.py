@@ -13,29 +13,18 @@ import httpx
 import pytest
 from django.conf import settings
 
-from bench import (
-    admission,
-    admission_database,
-    data,
-    dispatch,
-    elastic,
-    first_point,
-    growth,
-    links,
-    live_log,
-    peers,
-    points,
-    portal,
-    reaction,
-    recovery,
-    stage,
-    steps,
-    submissions,
-    updates,
-    uploads,
-)
+from bench import peers
+from bench.datasets import reading as data
+from bench.datasets import uploads
+from bench.elasticity import targets as elastic
+from bench.environment import stage
+from bench.environment.servers import Absent
+from bench.kubernetes import admission, admission_database, first_point, reaction
+from bench.pages import growth, submissions
+from bench.pages import start as portal
 from bench.report import Row
-from bench.servers import Absent
+from bench.runtime import dispatch, links, recovery, steps, updates
+from bench.streams import live_log, points
 from jobs.backends.local import process_sessions
 from jobs.elastic.simulation import scenarios
 from quota.models import Limit, Reservation

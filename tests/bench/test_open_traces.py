@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import derived_traces, open_traces
+from bench.elasticity import derived_traces, open_traces
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_quick_run_is_not_shown(results: Results) -> None:
 
 def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
-    assert "| `bench/shaped.py` | R4 | 90 | 300 | 0.4 |" in page.text(results)
+    assert "| `bench/runtime/shaped.py` | R4 | 90 | 300 | 0.4 |" in page.text(results)
 
 
 def test_the_page_is_written_where_the_documents_are(tmp_path: Path, results: Results) -> None:
@@ -103,8 +103,8 @@ def test_the_page_of_this_checkout_is_made_of_the_results_in_it() -> None:
     assert (ROOT / page.PAGE).read_text() == page.text(Results(ROOT / FOLDER))
 
 
-@pytest.mark.parametrize("measurement", MEASUREMENTS, ids=lambda each: each.module)
+@pytest.mark.parametrize("measurement", MEASUREMENTS, ids=lambda each: each.name)
 def test_results_from_which_the_page_is_made_can_be_committed(measurement: Measurement) -> None:
-    path = FOLDER / "parts" / f"{measurement.module}.json"
+    path = FOLDER / "parts" / f"{measurement.name}.json"
     done = subprocess.run(["git", "check-ignore", "--quiet", "--no-index", str(path)], cwd=ROOT, check=False)
     assert done.returncode == 1, f"git ignores {path}"

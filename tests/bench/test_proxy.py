@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.proxy import DOWN, UP, Proxy
+from bench.runtime.proxy import DOWN, UP, Proxy
 
 SECONDS = 10.0
 

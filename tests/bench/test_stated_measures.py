@@ -14,28 +14,17 @@ from typing import Any
 
 import pytest
 
-from bench import (
-    admission,
-    admission_database,
-    catalogue,
-    data,
-    dispatch,
-    elastic,
-    first_point,
-    open_traces,
-    paddlejobs,
-    peers,
-    portal,
-    reaction,
-    recovery,
-    scaling,
-    servers,
-    steps,
-    submissions,
-    updates,
-    uploads,
-)
+from bench import catalogue, peers
+from bench.datasets import reading as data
+from bench.datasets import uploads
+from bench.elasticity import open_traces
+from bench.elasticity import targets as elastic
+from bench.environment import servers
+from bench.kubernetes import admission, admission_database, first_point, paddlejobs, reaction
+from bench.pages import start as portal
+from bench.pages import submissions
 from bench.report import Row
+from bench.runtime import dispatch, recovery, scaling, steps, updates
 from jobs.elastic.simulation import scenarios
 from portal.settings import SWEEP_SECONDS
 from runtime import contract

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.proxy import Proxy
+from bench.runtime.proxy import Proxy
 from runtime import contract, coordination
 from runtime.agent import process_tree
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.proxy import DOWN, UP
+from bench.runtime.proxy import DOWN, UP
 from tests.faults import verdict
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.proxy import dial_through
+from bench.runtime.proxy import dial_through
 from runtime import contract, dist
 from runtime.errors import Leaving, Lost
 from runtime.parameters.sharding import even_table, server_of

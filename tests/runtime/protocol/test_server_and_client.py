@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from bench.proxy import DOWN, UP, Proxy
+from bench.runtime.proxy import DOWN, UP, Proxy
 from runtime.errors import Leaving, Lost, Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.client import Client, Moved

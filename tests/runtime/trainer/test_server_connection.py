@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from bench.proxy import DOWN, Proxy
+from bench.runtime.proxy import DOWN, Proxy
 from runtime.errors import Lost, UsageError
 from runtime.parameters.array_blocks import block
 from runtime.parameters.journal_layout import CLOCK

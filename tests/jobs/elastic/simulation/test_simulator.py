@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.decision_checker import CheckedPolicy
+from bench.elasticity.decision_checker import CheckedPolicy
 from jobs.elastic.__main__ import main
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
 from jobs.elastic.policy.policy import Rules, decide

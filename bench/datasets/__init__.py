@@ -1,0 +1,1 @@
+"""Rows D: reading, uploading and waiting for data."""

@@ -1,0 +1,1 @@
+"""Rows E: policies in the simulation."""

@@ -1,0 +1,1 @@
+"""Servers, processes and browsers that rows are measured with."""

@@ -1,0 +1,1 @@
+"""Rows K: the operator and admission."""

@@ -1,0 +1,1 @@
+"""Rows P and X: the portal's pages and API."""

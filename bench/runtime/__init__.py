@@ -1,0 +1,1 @@
+"""Rows R: the runtime beside gloo, torch and plain links."""

@@ -1,0 +1,64 @@
+"""R1c: CPU seconds of all processes for each GB that they move over TCP, beside gloo's.
+
+What moves in a step is what its way of doing it sends: with servers every trainer sends its gradients and is sent the
+parameters, in a ring every worker sends 2 (N - 1) / N times the gradients. So gloo moves half of our bytes with 2
+trainers and three quarters with 4; the CPU time of one step, which is what a training pays, stands in the note.
+CPU time is what the kernel has counted for every process of the step, servers included, while it made the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from statistics import median
+
+from bench import peers
+from bench.environment.processes import ROUNDS, make_steps, warm_up
+from bench.report import Row, missed
+from bench.runtime.step_groups import HERE, Team, gloo, ours
+from bench.scale import scale
+
+ELEMENTS = scale(10_000_000, 1_000_000)
+TRAINERS = scale((2, 4), (2,))
+GOAL = 0.7
+_STEPS = scale(10, 2)  # of a round: the kernel counts in hundredths of a second
+
+
+def measure() -> Iterator[Row]:
+    for trainers in TRAINERS:
+        places = [HERE] * trainers
+        with ExitStack() as stack:
+            teams = {"ours": stack.enter_context(ours(ELEMENTS, "socket", places))}
+            if python := peers.python_with("torch"):
+                teams["gloo"] = stack.enter_context(gloo(python, ELEMENTS, places))
+            seconds = _of_a_step(teams)
+        yield _row(trainers, seconds)
+
+
+def moved(who: str, trainers: int) -> float:
+    """GB that leave a process in one step."""
+    copies = 2 * trainers if who == "ours" else 2 * (trainers - 1)
+    return copies * ELEMENTS * 4 / 1e9
+
+
+def _of_a_step(teams: Mapping[str, Team]) -> dict[str, float]:
+    """CPU seconds of each, the median of alternating rounds."""
+    warm_up({name: team.makers for name, team in teams.items()})
+    taken: dict[str, list[float]] = {name: [] for name in teams}
+    for _ in range(ROUNDS):
+        for name, team in teams.items():
+            before = team.cpu_seconds()
+            make_steps(team.makers, _STEPS)
+            taken[name].append((team.cpu_seconds() - before) / _STEPS)
+    return {name: median(each) for name, each in taken.items()}
+
+
+def _row(trainers: int, seconds: Mapping[str, float]) -> Row:
+    case, goal = f"TCP, {trainers} trainers, {ELEMENTS // 10**6}M: CPU seconds for each GB", f"<= {GOAL:g} x gloo"
+    rates = {who: spent / moved(who, trainers) for who, spent in seconds.items()}
+    if "gloo" not in rates:
+        return missed("R1c", case, goal, peers.missing("torch"), round(rates["ours"], 3))
+    ratio = rates["ours"] / rates["gloo"]
+    note = f"CPU of one step: {1000 * seconds['ours']:.0f} ms, gloo {1000 * seconds['gloo']:.0f} ms"
+    return Row("R1c", case, round(rates["ours"], 3), goal, ratio <= GOAL, round(rates["gloo"], 3), round(ratio, 2),
+               note=note)  # fmt: skip

@@ -1,0 +1,1 @@
+"""Rows S: metrics and logs, from a process to the page."""
