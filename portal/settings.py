@@ -136,7 +136,7 @@ _PROVIDER_BACKENDS = {
     "github": "social_core.backends.github.GithubOAuth2",
     "gitlab": "social_core.backends.gitlab.GitLabOAuth2",
     "google-oauth2": "social_core.backends.google.GoogleOAuth2",
-    "baidu": "rbac.baidu.BaiduOAuth2",
+    "baidu": "rbac.sign_in.baidu.BaiduOAuth2",
 }
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",

@@ -251,9 +251,9 @@ def postgres_programs() -> Path | None:
 
 
 def _postgres_server(name: str) -> Any:
-    """Calls what is called so in tests/postgres_server.py. Not an import: the processes that run the tests of a copy
+    """Calls what is called so in tests/servers/postgres_server.py. Not an import: processes that run tests of a copy
     would inherit the package ``tests`` of this tree."""
-    return runpy.run_path(str(ROOT / "tests" / "postgres_server.py"))[name]()
+    return runpy.run_path(str(ROOT / "tests" / "servers" / "postgres_server.py"))[name]()
 
 
 def _run_pytest(root: Path, data: Path, database: str, output: Path, arguments: Sequence[str]) -> None:

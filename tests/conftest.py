@@ -15,9 +15,10 @@ from django.db.backends.base.operations import BaseDatabaseOperations
 from django.utils import translation
 
 from rbac.audit import triggers as audit_triggers
-from tests import postgres_server, properties
-from tests.etcd_server import EtcdServer
+from tests import properties
 from tests.personas import Personas, make_personas
+from tests.servers import postgres_server
+from tests.servers.etcd_server import EtcdServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -15,8 +15,8 @@ from regatta.errors import PortalError
 from regatta.job import Job
 from regatta.models import Artifact, DataSet, Line, Page, Point, Replica, Version
 from regatta.series import Series
+from regatta.terminal.watch import Watch
 from regatta.version import VERSION as __version__
-from regatta.watch import Watch
 
 __all__ = [
     "Artifact",

@@ -10,8 +10,8 @@ import click
 
 from regatta.commands import account, data, job, settings, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
-from regatta.output import say
 from regatta.session import Outside, Session
+from regatta.terminal.output import say
 from regatta.version import VERSION
 
 

@@ -13,7 +13,7 @@ from regatta.series import Series
 
 if TYPE_CHECKING:
     from regatta.api import Client
-    from regatta.watch import Watch
+    from regatta.terminal.watch import Watch
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class Job:
 
         The Watch ends with the job or by ``stop()``; ``wait()`` raises what went wrong in ``deed`` or on the way.
         """
-        from regatta.watch import Watch
+        from regatta.terminal.watch import Watch
 
         return Watch(lambda enough: self._portal.follow_points(self.id, keys=key, enough=enough), deed)
 
@@ -125,7 +125,7 @@ class Job:
 
         Raises NotInstalled without plotly. Without anywidget, which figures that change need, it is a still picture.
         """
-        from regatta.plot import figure_of
+        from regatta.terminal.plot import figure_of
 
         return figure_of(self, keys or ("cost",), live=live)
 

@@ -22,8 +22,8 @@ import click
 
 from regatta.config import Context
 from regatta.errors import NotSignedIn
-from regatta.output import say
 from regatta.session import Session
+from regatta.terminal.output import say
 
 WAIT_SECONDS = 180.0
 _PAGE = '<!doctype html><meta charset=utf-8><link rel=icon href="data:,"><title>regatta</title><p>{}</p>'

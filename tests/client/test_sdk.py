@@ -11,7 +11,7 @@ import pytest
 
 from regatta import Client, Point, PortalError, Series
 from regatta.errors import NotInstalled
-from regatta.watch import Watch
+from regatta.terminal.watch import Watch
 from tests.client.portal import SERVER, Answer, PaperPortal, job, lines, ok
 
 JOB, LOGS = "GET /api/v1/jobs/j1", "GET /api/v1/jobs/j1/logs"
@@ -109,7 +109,7 @@ def test_a_figure_shows_the_cost() -> None:
 
 
 def test_a_figure_is_drawn_again_whenever_there_are_other_values() -> None:
-    from regatta.plot import snapshots
+    from regatta.terminal.plot import snapshots
 
     later = {**COST, "last": [3.0, 0.1]}
     answers: dict[str, list[Answer]] = {

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from regatta import Client
-from tests.end_to_end.house import House
+from tests.end_to_end.support.portal import House
 
 
 @pytest.fixture(scope="session")

@@ -15,9 +15,9 @@ from playwright.sync_api import Browser, expect
 
 from regatta import Client
 from tests import browser
-from tests.end_to_end import code
-from tests.end_to_end.browser import Person
-from tests.end_to_end.house import ADMIN, ROOT, House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.browser import Person
+from tests.end_to_end.support.portal import ADMIN, ROOT, House
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]

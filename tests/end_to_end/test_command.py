@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.end_to_end import code
-from tests.end_to_end.house import ADMIN, PASSWORD, ROOT, House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, House
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

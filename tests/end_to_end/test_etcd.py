@@ -10,9 +10,9 @@ from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import CoordinationStore
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.end_to_end import code, processes
-from tests.end_to_end.house import House, is_of_a_replica
-from tests.etcd_server import EtcdServer
+from tests.end_to_end.support import code, processes
+from tests.end_to_end.support.portal import House, is_of_a_replica
+from tests.servers.etcd_server import EtcdServer
 from tests.waiting import until
 
 pytestmark = [pytest.mark.etcd, pytest.mark.processes, pytest.mark.timeout(180)]

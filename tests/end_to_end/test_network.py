@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end import code
-from tests.end_to_end.house import House
-from tests.end_to_end.processes import kill, of_attempt
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.processes import kill, of_attempt
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]

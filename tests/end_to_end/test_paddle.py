@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from regatta import Client, Job
-from tests.end_to_end.house import House
-from tests.end_to_end.processes import kill
+from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.processes import kill
 from tests.framework_jobs import (
     END_SECONDS,
     a_fleet_has_trained,

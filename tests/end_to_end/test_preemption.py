@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from regatta import Client
-from tests.end_to_end import code
-from tests.end_to_end.house import ADMIN, PASSWORD, House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, House
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

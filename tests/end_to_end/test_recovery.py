@@ -9,8 +9,8 @@ import pytest
 
 from jobs.lifecycle.observations import MASTERS_LAST_WORD
 from regatta import Client, Job
-from tests.end_to_end import code, processes
-from tests.end_to_end.house import House, is_of_a_replica
+from tests.end_to_end.support import code, processes
+from tests.end_to_end.support.portal import House, is_of_a_replica
 from tests.waiting import let_pass, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from regatta import Client
-from tests.end_to_end import code
-from tests.end_to_end.house import House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import House
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]

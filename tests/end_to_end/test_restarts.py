@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from regatta import Client, Job
-from tests.end_to_end import code
-from tests.end_to_end.house import STOP_SECONDS, House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import STOP_SECONDS, House
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

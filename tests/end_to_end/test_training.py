@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from regatta import Client, Job, Line
-from tests.end_to_end import code, processes
-from tests.end_to_end.house import ROOT, House
+from tests.end_to_end.support import code, processes
+from tests.end_to_end.support.portal import ROOT, House
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]

@@ -27,10 +27,10 @@ from runtime.agent import process_tree
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
 from tests import waiting
-from tests.etcd_server import EtcdServer
 from tests.faults import datasets
-from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.servers.etcd_server import EtcdServer
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB, ATTEMPT = "job", 1
@@ -171,7 +171,7 @@ class Cluster:
         if role == MASTER:
             return ("-m", "runtime.master")
         if role == PSERVER:
-            return ("-m", "tests.faults.witness")
+            return ("-m", "tests.faults.recording.witness")
         return ("-m", "tests.faults.workloads", self.plan.workload)
 
     def _environment(self, name: str, number: int, directory: Path) -> dict[str, str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.etcd_server import EtcdServer
 from tests.faults.cluster import Cluster, Plan
+from tests.servers.etcd_server import EtcdServer
 
 _numbers = itertools.count(1)
 

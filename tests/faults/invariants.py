@@ -33,7 +33,7 @@ from runtime.master.messages import Trainer
 from runtime.master.queue_store import Ledger
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Entry, Saved, Status
-from tests.faults.history import Event, of_kind
+from tests.faults.recording.history import Event, of_kind
 
 Violations = list[str]
 

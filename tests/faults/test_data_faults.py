@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runtime import contract
-from tests.faults import datasets, verdict
+from tests.faults import datasets
 from tests.faults.cluster import Cluster, until
-from tests.faults.history import of_kind
+from tests.faults.recording import verdict
+from tests.faults.recording.history import of_kind
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from runtime import contract
-from tests.etcd_server import EtcdServer
-from tests.faults import verdict
 from tests.faults.cluster import SHORT_LEASE_SECONDS
+from tests.faults.recording import verdict
+from tests.servers.etcd_server import EtcdServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 

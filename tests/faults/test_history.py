@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.faults.history import Reader, Recorder
+from tests.faults.recording.history import Reader, Recorder
 
 
 def test_what_is_written_later_is_read_later_and_nothing_twice(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from runtime.master.queue_store import Ledger
 from runtime.master.task_queue import Key, Plan, Saved, Status, TaskQueue
 from runtime.master.task_table import TaskTable
 from tests.faults import invariants
-from tests.faults.history import Event
+from tests.faults.recording.history import Event
 
 
 def history(*happenings: tuple[Any, ...]) -> list[Event]:

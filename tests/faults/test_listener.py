@@ -20,8 +20,8 @@ from runtime.trainer import params as trainer
 from runtime.trainer.params import Params, ServerStore
 from runtime.trainer.server_connection import Link
 from tests.faults import invariants
-from tests.faults.history import Event
 from tests.faults.listener import LinkWitness
+from tests.faults.recording.history import Event
 
 FIRST, SECOND = 5, 7  # incarnations
 

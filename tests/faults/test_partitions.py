@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.runtime.proxy import DOWN, UP
-from tests.faults import verdict
+from tests.faults.recording import verdict
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
 

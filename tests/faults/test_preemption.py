@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from runtime import contract
-from tests.faults import verdict
 from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster
+from tests.faults.recording import verdict
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 

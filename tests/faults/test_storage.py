@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import verdict
 from tests.faults.cluster import Cluster
-from tests.faults.history import CRASH_AT
-from tests.faults.witness import ARCHIVE, DISK_FULL, POINTS
+from tests.faults.recording import verdict
+from tests.faults.recording.history import CRASH_AT
+from tests.faults.recording.witness import ARCHIVE, DISK_FULL, POINTS
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 

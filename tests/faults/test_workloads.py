@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from runtime.contract import EXIT_RESTART
-from tests.faults import invariants, verdict
+from tests.faults import invariants
 from tests.faults.cluster import Cluster
-from tests.faults.history import of_kind
+from tests.faults.recording import verdict
+from tests.faults.recording.history import of_kind
 from tests.faults.workloads import squared_error
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from runtime import contract
-from tests.faults import invariants, verdict
+from tests.faults import invariants
 from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster, Life
+from tests.faults.recording import verdict
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 

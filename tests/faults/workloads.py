@@ -18,8 +18,8 @@ from runtime.parameters.sharding import even_table, server_of
 from runtime.trainer.environment import end_for_restart
 from runtime.trainer.job import Job
 from runtime.trainer.tasks.task_client import JobDone, Task, Wait
-from tests.faults.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
 from tests.faults.listener import LinkWitness
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
 
 # Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
 UNIT = 840

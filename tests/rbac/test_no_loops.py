@@ -15,7 +15,7 @@ from rbac.sign_in import second_factor
 from tests.factories import make_user
 from tests.personas import Personas
 from tests.rbac.sign_in.test_external import provider, running, there_and_back  # noqa: F401  fixtures
-from tests.sign_in_provider import Provider
+from tests.servers.sign_in_provider import Provider
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a-long-enough-one"

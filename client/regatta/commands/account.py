@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from regatta import loopback, output
+from regatta import loopback
 from regatta.config import Context
 from regatta.errors import NotSignedIn, PortalError
-from regatta.output import Listing, joined, say
 from regatta.session import Session, take
+from regatta.terminal import output
+from regatta.terminal.output import Listing, joined, say
 
 _TIMES = ("expires", "last_used")
 BYTES = ("memory", "storage")

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from regatta import output, progress
 from regatta.errors import PortalError
 from regatta.models import DataSet, Version
-from regatta.output import Listing, joined, say
 from regatta.session import Session, take
+from regatta.terminal import output, progress
+from regatta.terminal.output import Listing, joined, say
 
 LONGEST_CELL = 60
 

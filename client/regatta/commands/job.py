@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from regatta import jobfile, output, tree
+from regatta import jobfile, tree
 from regatta.api import Client
 from regatta.commands import stream
 from regatta.errors import QuotaExceeded
 from regatta.job import Job
-from regatta.output import Listing, say
 from regatta.session import Session, take
+from regatta.terminal import output
+from regatta.terminal.output import Listing, say
 
 namespace_option = click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import click
 from click.shell_completion import get_completion_class
 
-from regatta import config, output
+from regatta import config
 from regatta.config import Settings
-from regatta.output import Listing, say
 from regatta.session import Session, take
+from regatta.terminal import output
+from regatta.terminal.output import Listing, say
 
 SHELLS = ("bash", "zsh", "fish")
 KEYS = ("server", "namespace")

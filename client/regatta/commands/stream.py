@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from regatta import output
 from regatta.api import Client
 from regatta.job import Job
 from regatta.models import Line, Point
-from regatta.output import Listing, say
 from regatta.series import Series
 from regatta.session import Session, take
+from regatta.terminal import output
+from regatta.terminal.output import Listing, say
 
 # Lines that are printed of a log that is not followed, unless others are asked for.
 TAIL = 1000

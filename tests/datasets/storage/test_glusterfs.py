@@ -16,12 +16,12 @@ from datasets.models import Blob, File, Version
 from datasets.storage.base import StorageFull
 from datasets.storage.local import LocalStorage
 from runtime.data import catalogue
-from tests import gluster_server
 from tests.contracts.storage_contract import StorageContract
 from tests.datasets.conftest import Uploader
 from tests.datasets.filled import seal
-from tests.gluster_server import Volume
 from tests.personas import Personas
+from tests.servers import gluster_server
+from tests.servers.gluster_server import Volume
 
 pytestmark = [pytest.mark.glusterfs, pytest.mark.timeout(300)]
 

@@ -13,9 +13,9 @@ from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied, StoreUnavailable
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.etcd_server import EtcdServer
 from tests.factories import make_attempt, make_job
 from tests.ports import free_port
+from tests.servers.etcd_server import EtcdServer
 
 REF = AttemptRef("a-job", "an-attempt", 3)
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -19,10 +19,10 @@ from jobs.builds.images.registry_client import Registry
 from jobs.operator.client.api import Refusal
 from jobs.operator.model.namespace_names import name_of
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.end_to_end.house import House
-from tests.etcd_server import EtcdServer
+from tests.end_to_end.support.portal import House
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.kube_cluster import Cluster
+from tests.servers.etcd_server import EtcdServer
 
 BASE = "base/python-numpy:3.11"
 _SECONDS, _BYTES = 600.0, 8 * 2**30

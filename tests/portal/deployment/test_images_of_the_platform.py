@@ -13,7 +13,7 @@ import pip
 import pytest
 
 from jobs.builds.local_bundle import pip_variables
-from tests.etcd_server import free_port
+from tests.servers.etcd_server import free_port
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]

@@ -11,7 +11,7 @@ from pytest_django import Settings
 from jobs.launch import coordination_accounts
 from rbac.models import User
 from runtime.coordination import etcd_accounts
-from tests.etcd_server import EtcdServer
+from tests.servers.etcd_server import EtcdServer
 
 
 def prepared() -> str:

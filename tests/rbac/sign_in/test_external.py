@@ -15,7 +15,7 @@ from social_django.models import UserSocialAuth
 from rbac.models import User
 from rbac.sign_in import second_factor
 from tests.factories import make_user
-from tests.sign_in_provider import BACKENDS, Person, Provider, configure
+from tests.servers.sign_in_provider import BACKENDS, Person, Provider, configure
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a-long-enough-one"

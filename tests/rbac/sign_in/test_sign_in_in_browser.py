@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 from pytest_django.live_server_helper import LiveServer
 
-from tests.sign_in_provider import Provider, configure
+from tests.servers.sign_in_provider import Provider, configure
 
 
 @pytest.mark.browser

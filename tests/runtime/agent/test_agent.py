@@ -14,9 +14,9 @@ import pytest
 
 from runtime import contract, coordination
 from runtime.isolation import syscalls
-from tests.etcd_server import EtcdServer
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.servers.etcd_server import EtcdServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes

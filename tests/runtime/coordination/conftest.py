@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.etcd_server import EtcdServer
+from tests.servers.etcd_server import EtcdServer
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_compaction import compact
 from runtime.coordination.etcd_connection import Connection
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
-from tests.etcd_server import EtcdServer, cluster, make_certificate
+from tests.servers.etcd_server import EtcdServer, cluster, make_certificate
 from tests.waiting import let_pass, until
 
 pytestmark = pytest.mark.etcd

@@ -12,8 +12,8 @@ from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied, CoordinationStore, StoreUnavailable
 from runtime.coordination.etcd_accounts import close_account, known_attempts, open_account
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.etcd_server import EtcdServer
 from tests.ports import free_port
+from tests.servers.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.etcd
 

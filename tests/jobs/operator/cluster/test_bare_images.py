@@ -12,8 +12,8 @@ import pytest
 
 from regatta import Client
 from regatta.job import Job
-from tests.end_to_end import processes
-from tests.end_to_end.house import House
+from tests.end_to_end.support import processes
+from tests.end_to_end.support.portal import House
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.surroundings import house_on
 from tests.jobs.operator.trial import Trial

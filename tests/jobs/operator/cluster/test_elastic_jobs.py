@@ -15,8 +15,8 @@ from jobs.elastic.controller.cluster_watch import Sighting, Survey
 from jobs.operator.client.resources import ALL_PODS
 from regatta import Client
 from regatta.errors import PortalError
-from tests.end_to_end import code
-from tests.end_to_end.house import House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import House
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.surroundings import etcd_on, house_on, native

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regatta import Client
-from tests.end_to_end.house import House
+from tests.end_to_end.support.portal import House
 from tests.framework_jobs import (
     a_fleet_has_trained,
     example,

@@ -19,13 +19,13 @@ from jobs.backends.kubernetes.manifests import job_name, pod_name
 from regatta import Client
 from regatta.job import Job
 from tests import browser
-from tests.end_to_end import code, processes
-from tests.end_to_end.browser import Person
-from tests.end_to_end.house import House
-from tests.etcd_server import EtcdServer
+from tests.end_to_end.support import code, processes
+from tests.end_to_end.support.browser import Person
+from tests.end_to_end.support.portal import House
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.surroundings import etcd_on, house_on, native
 from tests.jobs.operator.trial import SMALL, Trial
+from tests.servers.etcd_server import EtcdServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 

@@ -21,8 +21,8 @@ import pytest
 from jobs.operator.client.resources import NODES
 from regatta import Client
 from regatta.job import Job
-from tests.end_to_end import code
-from tests.end_to_end.house import House
+from tests.end_to_end.support import code
+from tests.end_to_end.support.portal import House
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.surroundings import etcd_on, house_on, native
 from tests.jobs.operator.trial import SMALL, Trial

@@ -17,12 +17,12 @@ import httpx
 
 from regatta import Client
 from tests import unprivileged
-from tests.end_to_end import processes
-from tests.end_to_end.processes import Process
+from tests.end_to_end.support import processes
+from tests.end_to_end.support.processes import Process
 from tests.ports import free_port
 from tests.waiting import until
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
 READY_SECONDS = 60.0
 _OF_REPLICAS = ("runtime.agent", "runtime.isolation.launcher", "runtime.isolation.network")

@@ -11,9 +11,9 @@ from runtime.checkpoint.format import Damaged
 from runtime.parameters.declaration import M_OF_N, SSP, SYNC, Mode
 from tests.faults import invariants
 from tests.faults.cluster import Cluster
-from tests.faults.history import Event
 from tests.faults.invariants import Violations
-from tests.faults.witness import ARCHIVE
+from tests.faults.recording.history import Event
+from tests.faults.recording.witness import ARCHIVE
 
 
 def of_tasks(cluster: Cluster, events: Sequence[Event]) -> Violations:

@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Watch
-from tests.end_to_end.house import ADMIN, PASSWORD, ROOT, House
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, House
 
 # For what a page shall show some day: replicas may take their time to start on a machine that is busy.
 WAIT_MILLISECONDS = 20_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from regatta.series import Series, package
-from regatta.watch import Watch
+from regatta.terminal.watch import Watch
 
 if TYPE_CHECKING:
     from regatta.job import Job

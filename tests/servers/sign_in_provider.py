@@ -20,7 +20,7 @@ _KEY_ID = "key-1"
 # The ways in which the portal asks it, and what each is called there.
 BACKENDS = {
     "oidc": "social_core.backends.open_id_connect.OpenIdConnectAuth",
-    "baidu": "rbac.baidu.BaiduOAuth2",
+    "baidu": "rbac.sign_in.baidu.BaiduOAuth2",
 }
 
 

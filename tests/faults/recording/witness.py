@@ -1,4 +1,4 @@
-"""``python -m tests.faults.witness``: a parameter server as it is, with a witness beside its shard and its checkpoints.
+"""``python -m tests.faults.recording.witness``: a parameter server with a witness of its shard and its checkpoints.
 
 The witness writes down what the shard decided and what became of checkpoint files. It also lets the disk fail where
 the test wants it: in the way of a full one while the file ``disk-full`` is there, or as the end of the process at one
@@ -23,7 +23,7 @@ from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
 from runtime.pserver import checkpointer
 from runtime.pserver.shard import Release, Shard, Step, Who
-from tests.faults.history import CRASH_AT, HISTORY, WHO, Recorder
+from tests.faults.recording.history import CRASH_AT, HISTORY, WHO, Recorder
 
 # Where a writer of checkpoints can be killed.
 POINTS = (

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from regatta.output import say, size
+from regatta.terminal.output import say, size
 
 LINE_SECONDS = 5.0
 

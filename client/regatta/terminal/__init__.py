@@ -1,0 +1,1 @@
+"""What the command prints: tables, charts and progress."""

@@ -1,0 +1,1 @@
+"""The portal, its processes, a browser and job code for end-to-end tests."""

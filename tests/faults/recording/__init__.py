@@ -1,0 +1,1 @@
+"""The history of all processes of a fault test, and what is concluded from it."""
