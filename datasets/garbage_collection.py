@@ -1,4 +1,4 @@
-"""What the sweep does for data sets: indexes what was forgotten, and takes away what nobody can want any more.
+"""What the sweep does for datasets: indexes what was forgotten, and takes away what nobody can want any more.
 
 Each step may be cut off: a row that knows of bytes is removed after them.
 """
@@ -98,7 +98,7 @@ def _give_up(version: Version, before: datetime) -> int:
 
 
 def purge(before: datetime, needed: Collection[int] = ()) -> None:
-    """Remove the rows of versions and data sets that were deleted before that, and those of closed namespaces; but of
+    """Remove the rows of versions and datasets that were deleted before that, and those of closed namespaces; but of
     those that are needed."""
     versions = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).exclude(pk__in=needed)
     previews.forget(versions.iterator())
@@ -140,7 +140,7 @@ def sweep_out() -> int:
 
 
 def find_homes() -> None:
-    """Count content whose data set is gone for another one that has it too."""
+    """Count content whose dataset is gone for another one that has it too."""
     for blob in Blob.objects.filter(home=None, doomed=None, kept__isnull=False):
         file = blob.files.select_related("version__dataset__namespace").order_by("pk").first()
         if file is not None:

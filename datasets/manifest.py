@@ -1,4 +1,4 @@
-"""What a version of a data set is made of: paths, files, the parts in which a file comes, the chunks it is read in.
+"""What a version of a dataset is made of: paths, files, the parts in which a file comes, the chunks it is read in.
 
 Pure. A manifest is written once, when a version is sealed, and never changed. As JSON::
 
@@ -39,7 +39,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BadPath(ValueError):
-    """A path that no file of a data set may have. The text is a sentence that says why."""
+    """A path that no file of a dataset may have. The text is a sentence that says why."""
 
 
 class BadManifest(ValueError):
@@ -78,7 +78,7 @@ def _shown(path: str) -> str:
 _REFUSED = (
     (lambda path, names: path.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", path), "it must be relative"),
     (lambda path, names: not names or path.endswith("/"), "it names no file"),
-    (lambda path, names: ".." in names, "'..' leads out of the data set"),
+    (lambda path, names: ".." in names, "'..' leads out of the dataset"),
     (lambda path, names: "\\" in path, "it holds a backslash; write / between folders"),
     (lambda path, names: not path.isprintable(), "it holds a character that cannot be seen"),
     (lambda path, names: any(name.startswith(".") for name in names), "a name in it begins with a dot"),

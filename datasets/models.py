@@ -1,4 +1,4 @@
-"""Data sets, their versions, the files of a version, the parts in which a file comes, and what the storage keeps."""
+"""Datasets, their versions, the files of a version, the parts in which a file comes, and what the storage keeps."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Blob(models.Model):
     """The content of files, kept once a namespace: whether another namespace has the same is nobody's business.
 
     The row is there before the content is (``kept`` empty) and after it (``doomed``), so that a crash leaves nothing
-    in the storage that no row knows of. ``home`` is the data set that it is counted for.
+    in the storage that no row knows of. ``home`` is the dataset that it is counted for.
     """
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="blobs")
@@ -91,7 +91,7 @@ class Blob(models.Model):
 
 
 class Version(models.Model):
-    """One state of a data set. Sealed, it never changes; ``manifest`` is then the key of its document."""
+    """One state of a dataset. Sealed, it never changes; ``manifest`` is then the key of its document."""
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()

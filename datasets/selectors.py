@@ -1,6 +1,6 @@
-"""What data sets there are, for whom.
+"""What datasets there are, for whom.
 
-Everything starts from ``readable`` or ``writable``: a data set, version or file of somebody else is not there. Versions
+Everything starts from ``readable`` or ``writable``: a dataset, version or file of somebody else is not there. Versions
 that are not sealed are seen by those who may write alone.
 """
 
@@ -36,12 +36,12 @@ _SHOWN = (
     Prefetch("versions", Version.objects.filter(state=VersionState.SEALED).order_by("-number"), to_attr=_SEALED),
     "shares",
 )
-_NOT_THERE = "There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."
+_NOT_THERE = "There is no dataset {name} that you may see. Check the name; deleted ones are gone after their grace."
 
 
 # --- Rows ------------------------------------------------------------------------------------------------------------
 def readable(actor: Actor) -> QuerySet[Dataset]:
-    """The data sets whose sealed versions the actor may read: own namespaces', shared with them, public. Also deleted
+    """The datasets whose sealed versions the actor may read: own namespaces', shared with them, public. Also deleted
     ones, of the own namespaces."""
     rows = Dataset.objects.filter(namespace__closed=None).select_related("namespace", "owner")
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.DATASET_READ):
@@ -64,7 +64,7 @@ def listed(actor: Actor, q: str = "", namespace: Namespace | None = None) -> Que
 
 
 def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_READ) -> Dataset:
-    """The data set, if the actor may do ``scope`` with it.
+    """The dataset, if the actor may do ``scope`` with it.
 
     Raises NotFound, and Forbidden where the actor may read it and no more.
     """
@@ -79,12 +79,12 @@ def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_R
 
 
 def named(actor: Actor, ns: str, name: str) -> str:
-    """The full name of a data set that the actor may read, also of a shipped one. Raises NotFound."""
+    """The full name of a dataset that the actor may read, also of a shipped one. Raises NotFound."""
     return find(PUBLIC + name).name if f"{ns}/" == PUBLIC else dataset_for(actor, ns, name).full_name
 
 
 def may_write(actor: Actor, dataset: Dataset) -> bool:
-    """Whether the actor may change the data set."""
+    """Whether the actor may change the dataset."""
     return may(actor, Scope.DATASET_WRITE, dataset.namespace)
 
 
@@ -160,7 +160,7 @@ def version_json(version: Version) -> dict[str, Any]:
 
 
 def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> dict[str, Any]:
-    """A data set as the API shows it to the actor."""
+    """A dataset as the API shows it to the actor."""
     prefetch_related_objects([dataset], *_SHOWN)
     sealed: list[Version] = getattr(dataset, _SEALED)
     newest = sealed[0] if sealed else None
@@ -186,7 +186,7 @@ def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> d
 
 
 def shipped_json(info: DatasetInfo) -> dict[str, Any]:
-    """A data set that is shipped with the portal, in the same shape."""
+    """A dataset that is shipped with the portal, in the same shape."""
     namespace, _, name = info.name.partition("/")
     sizes = [path.stat().st_size for path in _files_of(info)]
     records = sum(info.records.values())
@@ -214,13 +214,13 @@ def _files_of(info: DatasetInfo) -> Iterator[Path]:
 
 # --- For jobs --------------------------------------------------------------------------------------------------------
 def data_path() -> tuple[Path, ...]:
-    """The directories that hold data sets by name: ``<directory>/public/digits`` is the data set ``public/digits``."""
+    """The directories that hold datasets by name: ``<directory>/public/digits`` is the dataset ``public/digits``."""
     return (_ROOM,)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A data set that a job may name, and what it is."""
+    """A dataset that a job may name, and what it is."""
 
     name: str
     title: str
@@ -230,7 +230,7 @@ OFFERS = 500
 
 
 def catalogue(actor: Actor, namespace: str) -> list[Offer]:
-    """The data sets that the actor may train on in the namespace: its own, those shared with it, public ones, shipped
+    """The datasets that the actor may train on in the namespace: its own, those shared with it, public ones, shipped
     ones, in this order and by name. Of a great many the first."""
     if not actor.is_active:
         return []
@@ -250,7 +250,7 @@ def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A data set as a job uses it. ``version`` is None for a shipped one."""
+    """A dataset as a job uses it. ``version`` is None for a shipped one."""
 
     name: str
     version: Version | None
@@ -296,17 +296,17 @@ def _why_not(actor: Actor, namespace: str, mention: str, ns: str, name: str) -> 
     known = [offer.name for offer in catalogue(actor, namespace)]
     near = difflib.get_close_matches(mention.partition("@")[0], known, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known[:20])}."
-    return f"There is no data set {mention[:100]!r} that a job of {namespace} may use. {hint}"
+    return f"There is no dataset {mention[:100]!r} that a job of {namespace} may use. {hint}"
 
 
 # --- The shipped ones ------------------------------------------------------------------------------------------------
 def public() -> list[DatasetInfo]:
-    """The data sets that are shipped with the portal, by name."""
+    """The datasets that are shipped with the portal, by name."""
     return [find(name) for name in shipped.names(data_path()) if name.startswith(PUBLIC)]
 
 
 def find(name: str) -> DatasetInfo:
-    """The shipped data set of that name. Raises NotFound with the nearest names."""
+    """The shipped dataset of that name. Raises NotFound with the nearest names."""
     try:
         return shipped.find(name, data_path())
     except UnknownDataset as error:

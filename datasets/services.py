@@ -1,4 +1,4 @@
-"""What people do to data sets and their versions. Each in one transaction, with its row in the trail."""
+"""What people do to datasets and their versions. Each in one transaction, with its row in the trail."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from runtime.data.format_selection import SAYABLE
 
-SHARES_LIMIT = 100  # namespaces that one data set is shared with
+SHARES_LIMIT = 100  # namespaces that one dataset is shared with
 NAMED_LIMIT = 20  # files that a refusal names
 _WRITE = Scope.DATASET_WRITE
 
 
-# --- Data sets -------------------------------------------------------------------------------------------------------
+# --- Datasets -------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def create_dataset(
     *,
@@ -39,7 +39,7 @@ def create_dataset(
     format: str = "",
     request: HttpRequest | None = None,
 ) -> Dataset:
-    """Begin a data set. Raises NotFound, Forbidden, ValidationFailed, Exists (also for a deleted one's name)."""
+    """Begin a dataset. Raises NotFound, Forbidden, ValidationFailed, Exists (also for a deleted one's name)."""
     namespace = namespace_for(actor, namespace_name, _WRITE)
     _refuse(_faults(name=name, description=description, format=format))
     hold_open(namespace)
@@ -56,7 +56,7 @@ def create_dataset(
 def _taken(earlier: Dataset) -> str:
     if earlier.deleted_at is not None:
         return f"{earlier.full_name} was deleted and its grace is not over. Restore it, or choose another name."
-    return f"There is a data set {earlier.full_name} already. Add a version to it, or choose another name."
+    return f"There is a dataset {earlier.full_name} already. Add a version to it, or choose another name."
 
 
 @transaction.atomic
@@ -211,7 +211,7 @@ def delete_version(*, actor: User, ns: str, name: str, number: int, request: Htt
 
 
 def locked(version: Version) -> Version:
-    """The version, its row locked until the transaction ends, its data set not deleted. Raises Conflict."""
+    """The version, its row locked until the transaction ends, its dataset not deleted. Raises Conflict."""
     dataset = _living(version.dataset)
     found = Version.objects.select_for_update().get(pk=version.pk)
     found.dataset = dataset

@@ -1,4 +1,4 @@
-"""Who uses a data set. Rooms that this one does not know answer."""
+"""Who uses a dataset. Rooms that this one does not know answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Use:
 
 
 def of(actor: Actor, dataset: str) -> list[Use]:
-    """The newest uses of a data set that the actor may see."""
+    """The newest uses of a dataset that the actor may see."""
     answers: list[tuple[Any, Any]] = asked.send(sender=None, actor=actor, dataset=dataset, most=MOST)
     found: list[Use] = [use for _receiver, uses in answers for use in uses]
     return sorted(found, key=lambda use: use.began, reverse=True)[:MOST]

@@ -1,4 +1,4 @@
-"""How much data sets take of a namespace's storage. The seam to the quota: nothing else here knows of limits."""
+"""How much datasets take of a namespace's storage. The seam to the quota: nothing else here knows of limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hold(dataset: Dataset) -> None:
 
 
 def claim(dataset: Dataset, size: int) -> None:
-    """Count that many bytes more for the data set, before they come. Raises QuotaExceeded. Within the transaction that
+    """Count that many bytes more for the dataset, before they come. Raises QuotaExceeded. Within the transaction that
     writes down what they are for."""
     hold(dataset)
     if size:
@@ -32,24 +32,24 @@ def claim(dataset: Dataset, size: int) -> None:
 
 
 def settle(dataset: Dataset) -> None:
-    """Count what the data set keeps now. Within the transaction that changed it."""
+    """Count what the dataset keeps now. Within the transaction that changed it."""
     storage.measured(thing(dataset), held_by(dataset))
 
 
 def repair(now: datetime) -> int:
-    """Count all data sets anew; how many had been counted wrong."""
+    """Count all datasets anew; how many had been counted wrong."""
     with transaction.atomic():
         actual = {thing(one): held_by(one) for one in Dataset.objects.select_related("namespace")}
     return storage.repair(Kind.DATASETS, actual, now)
 
 
 def forget(dataset: Dataset) -> None:
-    """The data set is being removed."""
+    """The dataset is being removed."""
     storage.forget(thing(dataset))
 
 
 def thing(dataset: Dataset) -> Thing:
-    """The data set as the quota knows it."""
+    """The dataset as the quota knows it."""
     return Thing(dataset.namespace_id, Kind.DATASETS, str(dataset.pk), dataset.full_name)
 
 

@@ -1,4 +1,4 @@
-"""The pages about data sets. Files come in by ``<data-upload>`` through the HTTP API; everything else by forms."""
+"""The pages about datasets. Files come in by ``<data-upload>`` through the HTTP API; everything else by forms."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LISTED = 200  # files that may be taken out
 @require_safe
 @login_required
 def dataset_list(request: HttpRequest, ns: str) -> HttpResponse:
-    """The data sets of a namespace, then those of others that one may read. ``?q=`` searches."""
+    """The datasets of a namespace, then those of others that one may read. ``?q=`` searches."""
     namespace, actor = enter(request, ns, Scope.DATASET_READ), user_of(request)
     q = request.GET.get("q", "").strip()[:100]
     own = _page(request, selectors.listed(actor, q, namespace), "own")
@@ -61,7 +61,7 @@ def dataset_list(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, rows: Any, name: str) -> dict[str, Any]:
-    """One page of data sets; the address keeps the cursor of each list under its name."""
+    """One page of datasets; the address keeps the cursor of each list under its name."""
     query = {"limit": str(_ROWS), **({"cursor": request.GET[name]} if name in request.GET else {})}
     actor = user_of(request)
     order = ("namespace__name", "name")
@@ -99,12 +99,12 @@ def _formats() -> list[tuple[str, str]]:
     return [(each.name, each.title) for each in registry.FORMATS.values()] + [(FILES, "")]
 
 
-# --- One data set ----------------------------------------------------------------------------------------------------
+# --- One dataset ----------------------------------------------------------------------------------------------------
 @never_cache
 @require_safe
 @login_required
 def dataset_page(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """One data set: a version of it (``?version=``, the newest sealed one if left out), who reads it, who uses it."""
+    """One dataset: a version of it (``?version=``, the newest sealed one if left out), who reads it, who uses it."""
     actor = user_of(request)
     if f"{ns}/" == selectors.PUBLIC:
         return _shipped_page(request, name)
@@ -239,7 +239,7 @@ def delete(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     def deed() -> None:
         services.delete_dataset(actor=user_of(request), ns=ns, name=name, request=request)
 
-    return _do(request, ns, name, deed, _("The data set has been deleted. Until its grace is over it can be restored."))
+    return _do(request, ns, name, deed, _("The dataset has been deleted. Until its grace is over it can be restored."))
 
 
 @require_POST
@@ -250,7 +250,7 @@ def restore(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     def deed() -> None:
         services.restore_dataset(actor=user_of(request), ns=ns, name=name, request=request)
 
-    return _do(request, ns, name, deed, _("The data set is back."))
+    return _do(request, ns, name, deed, _("The dataset is back."))
 
 
 @require_POST

@@ -353,7 +353,7 @@ KEEP_HISTORY_DAYS = env.number("REGATTA_KEEP_HISTORY_DAYS", 365.0)
 KEEP_USAGE_DAYS = env.number("REGATTA_KEEP_USAGE_DAYS", 400.0)
 # The audit log keeps its rows so long, at least 365 days: triggers of the database see to that. 0 keeps them for ever.
 KEEP_AUDIT_DAYS = env.days_from("REGATTA_KEEP_AUDIT_DAYS", 400.0, least=365.0)
-# A deleted data set can be restored for so long; a version that nobody goes on filling is given up after so long.
+# A deleted dataset can be restored for so long; a version that nobody goes on filling is given up after so long.
 KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
 KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.

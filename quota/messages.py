@@ -185,7 +185,7 @@ _KEEPERS: Mapping[str, tuple[str, str]] = {
     "checkpoints": ("The most is kept by the checkpoints of `", "Checkpoints keep"),
     "streams": ("The most is kept by the log and the metrics of `", "Logs and metrics keep"),
     "code": ("The most is kept by the code of `", "Code keeps"),
-    "datasets": ("The most is kept by the data set `", "Data sets keep"),
+    "datasets": ("The most is kept by the dataset `", "Datasets keep"),
 }
 
 

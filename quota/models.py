@@ -118,7 +118,7 @@ class Kind(models.TextChoices):
 
 
 class Kept(models.Model):
-    """The bytes that one thing of a namespace (a job, a snapshot of code, a data set) keeps of one kind. This room
+    """The bytes that one thing of a namespace (a job, a snapshot of code, a dataset) keeps of one kind. This room
     knows its id and its name alone."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="+")

@@ -41,8 +41,8 @@ DESCRIPTIONS: Mapping[Scope, str] = {
     Scope.JOB_READ: _("See jobs, their logs, charts and models"),
     Scope.JOB_WRITE: _("Submit, scale, cancel and retry jobs"),
     Scope.QUOTA_READ: _("See what the namespace may use and uses"),
-    Scope.DATASET_READ: _("See and read data sets"),
-    Scope.DATASET_WRITE: _("Upload, share and delete data sets"),
+    Scope.DATASET_READ: _("See and read datasets"),
+    Scope.DATASET_WRITE: _("Upload, share and delete datasets"),
     Scope.ACCOUNT_ADMIN: _("Change your own account: tokens, sessions, invitations"),
     Scope.PLATFORM_ADMIN: _("Do what admins of the platform do, for an admin"),
 }

@@ -45,15 +45,15 @@ MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot
 PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
 WIRE = "REGATTA_WIRE"  # one of WIRES: how gradients travel between hosts, unless job.params says it
-PASSES = "REGATTA_PASSES"  # passes through the data set
+PASSES = "REGATTA_PASSES"  # passes through the dataset
 FRAMEWORK = "REGATTA_FRAMEWORK"  # native | paddle | torch | command
 # "1": the process runs the user's code, as trainers always do, and is confined and kept from secrets as they are
 USER_CODE = "REGATTA_USER_CODE"
 COST_LINES = "REGATTA_COST_LINES"  # "1": costs that the process prints become points, unless it reports any itself
 GATEWAY = "REGATTA_GATEWAY"  # address of runtime.gateway, for the program that it runs
-DATASET = "REGATTA_DATASET"  # data set of the job, by name; of a namespace's with the version: team/mine@3
+DATASET = "REGATTA_DATASET"  # dataset of the job, by name; of a namespace's with the version: team/mine@3
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
-DATA_PATH = "REGATTA_DATA_PATH"  # directories that hold data sets by name, separated like PATH; unset: data
+DATA_PATH = "REGATTA_DATA_PATH"  # directories that hold datasets by name, separated like PATH; unset: data
 OUTPUT_DIR = "REGATTA_OUTPUT_DIR"  # what is written here is collected as artifacts
 AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
 COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
@@ -95,7 +95,7 @@ ADDRESS = "REGATTA_ADDRESS"
 # Where the agent writes its last state when it has delivered all; it then exits as its process did.
 TERMINATION_FILE = "REGATTA_TERMINATION_FILE"
 CODE_DIR = "REGATTA_CODE_DIR"  # where the image has the job's code; empty: it is fetched from the portal
-FETCH_DATA = "REGATTA_FETCH_DATA"  # directory into which the job's data set is fetched; empty: it is there already
+FETCH_DATA = "REGATTA_FETCH_DATA"  # directory into which the job's dataset is fetched; empty: it is there already
 
 # How pushes become versions of the parameters, and the least number in brackets where there is one.
 MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ssp": 0, "outer": 1}
@@ -335,7 +335,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   begin      {"replica"}: what was taken of its earlier lives                    -> {"logs", "metrics", "events"}
 #   stop       GET: how long a replica may take that was asked to end                   -> {"grace": seconds}
 #   code       GET: the job's code                                                                  -> a tar
-#   data       GET: the files of the job's data set          -> {"files": [{"path", "size"}]}, to be got as data/<path>
+#   data       GET: the files of the job's dataset          -> {"files": [{"path", "size"}]}, to be got as data/<path>
 # Lines, points and events are numbered by the agent, each kind from 1 for all lives of the replica in the attempt;
 # what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
 # with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has

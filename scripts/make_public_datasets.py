@@ -1,4 +1,4 @@
-"""Make the shipped data sets from the copies inside the scikit-learn wheel.
+"""Make the shipped datasets from the copies inside the scikit-learn wheel.
 
     python scripts/make_public_datasets.py [directory]
 
@@ -31,7 +31,7 @@ TRAIN_SHARE = 0.8
 
 @dataclass(frozen=True)
 class Source:
-    """One data set before it is written. ``chunk_records`` sets how many tasks a pass has."""
+    """One dataset before it is written. ``chunk_records`` sets how many tasks a pass has."""
 
     name: str
     chunk_records: int
@@ -106,7 +106,7 @@ def _read(name: str, delimiter: str | None = None) -> npt.NDArray[np.float64]:
 
 
 def write(source: Source, directory: Path) -> None:
-    """Write the files of one data set and their description."""
+    """Write the files of one dataset and their description."""
     folder = directory / source.name
     folder.mkdir(parents=True, exist_ok=True)
     order = np.random.default_rng(SEED).permutation(len(source.y))

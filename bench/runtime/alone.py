@@ -25,7 +25,7 @@ from runtime.trainer.metric_sinks import TerminalSink
 Model = dict[str, NDArray[Any]]
 ROUNDS = 5
 PASSES = 2
-# A chunk of the data set. Batches do not cross the end of a task, so that both loops make the same steps.
+# A chunk of the dataset. Batches do not cross the end of a task, so that both loops make the same steps.
 BATCH = 72
 RATE = 0.05
 GOAL = 1.05

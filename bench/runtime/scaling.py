@@ -1,6 +1,6 @@
 """R5: records a second of two trainers over one, a compute-bound model, batches read as a dataset.
 
-Each trainer reads 1 KB records of a data set as a job does (``Job.reader``, ``Job.steps``), takes its tasks from a
+Each trainer reads 1 KB records of a dataset as a job does (``Job.reader``, ``Job.steps``), takes its tasks from a
 master over TCP, and pushes gradients to a parameter server over TCP; master, server and every trainer are processes of
 their own, with one thread for linear algebra each. The two sizes of a job take turns, round by round, each with a fresh
 job on the same data; the clock runs from the moment when all trainers have their parameters until the last of them
@@ -69,7 +69,7 @@ def measure() -> Iterator[Row]:
     ours, bare = (median(rates[kind, 2]) / median(rates[kind, 1]) for kind in ("job", "bare"))
     one, two = (median(rates["job", trainers]) for trainers in (1, 2))
     note = f"{one:,.0f} and {two:,.0f} records/s; the peer is the same work without a runtime"
-    case = "records/s of 2 trainers over 1: data set, master and server over TCP"
+    case = "records/s of 2 trainers over 1: dataset, master and server over TCP"
     ratio = round(ours / bare, 2)
     yield Row("R5", case, round(ours, 2), f">= {GOAL:g}", ours >= GOAL, round(bare, 2), ratio, note=note)
 

@@ -1,4 +1,4 @@
-"""Data sets and their versions over HTTP; how files come in is ``upload_api``."""
+"""Datasets and their versions over HTTP; how files come in is ``upload_api``."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class UseOutput(serializers.Serializer[Any]):
     namespace = serializers.CharField()
     owner = serializers.CharField()
     state = serializers.CharField()
-    version = serializers.CharField(help_text="Of the data set; empty where it does not say.")
+    version = serializers.CharField(help_text="Of the dataset; empty where it does not say.")
     began = serializers.DateTimeField()
 
 
@@ -156,7 +156,7 @@ class FileEntryOutput(serializers.Serializer[Any]):
     records = serializers.IntegerField(allow_null=True)
 
 
-# --- Data sets -------------------------------------------------------------------------------------------------------
+# --- Datasets -------------------------------------------------------------------------------------------------------
 _LIST = [
     OpenApiParameter("q", str, description="A part of a name, or namespace/part."),
     OpenApiParameter("limit", int),
@@ -167,7 +167,7 @@ _LIST = [
 class DatasetsView(APIView):
     @extend_schema(operation_id="datasets_list", parameters=_LIST, responses=page_of(DatasetOutput))
     def get(self, request: Request) -> Response:
-        """All that the caller may read, by name. The first page begins with the data sets that are shipped, beyond its
+        """All that the caller may read, by name. The first page begins with the datasets that are shipped, beyond its
         limit."""
         actor, query = request.user, request.query_params
         q = query.get("q", "")
@@ -186,7 +186,7 @@ class DatasetsView(APIView):
 class NamespaceDatasetsView(APIView):
     @extend_schema(operation_id="namespace_datasets_list", parameters=_LIST, responses=page_of(DatasetOutput))
     def get(self, request: Request, ns: str) -> Response:
-        """The data sets of a namespace, by name."""
+        """The datasets of a namespace, by name."""
         namespace = namespace_for(request.user, ns, Scope.DATASET_READ)
         rows = selectors.listed(request.user, request.query_params.get("q", ""), namespace)
         return Response(
@@ -200,7 +200,7 @@ class NamespaceDatasetsView(APIView):
 
     @extend_schema(operation_id="datasets_create", request=DatasetInput, responses={201: DatasetOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Begin a data set; its content comes in versions."""
+        """Begin a dataset; its content comes in versions."""
         actor = signed_in(request.user)
         namespace_for(actor, ns, Scope.DATASET_WRITE)
         body = read(DatasetInput, request)
@@ -231,7 +231,7 @@ class ShippedDatasetView(APIView):
 class DatasetView(APIView):
     @extend_schema(operation_id="datasets_get", responses=DatasetOutput)
     def get(self, request: Request, ns: str, name: str) -> Response:
-        """One data set with its versions, the newest first."""
+        """One dataset with its versions, the newest first."""
         dataset = selectors.dataset_for(request.user, ns, name)
         return Response(selectors.dataset_json(request.user, dataset, versions=True))
 

@@ -159,5 +159,5 @@ def _refuse_what_needs_more(path: str, format_: Format) -> None:
     if package and find(package) is None:
         raise Unindexable(
             f"{path!r} is {format_.title}, which this portal cannot read: its operator has to install {package}. Seal "
-            "the version again after that, or make a data set with the format 'files', which keeps all as it is."
+            "the version again after that, or make a dataset with the format 'files', which keeps all as it is."
         )

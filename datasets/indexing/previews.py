@@ -1,5 +1,5 @@
 """What a version shows of itself: the first records of one of its files, made by the worker when it is sealed and kept
-beside the manifest; for the shipped data sets made when somebody asks.
+beside the manifest; for the shipped datasets made when somebody asks.
 
 The document, as JSON: ``format`` of the version, ``file`` that was looked at (empty: several, or none), what ``Glance``
 says of it, and ``statistics`` of the whole version: records, size (bytes), files, chunks.
@@ -177,7 +177,7 @@ def _content_of(file: File) -> bytes:
 
 # --- The shipped ones ------------------------------------------------------------------------------------------------
 def of_shipped(info: DatasetInfo) -> Document:
-    """The preview of a data set that is shipped with the portal: of the first file of its first split."""
+    """The preview of a dataset that is shipped with the portal: of the first file of its first split."""
     chunks = {split: catalogue.chunks(info, split) for split in info.splits}
     first = next(iter(chunks.values()))[0]
     path = Path(first.path)

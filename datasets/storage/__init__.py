@@ -1,4 +1,4 @@
-"""Where files are kept: data sets, code snapshots, artifacts and sealed segments. ``base`` is the interface."""
+"""Where files are kept: datasets, code snapshots, artifacts and sealed segments. ``base`` is the interface."""
 
 from __future__ import annotations
 

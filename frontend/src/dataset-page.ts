@@ -1,4 +1,4 @@
-/** The page of a data set while a version of it is looked through: it is shown anew at the end. */
+/** The page of a dataset while a version of it is looked through: it is shown anew at the end. */
 import { getJson } from "./core/http";
 
 const LOOK_MS = 1000;

@@ -1,6 +1,6 @@
 """The variables by which PaddlePaddle's processes find one another: the contract of paddle-operator 0.3.5. Pure.
 
-Here once for every back end: the PaddleJob controller tells pods by it, and the portal processes of its own machine.
+Here once for every backend: the PaddleJob controller tells pods by it, and the portal processes of its own machine.
 """
 
 from __future__ import annotations

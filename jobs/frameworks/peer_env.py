@@ -1,6 +1,6 @@
 """What each process of a plan is told of the others, once somebody knows where they will be. Pure.
 
-A plan names no addresses: the machine's back end finds free ports, and a cluster has names for its pods.
+A plan names no addresses: the machine's backend finds free ports, and a cluster has names for its pods.
 """
 
 from __future__ import annotations

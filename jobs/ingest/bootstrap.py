@@ -41,7 +41,7 @@ def code(attempt: Attempt) -> bytes:
 
 
 def data_files(attempt: Attempt) -> list[dict[str, Any]]:
-    """The files of the job's data set as ``path`` below the data path and ``size``. None where the job has none."""
+    """The files of the job's dataset as ``path`` below the data path and ``size``. None where the job has none."""
     found = _folder_of(attempt)
     if found is None:
         return []
@@ -56,7 +56,7 @@ def data_file(attempt: Attempt, wanted: str) -> Path:
         path = found.root / wanted
         if ".." not in path.parts and path.is_relative_to(found.folder) and path.is_file():
             return path
-    raise NotFound("The job's data set has no such file.")
+    raise NotFound("The job's dataset has no such file.")
 
 
 class _Place(NamedTuple):
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 
 
 def _folder_of(attempt: Attempt) -> _Place | None:
-    """Where the job's data set is, if it has one. Of the roots that have it by its name the first counts, as for those
+    """Where the job's dataset is, if it has one. Of the roots that have it by its name the first counts, as for those
     who read it."""
     plain = str(attempt.job.spec.get("dataset") or "").partition("@")[0]
     roots = attempts.data_roots(attempt.job) if plain else ()

@@ -262,7 +262,7 @@ def code(attempt: Attempt) -> HttpResponse:
 
 @_authentic_reader
 def data(attempt: Attempt) -> JsonResponse:
-    """List the files of the job's data set."""
+    """List the files of the job's dataset."""
     return JsonResponse({"files": bootstrap.data_files(attempt)})
 
 

@@ -42,7 +42,7 @@ class Job(models.Model):
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="jobs")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=63)
-    # The version of a namespace's data set that it trains on, fixed when it was submitted; empty for shipped ones, and
+    # The version of a namespace's dataset that it trains on, fixed when it was submitted; empty for shipped ones, and
     # once the version is gone for good.
     dataset_version = models.ForeignKey(Version, null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     # The resolved specification (jobs.spec.model.JobSpec.to_json), without the files; it never changes.

@@ -98,7 +98,7 @@ def _build(job: Job) -> Event | None:
         if view.done is None or not _data_is_here(job):
             return None
     except (OSError, StorageError, NotFound) as error:
-        return _unprepared(job, error, f"The data set could not be laid out: {error}")
+        return _unprepared(job, error, f"The dataset could not be laid out: {error}")
     return state_machine.Built(job.attempt, f"Starting {_in_words(present_spec(job))}.")
 
 
@@ -113,7 +113,7 @@ def _unprepared(job: Job, error: Exception, why: str) -> Event | None:
 
 
 def _data_is_here(job: Job) -> bool:
-    """Whether the job's data set is laid out; if not, that is begun or goes on. Raises OSError, StorageError,
+    """Whether the job's dataset is laid out; if not, that is begun or goes on. Raises OSError, StorageError,
     NotFound."""
     if gone := data_gone(job, for_good=True):
         raise NotFound(gone)
@@ -192,7 +192,7 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
 
 
 def site(job: Job) -> planner.Site:
-    """What this installation adds to the job's plan: of the data sets of namespaces it is shown its own alone."""
+    """What this installation adds to the job's plan: of the datasets of namespaces it is shown its own alone."""
     return planner.Site(
         ingest_url=settings.INGEST_URL,
         data_path=data_roots(job),

@@ -49,16 +49,16 @@ def present_spec(job: Job) -> JobSpec:
 
 
 def data_gone(job: Job, *, for_good: bool = False) -> str:
-    """Why the job cannot train on its data set any more; empty where it can. ``for_good``: deleted and its grace over,
+    """Why the job cannot train on its dataset any more; empty where it can. ``for_good``: deleted and its grace over,
     until which a job that was under way goes on."""
     named = str(job.spec.get("dataset", ""))
     version = job.dataset_version
     if version is None:
-        return f"{named} has been deleted for good. Clone the job and choose another data set." if "@" in named else ""
+        return f"{named} has been deleted for good. Clone the job and choose another dataset." if "@" in named else ""
     if for_good:
         return ""
     if version.dataset.deleted_at is not None:
-        return f"The data set of {named} has been deleted. Restore it, or clone the job and choose another one."
+        return f"The dataset of {named} has been deleted. Restore it, or clone the job and choose another one."
     if version.state != VersionState.SEALED:
         return f"{named} has been deleted. Clone the job and choose another version."
     return ""

@@ -31,7 +31,7 @@ _GROUPS: Mapping[str, frozenset[JobState]] = {"ACTIVE": ACTIVE, "ENDED": frozens
 
 
 def versions_in_use() -> set[int]:
-    """The versions of data sets that a job which has not ended trains on."""
+    """The versions of datasets that a job which has not ended trains on."""
     going = Job.objects.filter(state__in=ACTIVE, dataset_version__isnull=False)
     return set(going.values_list("dataset_version", flat=True))
 

@@ -71,7 +71,7 @@ def submit_job(
 ) -> Submitted:
     """Take a job in: QUEUED, with its code kept.
 
-    Raises NotFound or Forbidden for the namespace, ValidationFailed for a data set or image that it may not use,
+    Raises NotFound or Forbidden for the namespace, ValidationFailed for a dataset or image that it may not use,
     QuotaExceeded (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for
     something else.
     """
@@ -135,7 +135,7 @@ def _is_same(job: Job, spec: JobSpec) -> bool:
 
 
 def _data_of(actor: User, namespace: Namespace, spec: JobSpec) -> Resolved | None:
-    """The data set that the job is to train on, if it names one. Raises ValidationFailed."""
+    """The dataset that the job is to train on, if it names one. Raises ValidationFailed."""
     if not spec.dataset:
         return None
     try:

@@ -545,7 +545,7 @@ def _text_problem(text: object) -> str:
         return "The content cannot be written as UTF-8."
     size = len(text.encode())
     if size > FILE_LIMIT:
-        return f"It has {size:,} bytes; a file may have {FILE_LIMIT:,}. Put data into a data set."
+        return f"It has {size:,} bytes; a file may have {FILE_LIMIT:,}. Put data into a dataset."
     return ""
 
 

@@ -97,7 +97,7 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _offers(user: User, namespace: str, wanted: Mapping[str, Any] | None) -> list[Offer]:
-    """The data sets to choose from, and the version that the job to begin from was trained on."""
+    """The datasets to choose from, and the version that the job to begin from was trained on."""
     offered = datasets.catalogue(user, namespace)
     named = str((wanted or {}).get("dataset") or "")
     known = {"", *(offer.name for offer in offered)}

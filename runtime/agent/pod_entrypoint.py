@@ -1,7 +1,7 @@
 """``python -m runtime.agent.pod_entrypoint -- COMMAND...``: the entry point of a container; it becomes the agent.
 
 Nothing is left of an earlier life of the replica but what the portal has. So it is asked how far that was numbered, and
-for what the image does not hold: the code, and the data set. While the portal does not answer, it is asked again.
+for what the image does not hold: the code, and the dataset. While the portal does not answer, it is asked again.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class Portal:
                 pass
 
     def data(self, directory: Path) -> None:
-        """Get the files of the job's data set that are not there. Raises NotFetched, OSError."""
+        """Get the files of the job's dataset that are not there. Raises NotFetched, OSError."""
         with _Answer(self, "GET", "data") as answer:
             listing = [(str(file["path"]), int(file["size"])) for file in _object(answer)["files"]]
         for path, size in listing:

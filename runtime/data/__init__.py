@@ -1,4 +1,4 @@
-"""Training data: RecordIO files, typed records, data sets by name.
+"""Training data: RecordIO files, typed records, datasets by name.
 
 info = catalogue.find("public/digits")
 x, y = catalogue.load(info, "test")

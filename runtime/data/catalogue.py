@@ -1,8 +1,8 @@
-"""Data sets by name, and their records.
+"""Datasets by name, and their records.
 
-The name of a data set is a folder's path below one of the directories of the search path ("public/digits"). The folder
+The name of a dataset is a folder's path below one of the directories of the search path ("public/digits"). The folder
 holds a version that the portal has laid out (``versions``), or files with a ``dataset.json`` beside them that describes
-them. The data sets that are shipped with the project come last on every search path.
+them. The datasets that are shipped with the project come last on every search path.
 
 Who trains on this machine may also name files (``folders``), or a folder below the search path that nothing describes,
 as ``regatta data download`` leaves it.
@@ -39,7 +39,7 @@ _NAME = re.compile(
 
 
 class Unreadable(BadDataset):
-    """A file of a data set is gone, or is not what it was when its chunks were listed."""
+    """A file of a dataset is gone, or is not what it was when its chunks were listed."""
 
 
 class HasChunks(Protocol):
@@ -53,7 +53,7 @@ class HasChunks(Protocol):
 
 
 def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
-    """Look a data set up, also by the number of its version (``team/mine@3``).
+    """Look a dataset up, also by the number of its version (``team/mine@3``).
 
     Raises UnknownDataset with the nearest names, BadDataset if its description is damaged, OSError while descriptors
     or memory are used up.
@@ -94,11 +94,11 @@ def _undescribed(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | No
 
 
 def _refuse(name: str, data_path: Sequence[str | Path]) -> NoReturn:
-    raise UnknownDataset(f"There is no data set {name[:100]!r}. {_suggest(name, names(data_path))}")
+    raise UnknownDataset(f"There is no dataset {name[:100]!r}. {_suggest(name, names(data_path))}")
 
 
 def names(data_path: Sequence[str | Path] = ()) -> list[str]:
-    """The names of all data sets on the search path, at most two folders deep."""
+    """The names of all datasets on the search path, at most two folders deep."""
     found = {
         description.parent.relative_to(root).as_posix()
         for root in _roots(data_path)
@@ -111,12 +111,12 @@ def names(data_path: Sequence[str | Path] = ()) -> list[str]:
 def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
     """All chunks of a split, in order. Raises UnknownDataset for another split, FormatError for a damaged file."""
     if split not in info.splits:
-        raise UnknownDataset(f"The data set {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
+        raise UnknownDataset(f"The dataset {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
     return info.listing(split)
 
 
 def read_chunk(chunk: Chunk) -> Iterator[Any]:
-    """The records of one chunk: of a shipped data set (features, label), else what the chunk's format gives.
+    """The records of one chunk: of a shipped dataset (features, label), else what the chunk's format gives.
 
     Raises Unreadable, RecordError where the chunk is what it was but a record of it makes no sense, and Lost while
     descriptors or memory of this process or machine are used up: the chunk is there then.
@@ -181,7 +181,7 @@ def _list(path: Path, name: str) -> tuple[Chunk, ...]:
     except OSError as error:
         if is_shortage(error):
             raise
-        raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the data set again.") from error
+        raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the dataset again.") from error
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:
@@ -197,7 +197,7 @@ def _describe(name: str, description: Path) -> DatasetInfo:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
         if is_shortage(error):
             raise
-        raise BadDataset(f"{description} does not describe a data set ({error!r}). Upload it again.") from error
+        raise BadDataset(f"{description} does not describe a dataset ({error!r}). Upload it again.") from error
 
 
 def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
@@ -222,7 +222,7 @@ def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
 
 
 def _plain_name(path: str) -> str:
-    """A data set's files lie beside its description and nowhere else."""
+    """A dataset's files lie beside its description and nowhere else."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", path):
         raise ValueError(f"{path!r} is no plain file name")
     return path

@@ -1,4 +1,4 @@
-"""What a data set is to those who read it: a description, and the chunks of its files."""
+"""What a dataset is to those who read it: a description, and the chunks of its files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import NamedTuple
 from runtime.data.span import Span
 from runtime.errors import RegattaError, UsageError
 
-# The format of data sets whose description gives the shape of their features.
+# The format of datasets whose description gives the shape of their features.
 FEATURES = "features"
 # The format of which every file is one record.
 PICTURES = "image"
 
 
 class UnknownDataset(UsageError):
-    """There is no data set, or no split, of that name."""
+    """There is no dataset, or no split, of that name."""
 
 
 class BadDataset(RegattaError):
-    """A data set's own files are wrong."""
+    """A dataset's own files are wrong."""
 
 
 class Chunk(NamedTuple):

@@ -1,6 +1,6 @@
 """Which files of a version jobs read records of, and in which format. Pure.
 
-Each file tells by its first bytes or its name what it is (``runtime.data.formats.registry``); the data set may have
+Each file tells by its first bytes or its name what it is (``runtime.data.formats.registry``); the dataset may have
 been said to be of one format. A file of which no records are read is still a file of the version.
 """
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from runtime.data.formats import classes, idx, registry
 
-# What a data set is said to be that is kept as it is.
+# What a dataset is said to be that is kept as it is.
 FILES = "files"
 # What a version is whose files are of several formats.
 MIXED = "mixed"
@@ -39,7 +39,7 @@ WORDS: Mapping[Unread, str] = {
     Unread.PACKED: "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload "
     "it again to train on it.",
     Unread.BESIDE: "It is text beside files of another format: it is kept as it is, and jobs read no records of it.",
-    Unread.OTHER: "It is not of the format of this data set: it is kept as it is, and jobs read no records of it.",
+    Unread.OTHER: "It is not of the format of this dataset: it is kept as it is, and jobs read no records of it.",
     Unread.PICTURE: "It is a picture in no folder per class, or beside files of another format: it is kept as it "
     "is, and jobs read no records of it.",
     Unread.UNLISTED: "It is not among the files that state.json lists: it is kept as it is, and jobs read no records "
@@ -59,7 +59,7 @@ class Chosen(NamedTuple):
 
 def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
     """By path, how each file is read. ``found`` is the format that each told, or why it told none; ``said`` is what
-    the data set was said to be, or empty."""
+    the dataset was said to be, or empty."""
     if said == FILES:
         return {path: Chosen("") for path in found}
     if said:

@@ -1,4 +1,4 @@
-"""Files of this machine as a data set: one file, several by a pattern, or a folder.
+"""Files of this machine as a dataset: one file, several by a pattern, or a folder.
 
 ``"rows.csv"``, ``"shards/*.tar"``, ``"~/pictures"``. What is read of them, and as what, is decided as the portal
 decides it when a version is sealed.
@@ -25,7 +25,7 @@ _SplitOf = Callable[[str], str]
 
 
 def find(place: str) -> DatasetInfo | None:
-    """The data set of the files that ``place`` names; None where it names none. Files that are named one by one or by
+    """The dataset of the files that ``place`` names; None where it names none. Files that are named one by one or by
     a pattern are all for training. Raises BadDataset."""
     path = Path(place).expanduser()
     if path.is_dir():
@@ -36,7 +36,7 @@ def find(place: str) -> DatasetInfo | None:
 
 
 def of_folder(name: str, folder: Path) -> DatasetInfo | None:
-    """The data set of all files below a folder but hidden ones; None where there are none. Raises BadDataset."""
+    """The dataset of all files below a folder but hidden ones; None where there are none. Raises BadDataset."""
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {short.as_posix(): path for short, path in found.items() if not _is_hidden(short)}
     return _made(name, folder, files, split_of) if files else None

@@ -1,4 +1,4 @@
-"""A version of a data set as the portal lays it out for a job.
+"""A version of a dataset as the portal lays it out for a job.
 
 A folder with ``version.json``, ``manifest.json`` (as ``datasets/manifest.py`` writes it) and ``files/`` with the files
 by their paths. Its chunks were found when the version was sealed, so no file is read to list them.
@@ -99,4 +99,4 @@ def _place(offset: int, length: int, records: int, digest: int | None, split: st
 
 
 def _damaged(path: Path, error: Exception) -> BadDataset:
-    return BadDataset(f"{path} does not describe a data set ({error!r}). Upload it again.")
+    return BadDataset(f"{path} does not describe a dataset ({error!r}). Upload it again.")

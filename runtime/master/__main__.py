@@ -163,13 +163,13 @@ def await_lead(
 
 
 def find_table(environment: contract.Environment) -> TaskTable:
-    """The tasks of the job's data set. Raises RegattaError with a sentence for an unknown or damaged one."""
+    """The tasks of the job's dataset. Raises RegattaError with a sentence for an unknown or damaged one."""
     if not environment.dataset:
-        log.info("This job names no data set, so there are no tasks to hand out.")
+        log.info("This job names no dataset, so there are no tasks to hand out.")
         return TaskTable("", ())
     info = catalogue.find(environment.dataset, environment.data_path)
     table = partition(info.name, catalogue.chunks(info, "train"))
-    log.info("Data set %s: %d records in %d tasks.", info.name, table.records, len(table.tasks))
+    log.info("Dataset %s: %d records in %d tasks.", info.name, table.records, len(table.tasks))
     return table
 
 

@@ -68,7 +68,7 @@ class Blame:
             self._tell("task", text, True)
             return ""
         return (
-            f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the data set again, "
+            f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the dataset again, "
             "then run the job."
         )
 

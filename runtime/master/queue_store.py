@@ -49,7 +49,7 @@ class Ledger:
         self._written: dict[int, bytes] = {}  # tasks as they stand in the store
 
     def load(self, table: TaskTable) -> Saved | None:
-        """The committed state, None for a fresh job. Raises UsageError if it is of another data set."""
+        """The committed state, None for a fresh job. Raises UsageError if it is of another dataset."""
         stored = {entry.key: entry for entry in self._store.list(self._prefix).entries}
         head = stored.get(self._head)
         if head is None:
@@ -135,7 +135,7 @@ class Ledger:
         if stored != table:
             raise UsageError(
                 f"This attempt has begun with {_summary(stored)} and cannot go on with {_summary(table)}. "
-                "Restore the data set, or start the job again."
+                "Restore the dataset, or start the job again."
             )
 
 

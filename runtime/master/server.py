@@ -60,7 +60,7 @@ class Master:
         clock: Clock = time.monotonic,
         patience: float = STORE_PATIENCE_SECONDS,
     ) -> None:
-        """Raises what the first commit raises: UsageError if the store holds the state of another data set."""
+        """Raises what the first commit raises: UsageError if the store holds the state of another dataset."""
         self._commits = Commits(plan, table, ledger, clock)
         self._tell = tell
         self._reception = reception

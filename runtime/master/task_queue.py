@@ -100,7 +100,7 @@ class TaskQueue:
         if not table.tasks:
             queue.board.pass_id = plan.passes
             if table.dataset:  # that a job names none was told where its table was made
-                queue._tell("warning", f"The data set {table.dataset} has no records: there is nothing to train.", True)
+                queue._tell("warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True)
         return queue
 
     @classmethod

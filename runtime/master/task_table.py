@@ -1,4 +1,4 @@
-"""The static part of a job's work: which chunks of which data set make up each task."""
+"""The static part of a job's work: which chunks of which dataset make up each task."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TaskTable:
         return Span(task_id, 0, self.records_of(task_id))
 
     def describe(self, spans: Iterable[Span]) -> str:
-        """Name records by their numbers through the data set, from 0, and their files."""
+        """Name records by their numbers through the dataset, from 0, and their files."""
         begins = list(accumulate(map(self.records_of, range(len(self.tasks))), initial=0))
         return "; ".join(self._name(span, begins[span.task_id]) for span in spans)
 

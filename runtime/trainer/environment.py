@@ -122,7 +122,7 @@ class Attached:
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
         ours = self._environment.dataset
         if dataset != ours:
-            raise UsageError(f"This job's data set is {ours!r}, the script reads {dataset!r}; name one in both places.")
+            raise UsageError(f"This job's dataset is {ours!r}, the script reads {dataset!r}; name one in both places.")
         self._tasks = TaskClient(
             self._master.address,
             self._me.index,

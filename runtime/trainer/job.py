@@ -70,11 +70,11 @@ class Job:
         on_bad_record: str = FAIL_TASK,
         ahead: int = AHEAD,
     ) -> Reader:
-        """Training records of a data set by name, as ``team/mine`` or ``team/mine@3`` (default: the job's). A script
+        """Training records of a dataset by name, as ``team/mine`` or ``team/mine@3`` (default: the job's). A script
         that runs alone may also name files: ``rows.csv``, ``shards/*.tar``, a folder. Raises UsageError for an unknown
         name.
 
-        A record is what its format gives, for shipped data sets ``(features, label)``. With ``batch`` records come as
+        A record is what its format gives, for shipped datasets ``(features, label)``. With ``batch`` records come as
         arrays of that many of them, fewer at the end of a task: ``(x, y)`` for pairs, a dict of columns for rows with
         names. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run with the same
         seed. ``decode`` is applied to each record first; without it ``runtime/trainer/tasks/collation.py`` says what
@@ -99,7 +99,7 @@ class Job:
         return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, ahead, self._one_pass)
 
     def load(self, name: str | None = None, split: str = "test", decode: Decode | None = None) -> Any:
-        """A whole split in memory, as ``reader`` would give it in one batch: for shipped data sets features (n, ...)
+        """A whole split in memory, as ``reader`` would give it in one batch: for shipped datasets features (n, ...)
         float32 and labels (n,), for rows with names a dict of columns. ``decode`` is applied to each record first.
 
         Raises UsageError for an unknown name or split, and for one without records.
@@ -110,7 +110,7 @@ class Job:
         wanted = name or self._environment.dataset
         if not wanted:
             known = ", ".join(catalogue.names(self._environment.data_path))
-            raise UsageError(f"Say which data set to read, as in job.reader({known.split(', ')[0]!r}); known: {known}.")
+            raise UsageError(f"Say which dataset to read, as in job.reader({known.split(', ')[0]!r}); known: {known}.")
         find = catalogue.locate if self._environment.alone else catalogue.find
         return find(wanted, self._environment.data_path)
 
@@ -148,7 +148,7 @@ class Job:
                 yield batch
 
     def source(self) -> TaskSource:
-        """Where the tasks of the job's data set come from, for another loop than ``steps``. Raises UsageError."""
+        """Where the tasks of the job's dataset come from, for another loop than ``steps``. Raises UsageError."""
         name = self._find(None).name
         with self._guard():
             return self._tasks(name, None)

@@ -1,4 +1,4 @@
-"""A portal of paper that takes data sets in and gives them out, and can break off whenever it is told to."""
+"""A portal of paper that takes datasets in and gives them out, and can break off whenever it is told to."""
 
 from __future__ import annotations
 

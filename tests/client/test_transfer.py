@@ -1,4 +1,4 @@
-"""Whole data sets, up and down."""
+"""Whole datasets, up and down."""
 
 from __future__ import annotations
 

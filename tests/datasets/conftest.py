@@ -1,4 +1,4 @@
-"""A storage of the test's own, parts of a few bytes, and a developer's data set to fill."""
+"""A storage of the test's own, parts of a few bytes, and a developer's dataset to fill."""
 
 from __future__ import annotations
 

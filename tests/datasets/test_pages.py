@@ -1,4 +1,4 @@
-"""The pages about data sets: what they show to whom, and what their forms do."""
+"""The pages about datasets: what they show to whom, and what their forms do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which version of which data set a job means, and who may mean it."""
+"""Which version of which dataset a job means, and who may mean it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> No
         ("team/mime", "Did you mean team/mine"),
         ("team/mine@9", "team/mine has no sealed version 9. The newest is 1."),
         ("public/digit", "public/digits"),
-        ("mine", "There is no data set 'mine'"),
-        ("../etc@1", "There is no data set"),
-        ("team/mine@0", "There is no data set"),
+        ("mine", "There is no dataset 'mine'"),
+        ("../etc@1", "There is no dataset"),
+        ("team/mine@0", "There is no dataset"),
     ],
 )
 def test_what_is_not_there_is_told(personas: Personas, mention: str, why: str) -> None:
@@ -70,7 +70,7 @@ def test_deleted_data_sets_and_versions_are_not_meant(personas: Personas) -> Non
 
 def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public(personas: Personas) -> None:
     version = seal(personas.developer)
-    with pytest.raises(NotFound, match="There is no data set 'team/mine' that a job of elsewhere may use"):
+    with pytest.raises(NotFound, match="There is no dataset 'team/mine' that a job of elsewhere may use"):
         selectors.resolve(personas.stranger, "elsewhere", "team/mine")
     services.share_dataset(actor=personas.developer, ns="team", name="mine", namespaces=["elsewhere"])
     assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version

@@ -1,4 +1,4 @@
-"""A small data set: one chunk for each task, each record a number."""
+"""A small dataset: one chunk for each task, each record a number."""
 
 from __future__ import annotations
 

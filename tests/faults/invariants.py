@@ -175,7 +175,7 @@ def _dispatches(entry: Entry) -> Sequence[tuple[int, Trainer]]:
 
 
 def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
-    """I4. ``tasks`` are those of the data set; what comes after them are pieces, which stand for one in a pass."""
+    """I4. ``tasks`` are those of the dataset; what comes after them are pieces, which stand for one in a pass."""
     found = []
     for before, after in pairwise(states):
         ended, begun = before.head.pass_id, after.head.pass_id

@@ -40,7 +40,7 @@ def test_dataset_file_missing(job, etcd):
     cluster = job(etcd, launch=False, workload="queue", pservers=0)
     data_file(cluster).unlink()
     cluster.start("master-0")
-    assert f"{datasets.FILE} cannot be read (No such file or directory). Upload the data set again." in await_failure(
+    assert f"{datasets.FILE} cannot be read (No such file or directory). Upload the dataset again." in await_failure(
         cluster, "master-0"
     )
 
@@ -53,7 +53,7 @@ def test_dataset_file_removed_in_mid_run(job):
     )  # fmt: skip
     cluster.await_count("trained", 20)
     data_file(cluster).unlink()
-    gone = f"{datasets.FILE} cannot be read (No such file or directory). Restore the file or upload the data set again"
+    gone = f"{datasets.FILE} cannot be read (No such file or directory). Restore the file or upload the dataset again"
     assert gone in await_failure(cluster, "master-0")
     assert not any("left out" in text or "searched" in text for text in cluster.portal.events())
 

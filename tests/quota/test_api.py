@@ -45,10 +45,10 @@ def test_a_change_keeps_what_is_not_named_and_null_goes_back_to_the_default(pers
 
 
 def test_a_change_leaves_a_row_in_the_trail(personas: Personas) -> None:
-    put(personas, "admin", {"limits": {"cpu": 2}, "borrow": {"cpu": 4}, "reason": "A large data set."})
+    put(personas, "admin", {"limits": {"cpu": 2}, "borrow": {"cpu": 4}, "reason": "A large dataset."})
     entry = AuditEntry.objects.get(action="quota.set")
     assert (entry.before["borrow.cpu"], entry.after) == (0, {"cpu": 2, "borrow.cpu": 4})
-    assert entry.reason == "A large data set."
+    assert entry.reason == "A large dataset."
 
 
 def test_a_change_without_a_reason_says_in_the_trail_where_it_came_from(personas: Personas) -> None:

@@ -22,7 +22,7 @@ export async function dropped(data: DataTransfer): Promise<Choice> {
   return visible(found.flat());
 }
 
-/** `folder/a/b` is `a/b` in the data set. */
+/** `folder/a/b` is `a/b` in the dataset. */
 function below(path: string): string {
   return path.split("/").slice(1).join("/");
 }

@@ -225,8 +225,8 @@ def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
         )
     if not plan.agents and any(manifests.is_unmounted(one, cluster) for one in plan.replicas):
         raise LaunchFailed(
-            "Nothing brings a data set into a job with an image of its own, and this one is mounted in no pod. Leave "
-            "dataset out and have the program fetch its data, or ask an admin to mount data sets "
+            "Nothing brings a dataset into a job with an image of its own, and this one is mounted in no pod. Leave "
+            "dataset out and have the program fetch its data, or ask an admin to mount datasets "
             "(REGATTA_KUBERNETES_DATA)."
         )
 

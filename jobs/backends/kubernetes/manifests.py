@@ -75,7 +75,7 @@ class Mount:
 @dataclass(frozen=True)
 class Cluster:
     """What the installation says of its cluster. ``image``: for jobs that have none of their own; ``prefix``: before
-    the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where data sets are mounted, else they
+    the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where datasets are mounted, else they
     are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere; ``burst``:
     cores that a small replica may use while its node has them to spare; ``placement``: fields of a pod that say on
     which nodes it runs.
@@ -333,7 +333,7 @@ def _plain_of_bare(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> 
 
 
 def is_unmounted(replica: ReplicaPlan, cluster: Cluster) -> bool:
-    """Whether it is to work on a data set that its pod does not see."""
+    """Whether it is to work on a dataset that its pod does not see."""
     return bool(replica.environment.get(contract.DATASET)) and not _mounted(replica, cluster)
 
 

@@ -40,7 +40,7 @@ def read(share, shares):
 
 
 def write(path, images, digits):
-    """The text that Paddle's data sets read: a count and its numbers for every input, a record a line."""
+    """The text that Paddle's datasets read: a count and its numbers for every input, a record a line."""
     with Path(path).open("w") as out:
         for x, y in zip(images, digits, strict=True):
             out.write("64 " + " ".join(f"{v:.4f}" for v in x) + f" 1 {int(y)}\n")

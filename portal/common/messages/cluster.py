@@ -21,7 +21,7 @@ SENTENCES: tuple[str, ...] = (
     _("The cluster does not let the job be made in its namespace {name}: {why}"),
     _("The cluster refuses the job: {why}"),
     _("The PaddleJob is changed by others all the time; the next look goes on."),
-    _("The job's data set has no such file."),
+    _("The job's dataset has no such file."),
     _("Nothing is begun in this attempt any more."),
     _("{replicas}: its image cannot be pulled: {why}."),
     _("{replicas}: its image is not on the node: {why}."),
@@ -76,8 +76,8 @@ SENTENCES: tuple[str, ...] = (
     ),
     # Images that are used as they are, and what is read of them
     _(
-        "Nothing brings a data set into a job with an image of its own, and this one is mounted in no pod. "
-        "Leave dataset out and have the program fetch its data, or ask an admin to mount data sets "
+        "Nothing brings a dataset into a job with an image of its own, and this one is mounted in no pod. "
+        "Leave dataset out and have the program fetch its data, or ask an admin to mount datasets "
         "(REGATTA_KUBERNETES_DATA)."
     ),
     _("This installation runs jobs as processes of its own machine, without images. Leave image out."),

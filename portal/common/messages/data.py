@@ -1,4 +1,4 @@
-"""What is told about data sets, their files and their storage."""
+"""What is told about datasets, their files and their storage."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -6,8 +6,8 @@ SENTENCES: tuple[str, ...] = (
     # Data
     _("Known are: {names}."),
     _("None is installed."),
-    _("{path} cannot be read ({error}). Upload the data set again."),
-    _("{path} does not describe a data set ({error}). Upload it again."),
+    _("{path} cannot be read ({error}). Upload the dataset again."),
+    _("{path} does not describe a dataset ({error}). Upload it again."),
     _("A chunk is at least {least} bytes long, this one has {count}."),
     _("The chunk announces {announced} bytes and has {count}."),
     _("The chunk is damaged: its checksum does not fit. Restore the file from its source."),
@@ -68,7 +68,7 @@ SENTENCES: tuple[str, ...] = (
     ),
     _("{where}: {line} is no relative path with a TAB and a label after it. Correct the line."),
     _("{where}: {name} is no file in the folder of the list. Put the file itself there."),
-    _("{path} names {name}, which cannot be read ({error}). Upload the data set again."),
+    _("{path} names {name}, which cannot be read ({error}). Upload the dataset again."),
     _("{where}: the text is not UTF-8 ({error}). Save it as UTF-8."),
     _("{where}: no line ends here for {most} bytes; is this text?"),
     _("{where}: this line is no JSON ({error}). Correct it, or leave it out."),
@@ -131,14 +131,14 @@ SENTENCES: tuple[str, ...] = (
     _("This cannot be a record ({error}). Write plain values without circles."),
     _("This is no record of values; read it as bytes, or as features and label."),
     _("A record of values is damaged ({error}). Restore the file from its source."),
-    # Why a version of a data set cannot be sealed, and why jobs read no records of a file
+    # Why a version of a dataset cannot be sealed, and why jobs read no records of a file
     _("It is of no format that is known here: it is kept as it is, and jobs read no records of it."),
     _(
         "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload it again "
         "to train on it."
     ),
     _("It is text beside files of another format: it is kept as it is, and jobs read no records of it."),
-    _("It is not of the format of this data set: it is kept as it is, and jobs read no records of it."),
+    _("It is not of the format of this dataset: it is kept as it is, and jobs read no records of it."),
     _(
         "It is a picture in no folder per class, or beside files of another format: it is kept as it is, and jobs read "
         "no records of it."
@@ -157,16 +157,16 @@ SENTENCES: tuple[str, ...] = (
     ),
     _(
         "{path} is {format}, which this portal cannot read: its operator has to install {package}. Seal the version "
-        "again after that, or make a data set with the format 'files', which keeps all as it is."
+        "again after that, or make a dataset with the format 'files', which keeps all as it is."
     ),
     _("Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."),
     _("The files could not be read from the storage. Seal the version again, or ask the operator."),
-    # What is told about data sets
+    # What is told about datasets
     _("The version has been deleted."),
     _("The file has been taken out."),
-    _("The data set has been deleted. Until its grace is over it can be restored."),
+    _("The dataset has been deleted. Until its grace is over it can be restored."),
     _("Who reads it has been changed."),
-    _("The data set is back."),
+    _("The dataset is back."),
     _("The description has been changed."),
     _("The file has {size} bytes; the range begins behind them."),
     _("The first records lie in a chunk of {size} bytes; a preview reads up to {most}."),
@@ -176,7 +176,7 @@ SENTENCES: tuple[str, ...] = (
     _("{path} cannot be the path of a file: {why}."),
     _("it must be relative"),
     _("it names no file"),
-    _("'..' leads out of the data set"),
+    _("'..' leads out of the dataset"),
     _("it holds a backslash; write / between folders"),
     _("it holds a character that cannot be seen"),
     _("a name in it begins with a dot"),
@@ -184,12 +184,12 @@ SENTENCES: tuple[str, ...] = (
     _("it is longer than {count} characters"),
     _("it lies more than {count} folders deep"),
     _("a name in it has more than {count} bytes"),
-    _("There is no data set {name} that you may see. Check the name; deleted ones are gone after their grace."),
+    _("There is no dataset {name} that you may see. Check the name; deleted ones are gone after their grace."),
     _("You may read {name} and not change it. Ask somebody of {namespace}."),
     _("{name} has no version {number} that you may see."),
     _("Version {number} of {name} has no such file. Announce it again."),
     _("Version {number} of {name} has no file {path}."),
-    _("There is a data set {name} already. Add a version to it, or choose another name."),
+    _("There is a dataset {name} already. Add a version to it, or choose another name."),
     _("{name} was deleted and its grace is not over. Restore it, or choose another name."),
     _("{name} has been deleted. Restore it first."),
     _("Write up to {count} characters."),

@@ -169,10 +169,10 @@ SENTENCES: tuple[str, ...] = (
     _("it was dismissed before it was started"),
     _("the backend knows nothing of it any more"),
     _("signal {number}"),
-    # Data sets of jobs
-    _("The data set could not be laid out: {error}"),
-    _("{name} has been deleted for good. Clone the job and choose another data set."),
-    _("The data set of {name} has been deleted. Restore it, or clone the job and choose another one."),
+    # Datasets of jobs
+    _("The dataset could not be laid out: {error}"),
+    _("{name} has been deleted for good. Clone the job and choose another dataset."),
+    _("The dataset of {name} has been deleted. Restore it, or clone the job and choose another one."),
     _("{name} has been deleted. Clone the job and choose another version."),
     _(
         "Version {number} of {name} has no records that a job can read: its files are of no format that is known "
@@ -181,8 +181,8 @@ SENTENCES: tuple[str, ...] = (
     _("{name} has no sealed version {number}."),
     _("{name} has no sealed version."),
     _("{name} is not shared with {namespace}. Ask somebody of {owner} to share it, or submit the job there."),
-    _("There is no data set {name} that a job of {namespace} may use. Did you mean {near}?"),
-    _("There is no data set {name} that a job of {namespace} may use. Known are: {names}."),
+    _("There is no dataset {name} that a job of {namespace} may use. Did you mean {near}?"),
+    _("There is no dataset {name} that a job of {namespace} may use. Known are: {names}."),
     _("No file of {name} is of a format that is known here. Names end in {suffixes}."),
     _("The records of a batch differ in how many values they have. Give the reader decode=."),
     _("The newest is {number}."),

@@ -28,7 +28,7 @@ SENTENCES: tuple[str, ...] = (
     _("Add at least the entrypoint, such as train.py."),
     _("These are {count} files; at most {most} are taken."),
     _("Together they have {size} bytes; at most {most} are taken."),
-    _("It has {size} bytes; a file may have {most}. Put data into a data set."),
+    _("It has {size} bytes; a file may have {most}. Put data into a dataset."),
     _("{folder} is a file; it cannot be a folder too."),
     _("{value} is no Python file; name one that ends in .py."),
     _("{value} is not among the files: there is {names}."),

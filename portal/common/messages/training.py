@@ -31,7 +31,7 @@ SENTENCES: tuple[str, ...] = (
     _("Task {task} is left out of this pass after {count} failures: {records}."),
     _("Task {task} is left out of this pass, for no trainer can read {records} of {dataset}."),
     _(
-        "No trainer can read {records} of {dataset}: {why} Restore the file or upload the data set again, then run the "
+        "No trainer can read {records} of {dataset}: {why} Restore the file or upload the dataset again, then run the "
         "job."
     ),
     _("{file} cannot be read ({error})."),
@@ -44,7 +44,7 @@ SENTENCES: tuple[str, ...] = (
         "same. Install one release wherever the job runs, then run it again."
     ),
     _("{file} is not what it was: {error}"),
-    _("The data set {dataset} has no records: there is nothing to train."),
+    _("The dataset {dataset} has no records: there is nothing to train."),
     _("No task of pass {number} could be done: {records} of {dataset}."),
     _("Look at the trainers' logs for the reason."),
     _("No checkpoint could be used; the parameters begin anew."),
@@ -96,7 +96,7 @@ SENTENCES: tuple[str, ...] = (
     _("This master has been replaced by another; it must not hand out tasks any more."),
     _("Another process has become this job's master; this one starts again and waits for its turn."),
     _("This attempt has begun with {before} and cannot go on with {now}."),
-    _("Restore the data set, or start the job again."),
+    _("Restore the dataset, or start the job again."),
     _("The master broke off in the middle of a change."),
     _("This master is ending. Ask the next one."),
     _("The master does not know {operation}; ask a parameter server."),
@@ -190,8 +190,8 @@ SENTENCES: tuple[str, ...] = (
     _("report takes numbers; {name} is {value}."),
     _("Left out: {why}."),
     _("This trainer ends: {why}."),
-    _("This job's data set is {ours}, the script reads {theirs}; name one in both places."),
-    _("Say which data set to read, as in job.reader({example}); known: {names}."),
+    _("This job's dataset is {ours}, the script reads {theirs}; name one in both places."),
+    _("Say which dataset to read, as in job.reader({example}); known: {names}."),
     _("This process is a {role}; only trainers call dist.init()."),
     _("Call dist.init() before dist.train()."),
     _("The parameter {name} is on {device}; call model.cpu() before it is attached."),

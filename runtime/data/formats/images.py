@@ -67,4 +67,4 @@ def _content(path: Path, folder: Path, name: str) -> bytes:
         if is_shortage(error):
             raise
         why = getattr(error, "strerror", None) or str(error)
-        raise FormatError(f"{path} names {name!r}, which cannot be read ({why}). Upload the data set again.") from None
+        raise FormatError(f"{path} names {name!r}, which cannot be read ({why}). Upload the dataset again.") from None

@@ -32,7 +32,7 @@ HEAD_BYTES = 4096
 
 _index_tfrecord = gzipped.index(tfrecord.index, tfrecord.recognise)
 
-# The first that recognises a file reads it. The features and labels of a data set are named by its description.
+# The first that recognises a file reads it. The features and labels of a dataset are named by its description.
 _FORMATS = (
     Format("values", "RecordIO of values", "what was written: numbers, text, arrays, tuples, dicts", (".recordio",),
            recordio.list_chunks, recordio.read_values, value_codec.recognise),

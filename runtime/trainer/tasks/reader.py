@@ -1,4 +1,4 @@
-"""A data set as user code reads it: batches of decoded records, task by task."""
+"""A dataset as user code reads it: batches of decoded records, task by task."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BadRecord(RegattaError):
 
 @dataclass(frozen=True)
 class Reader:
-    """Records of the data set ``name``. Called, it iterates over one pass (of what this trainer is given to do).
+    """Records of the dataset ``name``. Called, it iterates over one pass (of what this trainer is given to do).
 
     ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
     this many. ``decode`` turns a record into what user code wants; without it, ``collation`` does what its format asks

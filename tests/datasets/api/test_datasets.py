@@ -1,4 +1,4 @@
-"""Data sets over HTTP, as people of the namespace and others see them."""
+"""Datasets over HTTP, as people of the namespace and others see them."""
 
 from __future__ import annotations
 

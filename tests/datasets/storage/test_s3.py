@@ -111,7 +111,7 @@ def test_a_full_disk_on_the_way_is_told(storage: S3Storage) -> None:
         storage.put("a", Full())
 
 
-# --- A whole data set ------------------------------------------------------------------------------------------------
+# --- A whole dataset ------------------------------------------------------------------------------------------------
 @pytest.fixture
 def in_bucket(settings: Settings, address: Address, tmp_path: Path) -> None:
     settings.STORAGE_DIR = tmp_path / "scratch"

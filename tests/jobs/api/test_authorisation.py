@@ -169,7 +169,7 @@ TABLE = {
     "DELETE api/v1/quota-requests/<int:wish_id>": OWN,
     "GET api/v1/capacity": "200 403 403 403 403 401",
     "PUT api/v1/capacity": ADMIN,
-    # Pages of data sets; a form that is refused in words leads back, as one that is done does.
+    # Pages of datasets; a form that is refused in words leads back, as one that is done does.
     "GET n/<str:ns>/datasets": MEMBERS_PAGE,
     "GET n/<str:ns>/datasets/new": "200 200 200 403 404 302",
     "POST n/<str:ns>/datasets/new": "422 422 422 403 404 302",
@@ -181,7 +181,7 @@ TABLE = {
     f"POST {DATASET_PAGE}/restore": "302 302 302 403 404 302",
     f"POST {DATASET_PAGE}/versions/<int:number>/delete": "302 404 404 403 404 302",  # the first deletes it
     f"POST {DATASET_PAGE}/versions/<int:number>/files/<int:file_id>/take-out": "404 404 404 403 404 302",
-    # Data sets and examples
+    # Datasets and examples
     "GET api/v1/datasets": SIGNED_IN,
     "GET api/v1/datasets/public/<str:name>": SIGNED_IN,
     f"GET {NS}/datasets": MEMBERS,

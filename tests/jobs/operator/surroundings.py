@@ -61,8 +61,8 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
 
 
 def base_for_paddle(registry: str) -> str:
-    """The base image with what PaddlePaddle's wheels expect of the system: OpenMP's library, and a bash, by which data
-    sets are read. They are this machine's."""
+    """The base image with what PaddlePaddle's wheels expect of the system: OpenMP's library, and a bash, by which
+    datasets are read. They are this machine's."""
     found = [_library(name) for name in ("libgomp.so.1", "libtinfo.so.6")]
     files = {str(path.with_name(name)): path for name, path in found} | {"/usr/bin/bash": Path("/usr/bin/bash")}
     reference = f"{registry}/tests/python-for-paddle:3.11"

@@ -1,4 +1,4 @@
-"""Jobs that train on data sets of namespaces: what is fixed when, and what happens when the data goes away."""
+"""Jobs that train on datasets of namespaces: what is fixed when, and what happens when the data goes away."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_the_namespace_may_not_use_is_refused_by_its_field(personas: Person
     seal(personas.stranger, "elsewhere", "theirs")
     with pytest.raises(ValidationFailed) as refused:
         submit("elsewhere/theirs")
-    assert "There is no data set 'elsewhere/theirs'" in refused.value.errors["dataset"][0]
+    assert "There is no dataset 'elsewhere/theirs'" in refused.value.errors["dataset"][0]
 
 
 def test_the_api_refuses_it_beside_what_else_is_wrong(personas: Personas, version: Version) -> None:
@@ -109,7 +109,7 @@ def test_a_storage_that_fails_ends_the_job_in_words(
     job = submit()
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
-    assert (job.state, job.why) == ("FAILED", "The data set could not be laid out: The storage is away.")
+    assert (job.state, job.why) == ("FAILED", "The dataset could not be laid out: The storage is away.")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_a_fault_that_lasts_ends_the_job_in_words(
     Attempt.objects.update(created=now() - PREPARING)
     assert reconciler.reconcile(job.pk) is JobState.FAILED
     job.refresh_from_db()
-    assert job.why == "The data set could not be laid out: The storage has too much to do."
+    assert job.why == "The dataset could not be laid out: The storage has too much to do."
 
 
 @pytest.mark.invariant("A deleted dataset version stays until the jobs that use it have ended.")
@@ -163,7 +163,7 @@ def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
     ("deed", "why"),
     [
         ("version", "team/mine@1 has been deleted. Clone the job"),
-        ("dataset", "The data set of team/mine@1 has been deleted. Restore it"),
+        ("dataset", "The dataset of team/mine@1 has been deleted. Restore it"),
         ("purge", "team/mine@1 has been deleted for good"),
     ],
 )

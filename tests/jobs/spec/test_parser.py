@@ -160,11 +160,11 @@ def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -
 
 def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
     def none(name: str) -> object:
-        raise NotFound("There is no such data set. Did you mean public/digits?")
+        raise NotFound("There is no such dataset. Did you mean public/digits?")
 
     with pytest.raises(ValidationFailed) as refused:
         parse({**GOOD, "dataset": "public/digit"}, find_dataset=none)
-    assert refused.value.errors == {"dataset": ["There is no such data set. Did you mean public/digits?"]}
+    assert refused.value.errors == {"dataset": ["There is no such dataset. Did you mean public/digits?"]}
 
 
 def test_all_problems_are_told_at_once() -> None:

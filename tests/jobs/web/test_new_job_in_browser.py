@@ -115,7 +115,7 @@ IMAGE = "registry.example.com/team/train:1"
 
 @pytest.fixture
 def runs_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The installation has a back end whose pods are run from images."""
+    """The installation has a backend whose pods are run from images."""
     monkeypatch.setattr(builders, "runs_images", lambda: True)
 
 

@@ -84,7 +84,7 @@ def grow(personas: Personas) -> None:
 
 
 def grow_data(namespace: Namespace, personas: Personas) -> None:
-    """One more data set, with versions and a reader; and one more version and use of ``listed``."""
+    """One more dataset, with versions and a reader; and one more version and use of ``listed``."""
     about = {"owner": personas.admin, "created": LONG_AGO}
     dataset = Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", **about)
     Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", deleted_at=now(), **about)

@@ -1,4 +1,4 @@
-"""Data sets by name, and the two that are shipped."""
+"""Datasets by name, and the two that are shipped."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_an_unknown_split_is_told_the_known_ones(tmp_path):
 )
 def test_a_wrong_description_is_a_sentence(tmp_path, change):
     make(tmp_path, "own", **change)
-    with pytest.raises(BadDataset, match="does not describe a data set"):
+    with pytest.raises(BadDataset, match="does not describe a dataset"):
         catalogue.find("own", [tmp_path])
 
 

@@ -1,4 +1,4 @@
-"""Which files jobs read records of, by what each told and what the data set was said to be."""
+"""Which files jobs read records of, by what each told and what the dataset was said to be."""
 
 from __future__ import annotations
 

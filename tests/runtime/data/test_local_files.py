@@ -1,4 +1,4 @@
-"""Files of this machine as a data set, for who runs a script alone."""
+"""Files of this machine as a dataset, for who runs a script alone."""
 
 from __future__ import annotations
 
@@ -78,5 +78,5 @@ def test_files_of_no_known_format_are_told(tmp_path: Path) -> None:
 
 def test_what_is_not_there_is_told_like_an_unknown_name(tmp_path: Path) -> None:
     for name in (f"{tmp_path}/*.csv", str(tmp_path / "a.csv")):
-        with pytest.raises(UnknownDataset, match="There is no data set"):
+        with pytest.raises(UnknownDataset, match="There is no dataset"):
             catalogue.locate(name)

@@ -1,4 +1,4 @@
-"""A version of a data set as the portal lays it out for a job."""
+"""A version of a dataset as the portal lays it out for a job."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def dataset():
 
 @pytest.fixture
 def ask(tmp_path, leaving, dataset):
-    """Send a request to a gateway whose program trains alone on the data set, for two passes."""
+    """Send a request to a gateway whose program trains alone on the dataset, for two passes."""
     environment = contract.read(
         {
             contract.DATASET: dataset,

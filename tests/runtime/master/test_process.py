@@ -132,7 +132,7 @@ def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
     agent.tell(master)
     code, output = agent.end()
     assert (code, records) == (contract.EXIT_OK, 2 * 353)
-    assert "Data set public/diabetes: 353 records in 15 tasks." in output
+    assert "Dataset public/diabetes: 353 records in 15 tasks." in output
     assert re.search(r"(?m)^Pass 1 of 2 done in [\d.]+ s: 353 records, [\d,]+ records/s, 1 trainer\.$", output)
     assert "All 2 passes are done." in output
 
@@ -189,7 +189,7 @@ def test_one_who_stands_by_leaves_on_sigterm(start):
     first, second = start(), start(**{contract.INDEX: "1"})
     members = [first.register(), second.register()]
     second.tell(*members)
-    assert second.process.stdout.readline().startswith("Data set")
+    assert second.process.stdout.readline().startswith("Dataset")
     assert second.process.stdout.readline() == "master-0 serves; this master stands by.\n"
     second.process.send_signal(signal.SIGTERM)
     assert second.end()[0] == contract.EXIT_RESTART
@@ -198,7 +198,7 @@ def test_one_who_stands_by_leaves_on_sigterm(start):
 def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):
     code, output = start(**{contract.DATASET: "public/digit"}).end()
     assert code == contract.EXIT_ERROR
-    assert "There is no data set 'public/digit'. Did you mean public/digits" in output
+    assert "There is no dataset 'public/digit'. Did you mean public/digits" in output
 
 
 def test_it_leaves_on_sigterm_and_may_be_started_again_while_passes_are_left(start):

@@ -260,7 +260,7 @@ class TestDataThatCannotBeRead:
             assert asker.cannot_read(asker.get(), Unread.FAIL_JOB) is Verdict.OK
         assert queue.failed == (
             "No trainer can read records 0-9 (train.recordio) of public/test: a.recordio cannot be read (it is gone). "
-            "Restore the file or upload the data set again, then run the job."
+            "Restore the file or upload the dataset again, then run the job."
         )
         assert queue.quarantine == ()
 

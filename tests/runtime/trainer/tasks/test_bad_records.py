@@ -112,7 +112,7 @@ def test_a_record_that_cannot_be_decoded_raises_where_the_script_says_so(job):
 
 @pytest.fixture
 def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dist.Job, Path]]:
-    """A job alone, on a data set whose file may go away: ten tasks of one record."""
+    """A job alone, on a dataset whose file may go away: ten tasks of one record."""
     file = datasets.make(tmp_path / "data", 10)
     monkeypatch.setattr(dist, "_job", None)
     monkeypatch.setattr("sys.excepthook", lambda *error: None)
