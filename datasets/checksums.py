@@ -51,7 +51,7 @@ KINDS = (SHA256, CRC32)  # where a part comes with several, the first counts
 
 
 class BadChecksum(ValueError):
-    """The text is a sentence that says what to send; ``header`` is where."""
+    """The text is a message that says what to send; ``header`` is where."""
 
     def __init__(self, header: str, told: str) -> None:
         super().__init__(told)

@@ -39,7 +39,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BadPath(ValueError):
-    """A path that no file of a dataset may have. The text is a sentence that says why."""
+    """A path that no file of a dataset may have. The text is a message that says why."""
 
 
 class BadManifest(ValueError):

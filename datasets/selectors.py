@@ -261,7 +261,7 @@ _MENTION = re.compile(r"(?P<ns>[^/@]+)/(?P<name>[^/@]+)(@(?P<version>[1-9][0-9]{
 
 def resolve(actor: Actor, namespace: str, mention: str) -> Resolved:
     """The sealed version that ``team/mine`` (the newest) or ``team/mine@3`` means for a job that the actor submits in
-    the namespace. Raises NotFound with a sentence that says what to do."""
+    the namespace. Raises NotFound with a message that says what to do."""
     match = _MENTION.fullmatch(mention)
     if match is None or mention.startswith(PUBLIC):
         return Resolved(find(mention).name, None)

@@ -34,7 +34,7 @@ class Event(StrEnum):
 
 
 class Impossible(ValueError):
-    """The version's state does not allow it. The text is a sentence."""
+    """The version's state does not allow it. The text is a message."""
 
 
 FILLABLE = frozenset({VersionState.OPEN, VersionState.FAILED})
@@ -61,7 +61,7 @@ _WHY_NOT: Mapping[VersionState, str] = {
 
 
 def step(state: VersionState, event: Event, number: int) -> VersionState:
-    """The state that follows. ``number``: the version's, for the sentence. Raises Impossible."""
+    """The state that follows. ``number``: the version's, for the message. Raises Impossible."""
     following = _TRANSITIONS.get((state, event))
     if following is None:
         raise Impossible(_WHY_NOT[state].format(number=number))

@@ -1,6 +1,6 @@
 """Every environment variable that the portal reads, each with its type, default and meaning.
 
-A value that cannot be read is refused at start with a sentence that names the variable: a portal that starts with a
+A value that cannot be read is refused at start with a message that names the variable: a portal that starts with a
 misread setting is worse than one that does not start.
 """
 

@@ -17,10 +17,10 @@ _PROBLEM = {
         "title": _TEXT,
         "status": {"type": "integer"},
         "code": {**_TEXT, "description": "A stable word for programs, such as quota_exceeded."},
-        "detail": {**_TEXT, "description": "A sentence that says what to do."},
+        "detail": {**_TEXT, "description": "A message that says what to do."},
         "errors": {
             "type": "object",
-            "description": "With validation_failed: the sentences of each field.",
+            "description": "With validation_failed: the messages of each field.",
             "additionalProperties": {"type": "array", "items": _TEXT},
         },
     },

@@ -1,4 +1,4 @@
-"""What must be right before the portal starts. Each check raises CannotStart with one sentence that says what to do."""
+"""What must be right before the portal starts. Each check raises CannotStart with one message that says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOCK_FILE = "portal.lock"
 
 
 class CannotStart(Exception):
-    """The sentence goes to standard error, and the exit code is 1."""
+    """The message goes to standard error, and the exit code is 1."""
 
 
 def lock_data_directory(directory: Path) -> IO[str]:

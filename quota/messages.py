@@ -1,4 +1,4 @@
-"""What people are told of a decision: sentences and numbers. Pure."""
+"""What people are told of a decision: messages and numbers. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from quota.policy import Obstacle, Room, Waiting
 from quota.resources import HELD, HOURS_OF, Amounts, bare, hours, in_bytes, in_words
 
-# From so many on, a place in the queue is told as a bound: else each start would rewrite the sentences of thousands.
+# From so many on, a place in the queue is told as a bound: else each start would rewrite the messages of thousands.
 MOST_COUNTED = 100
 _PLATFORM = " on the platform"
 _ASK = "Ask for less, or an admin for more."
@@ -18,7 +18,7 @@ _ASK = "Ask for less, or an admin for more."
 
 @dataclass(frozen=True)
 class Verdict:
-    """``never``: would not fit if nothing else ran. ``why`` is a sentence, empty when admitted. ``numbers`` maps each
+    """``never``: would not fit if nothing else ran. ``why`` is a message, empty when admitted. ``numbers`` maps each
     resource that is short to {"needed", "limit", "held", "free"}."""
 
     admitted: bool
@@ -102,7 +102,7 @@ def _budget_shortages(waiting: Waiting, room: Room) -> Iterator[_Shortage]:
             yield _Shortage(name, needed[name], budget, max(0.0, budget - spent), f" in `{room.name}`")
 
 
-# --- Sentences -------------------------------------------------------------------------------------------------------
+# --- Messages -------------------------------------------------------------------------------------------------------
 def _never(waiting: Waiting, room: Room, short: list[_Shortage]) -> str:
     return " ".join(f"{_beyond(item)}, so it can never start. {_ASK}" for item in short)
 
@@ -167,7 +167,7 @@ def _place(waiting: Waiting, latest: datetime | None) -> str:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """The next whole minute, so that the sentence does not change with every second."""
+    """The next whole minute, so that the message does not change with every second."""
     if seconds is None or not math.isfinite(seconds):
         return None
     return datetime.fromtimestamp(math.ceil(seconds / 60) * 60, UTC)
@@ -179,7 +179,7 @@ def free_in(amounts: Amounts, limits: Mapping[str, float | None]) -> dict[str, f
 
 
 # --- Storage ---------------------------------------------------------------------------------------------------------
-# How a sentence about the largest begins, and one about all of a kind.
+# How a message about the largest begins, and one about all of a kind.
 _KEEPERS: Mapping[str, tuple[str, str]] = {
     "artifacts": ("The most is kept by the artifacts of `", "Artifacts keep"),
     "checkpoints": ("The most is kept by the checkpoints of `", "Checkpoints keep"),

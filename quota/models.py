@@ -66,7 +66,7 @@ class Reservation(_Ask):
     # When its timeout will have ended it at the latest; empty where that is not known.
     until = models.DateTimeField(null=True, blank=True)
     released = models.DateTimeField(null=True, blank=True)
-    # It has been asked to give back what was lent, with the sentence that its owner reads.
+    # It has been asked to give back what was lent, with the message that its owner reads.
     recalled = models.DateTimeField(null=True, blank=True)
     recalled_why = models.TextField(blank=True)
 

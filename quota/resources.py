@@ -1,4 +1,4 @@
-"""Amounts of resources: their names, their sums, and how a sentence tells them. Pure; units as in ``quota.models``."""
+"""Amounts of resources: their names, their sums, and how a message tells them. Pure; units as in ``quota.models``."""
 
 from __future__ import annotations
 

@@ -400,7 +400,7 @@ def if_alone(bounds: Bounds, amounts: Amounts, *, length: float) -> Verdict:
 
 
 def recall_of(job: UUID, attempt: int) -> str:
-    """The sentence with which the attempt was asked to give back what it borrowed; empty where it was not."""
+    """The message with which the attempt was asked to give back what it borrowed; empty where it was not."""
     asked = Reservation.objects.filter(job=job, attempt=attempt, released=None).exclude(recalled=None)
     return asked.values_list("recalled_why", flat=True).first() or ""
 
@@ -593,7 +593,7 @@ def _covered(
 
 
 def overheld(namespace: Namespace) -> str:
-    """The sentences for limits below what is held or kept; empty where there is none."""
+    """The messages for limits below what is held or kept; empty where there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
     over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
     told = []

@@ -37,7 +37,7 @@ def set_limits(
     """Set some of a namespace's limits, and how much it may borrow; null goes back to the default. What is held already
     stays held: nothing new starts until there is room under the new limit.
 
-    Raises Forbidden for all but admins, ValidationFailed with a sentence a field.
+    Raises Forbidden for all but admins, ValidationFailed with a message a field.
     """
     require_admin(actor)
     told, lent = audit_log.stated(reason), dict(borrow or {})
@@ -85,7 +85,7 @@ def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple
 
 
 def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
-    """The sentence for a limit that cannot be; empty for one that can."""
+    """The message for a limit that cannot be; empty for one that can."""
     if resource not in known:
         return f"There is no such resource. Choose from: {', '.join(known)}."
     if amount is None:

@@ -45,7 +45,7 @@ class Thing:
 def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
     """Whether that many more bytes would fit now; none at all do where the limit is reached.
 
-    Raises QuotaExceeded with the numbers and the sentence that says what to delete.
+    Raises QuotaExceeded with the numbers and the message that says what to delete.
     """
     used = kept_by_kind(namespace)
     limit, shared = bounds.room.limits["storage"], bounds.capacity.get("storage")

@@ -75,7 +75,7 @@ def is_label(name: str) -> bool:
 
 
 def not_a_label(name: str) -> str:
-    """The sentence for what is none."""
+    """The message for what is none."""
     return (
         f"{name!r} does not do. Use up to {LABEL_LENGTH} small letters, digits and dashes, with a letter or digit at "
         "both ends."
@@ -83,7 +83,7 @@ def not_a_label(name: str) -> str:
 
 
 def why_not(name: str) -> str:
-    """The sentence for a name that may not be chosen."""
+    """The message for a name that may not be chosen."""
     if name in RESERVED or name.startswith(_RESERVED_PREFIXES):
         return f"{name!r} is kept for the platform. Choose another name."
     return (

@@ -50,7 +50,7 @@ def create_user(
 def validate_account(user: User, password: str | None, *, known_address: bool = False) -> None:
     """Whether such an account can be opened. ``known_address``: that its address is taken is nobody's business here.
 
-    Raises ValidationFailed with the sentences of each field.
+    Raises ValidationFailed with the messages of each field.
     """
     errors: dict[str, list[str]] = {}
     try:

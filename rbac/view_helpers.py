@@ -41,8 +41,8 @@ def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool
     try:
         deed()
     except ValidationFailed as error:
-        for sentences in error.errors.values():
-            messages.error(request, told(sentences[0]))
+        for texts in error.errors.values():
+            messages.error(request, told(texts[0]))
         return False
     except Conflict as error:
         messages.error(request, told(error.detail))
@@ -52,7 +52,7 @@ def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool
 
 
 def refused(request: HttpRequest, template: str, context: Mapping[str, Any], error: RegattaError) -> HttpResponse:
-    """The page of a form again, with the sentence for which it was refused (``error``) and when to come again."""
+    """The page of a form again, with the message for which it was refused (``error``) and when to come again."""
     problem = problem_of(error)
     page = render(request, template, {**context, "error": problem["detail"]}, status=error.status)
     for name, value in headers_of(problem).items():

@@ -348,7 +348,7 @@ def own_address(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def parse_mode(text: str) -> tuple[str, int]:
-    """A mode's name and number (0 where it has none), as in ``m_of_n(2)``. Raises ValueError with a sentence."""
+    """A mode's name and number (0 where it has none), as in ``m_of_n(2)``. Raises ValueError with a message."""
     match = _MODE.fullmatch(text)
     if match is None or match[1] not in MODES or (match[2] is None) != (MODES[match[1]] is None):
         raise ValueError(f"There is no mode {text[:40]!r}; take sync, async, m_of_n(2), ssp(3) or outer(100).")

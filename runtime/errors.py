@@ -1,4 +1,4 @@
-"""What can go wrong in the runtime. Every message is a sentence that says what to do next."""
+"""What can go wrong in the runtime. Every message is a message that says what to do next."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class RegattaError(Exception):
 
 
 class UsageError(RegattaError):
-    """User code called the runtime in a way that cannot work; the sentence says what to write instead."""
+    """User code called the runtime in a way that cannot work; the message says what to write instead."""
 
 
 class MixedReleases(RegattaError):

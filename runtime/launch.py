@@ -129,8 +129,8 @@ def _tell_agent(descriptor: int) -> None:
         link.sendall(json.dumps(hello).encode() + b"\n")
 
 
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(sentence + "\n")
+def _refuse(message: str) -> int:
+    sys.stderr.write(message + "\n")
     return contract.EXIT_ERROR
 
 

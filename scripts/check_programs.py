@@ -101,7 +101,7 @@ def _first_words(node: ast.expr, values: dict[str, list[ast.expr]], *, every: bo
 
 
 def unnamed(root: Path) -> Iterator[str]:
-    """A sentence for each program of this machine that the tests call and nothing installs."""
+    """A message for each program of this machine that the tests call and nothing installs."""
     known = named((root / "scripts" / "system_packages.sh").read_text(encoding="utf-8")) | BASE | GIVEN
     for path in sorted((root / "tests").rglob("*")):
         if path.suffix not in (".py", ".sh"):

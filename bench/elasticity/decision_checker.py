@@ -58,6 +58,6 @@ class CheckedPolicy:
         grew, grows = last.after > last.before, change.after > change.before
         if grew == grows or (change.after > last.before if grew else change.after < last.before):
             return
-        found = _WHOM.search(decision.sentences.get(key, ""))
+        found = _WHOM.search(decision.messages.get(key, ""))
         for_waiting = not grows and found is not None and found[1] in waiting
         (self.taken_back_for_waiting if for_waiting else self.taken_back).append((change.at, key))

@@ -30,7 +30,7 @@ EXIT_NOT_FINISHED = 101
 
 
 class PortalError(Exception):
-    """Something that the caller should be told. ``code`` is the portal's stable name for it, ``detail`` a sentence."""
+    """Something that the caller should be told. ``code`` is the portal's stable name for it, ``detail`` a message."""
 
     exit_code = EXIT_ERROR
 

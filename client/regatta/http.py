@@ -1,4 +1,4 @@
-"""Requests to the portal: retries where that is safe, and every failure as a typed error with a sentence."""
+"""Requests to the portal: retries where that is safe, and every failure as a typed error with a message."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ Alive = Callable[[], None]
 
 
 class Unindexable(Exception):
-    """A file is not what it says it is. The text is the sentence that the version fails with."""
+    """A file is not what it says it is. The text is the message that the version fails with."""
 
 
 class Look:

@@ -73,8 +73,8 @@ class TooMuch(RegattaError):
 
 
 def look(path: Path, format_name: str, name: str, most: int = RECORDS) -> Glance:
-    """The first records of a file, at most ``most``. ``name`` is what sentences call it. A file that cannot be read
-    gives the records before the fault, and the sentence. Raises OSError."""
+    """The first records of a file, at most ``most``. ``name`` is what messages call it. A file that cannot be read
+    gives the records before the fault, and the message. Raises OSError."""
     rows = _Rows(format_name)
     try:
         for record in islice(_records(path, registry.named(format_name)), most):

@@ -24,7 +24,7 @@ interface PageData {
 
 interface DryRun {
   verdict: "admitted" | "queued" | "refused";
-  /** A sentence; for what waits or is refused it has the numbers. */
+  /** A message; for what waits or is refused it has the numbers. */
   reason: string;
 }
 
@@ -281,12 +281,12 @@ class NewJob {
   private complain(problem: Problem, loudly: boolean): void {
     this.clearErrors();
     const shown = new Map<string, Set<string>>();
-    for (const [path, sentences] of Object.entries(problem.errors ?? {})) {
+    for (const [path, messages] of Object.entries(problem.errors ?? {})) {
       const file = fileOf(path);
       const place = file ? "files" : fieldOf(path);
       const texts = shown.get(place) ?? new Set();
       shown.set(place, texts);
-      for (const sentence of sentences) texts.add(file ? `${file}: ${sentence}` : sentence);
+      for (const message of messages) texts.add(file ? `${file}: ${message}` : message);
     }
     const homeless = [...shown].filter(([place, texts]) => !this.showError(place, [...texts]));
     this.editor.mark(faultsOf(problem), loudly);
@@ -295,15 +295,15 @@ class NewJob {
     if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }
 
-  private showError(path: string, sentences: string[]): boolean {
+  private showError(path: string, messages: string[]): boolean {
     const note = document.querySelector<HTMLElement>(`[data-error-for="${CSS.escape(path)}"]`);
     if (!note) return false;
-    note.textContent = sentences.join(" ");
-    note.hidden = sentences.length === 0;
+    note.textContent = messages.join(" ");
+    note.hidden = messages.length === 0;
     const field = document.querySelector<HTMLElement>(`[data-path="${CSS.escape(path)}"]`);
-    if (sentences.length) field?.setAttribute("aria-invalid", "true");
+    if (messages.length) field?.setAttribute("aria-invalid", "true");
     else field?.removeAttribute("aria-invalid");
-    if (sentences.length) note.closest("details")?.setAttribute("open", "");
+    if (messages.length) note.closest("details")?.setAttribute("open", "");
     return true;
   }
 

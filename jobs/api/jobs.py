@@ -63,7 +63,7 @@ class JobOutput(serializers.Serializer[Any]):
     owner = serializers.CharField()
     state = serializers.ChoiceField(choices=[(state, state) for state in JobState])
     reason = serializers.CharField(help_text="Why it stops or has ended, as a word for programs; else empty.")
-    why = serializers.CharField(help_text="The same as a sentence for people.")
+    why = serializers.CharField(help_text="The same as a message for people.")
     attempt = serializers.IntegerField()
     created = serializers.DateTimeField()
     started = serializers.DateTimeField(allow_null=True)

@@ -143,7 +143,7 @@ class ClusterBackend(Protocol):
     outlives_the_portal: bool
 
     def launch(self, plan: LaunchPlan) -> None:
-        """Start what of the plan is not running and has not run. Raises LaunchFailed with a sentence for the user."""
+        """Start what of the plan is not running and has not run. Raises LaunchFailed with a message for the user."""
 
     def observe(self, ref: AttemptRef) -> AttemptView:
         """What is there now. Never raises for an attempt that is gone."""

@@ -97,7 +97,7 @@ def report(body: Mapping[str, Any]) -> Report:
         code=_whole(body, "code"),
         signal=_whole(body, "signal"),
         out_of_memory=_yes_or_no(body, "out_of_memory"),
-        why=_sentence(body, "why"),
+        why=_message(body, "why"),
         life=_whole(body, "life") or 1,
     )
 
@@ -252,7 +252,7 @@ def _yes_or_no(body: Mapping[str, Any], field: str) -> bool:
     return bool(value)
 
 
-def _sentence(body: Mapping[str, Any], field: str) -> str:
+def _message(body: Mapping[str, Any], field: str) -> str:
     value = body.get(field)
     if value is None:
         return ""

@@ -34,7 +34,7 @@ _HTTP_PORTS = {"http": 80, "https": 443}
 def ready(namespace: Namespace) -> bool:
     """Have the namespace as it should be before a job is launched in it. False: it will be soon.
 
-    Raises LaunchFailed with a sentence where it cannot be.
+    Raises LaunchFailed with a message where it cannot be.
     """
     if not _is_kept():
         return True

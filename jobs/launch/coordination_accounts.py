@@ -41,7 +41,7 @@ def guard() -> bool:
 def arrange(ref: AttemptRef) -> str:
     """The address for the attempt's agents, with a user of its own where etcd asks for one.
 
-    Empty where the backend is to see to it. Raises LaunchFailed with a sentence.
+    Empty where the backend is to see to it. Raises LaunchFailed with a message.
     """
     if not settings.COORDINATION:
         return ""
@@ -63,7 +63,7 @@ class _Silence:
     """What store did not answer just now, and how that was told."""
 
     def __init__(self) -> None:
-        self._last = ("", "", 0.0)  # address, sentence, when
+        self._last = ("", "", 0.0)  # address, message, when
 
     def note(self, address: str, why: str) -> None:
         known, _, at = self._last

@@ -54,7 +54,7 @@ def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
 
 
 def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:
-    """What is wrong with a wish such as ``{"kill": "trainer", "every": "10s"}``: sentences by field."""
+    """What is wrong with a wish such as ``{"kill": "trainer", "every": "10s"}``: messages by field."""
     found = {str(key): ["There is no such field; known are kill and every."] for key in set(wish) - {"kill", "every"}}
     if wish.get("kill") not in contract.ROLES:
         found["kill"] = [f"Name the role to be killed: {', '.join(contract.ROLES)}; or null to end the rehearsal."]

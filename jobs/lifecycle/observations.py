@@ -399,7 +399,7 @@ def _drained(
 
 # --- Words -----------------------------------------------------------------------------------------------------------
 def ending(replica: ReplicaFact) -> str:
-    """How a replica ended, as the start of a sentence. Where its agent told, in the agent's words."""
+    """How a replica ended, as the start of a message. Where its agent told, in the agent's words."""
     told = replica.why.strip().rstrip(".")
     if replica.state is ReplicaState.LOST:
         return f"{replica.name} is gone" + (f": {told}" if told else "")

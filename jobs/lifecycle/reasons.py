@@ -1,4 +1,4 @@
-"""Why an attempt ended, as one table: the job's final state, whether the job is tried again, and the sentence. Pure."""
+"""Why an attempt ended, as one table: the job's final state, whether the job is tried again, and the message. Pure."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ LIMIT_OF_BOUNDED = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """What follows from a reason. ``sentence`` is told when the event brought no better one."""
+    """What follows from a reason. ``message`` is told when the event brought no better one."""
 
     final: JobState
     retry: Retry
-    sentence: str
+    message: str
 
 
 RULES: Mapping[Reason, Rule] = {

@@ -8,7 +8,7 @@ with a process is simply done again. All of it may be done twice.
 States, and who leaves them
 
 QUEUED       The attempt waits for quota. Its standing effect is Reserve. The sweep asks again each time round; so
-             does the end of another job. ``why`` holds the sentence of the quota's decision.
+             does the end of another job. ``why`` holds the message of the quota's decision.
 ADMITTED     Quota is reserved for (job, attempt), the Attempt and its Replica rows exist. Left at once.
 BUILDING     The code bundle, and where the specification has requirements the Python environment, are made
              (Build). Installing goes on in a process of its own; the builder is asked again until it has an answer.
@@ -98,7 +98,7 @@ class JobView:
 # --- Events ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to one attempt. ``why`` is a sentence for the user; empty where the state has its own."""
+    """Something that happened to one attempt. ``why`` is a message for the user; empty where the state has its own."""
 
     attempt: int
     why: str = ""
@@ -230,7 +230,7 @@ def effects_due(job: JobView) -> tuple[Effect, ...]:
 # --- Steps -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Step:
-    """The outcome of an event: the job as it is now, the immediate effects, and the sentence."""
+    """The outcome of an event: the job as it is now, the immediate effects, and the message."""
 
     job: JobView
     effects: tuple[Effect, ...]
@@ -279,7 +279,7 @@ def _admit(job: JobView, event: Event, now: datetime) -> Step:
 
 
 def _explain(job: JobView, event: Event, now: datetime) -> Step:
-    """The state stays and its sentence changes."""
+    """The state stays and its message changes."""
     if event.why == job.why:
         return _unchanged(job, job.why)
     return Step(replace(job, why=event.why), (Publish(job.attempt),), event.why)
@@ -304,7 +304,7 @@ def _run(job: JobView, event: Event, now: datetime) -> Step:
 
 def _stop(job: JobView, reason: Reason, why: str, now: datetime) -> Step:
     stopping = replace(job, reason=reason)
-    return _enter(stopping, JobState.STOPPING, why or RULES[reason].sentence, now)
+    return _enter(stopping, JobState.STOPPING, why or RULES[reason].message, now)
 
 
 def _stop_because(reason: Reason) -> Handler:
@@ -325,7 +325,7 @@ def _launch_failed(job: JobView, event: Event, now: datetime) -> Step:
 
 def _cancel_waiting(job: JobView, event: Event, now: datetime) -> Step:
     """Nothing runs yet: the end needs no stopping."""
-    why = event.why or RULES[Reason.CANCELLED].sentence
+    why = event.why or RULES[Reason.CANCELLED].message
     ended = replace(job, reason=Reason.CANCELLED, finished=now)
     return _enter(ended, JobState.CANCELLED, why, now, ReleaseQuota, CloseStreams)
 

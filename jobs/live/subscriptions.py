@@ -176,7 +176,7 @@ STREAMS: Mapping[str, type[Subscription]] = {kind.stream: kind for kind in (Logs
 
 
 def subscription(ask: Ask) -> Subscription:
-    """The subscription that is asked for. Raises ValidationFailed with a sentence for each kind of nonsense."""
+    """The subscription that is asked for. Raises ValidationFailed with a message for each kind of nonsense."""
     stream = ask.get("stream")
     kind = STREAMS.get(stream) if isinstance(stream, str) else None
     if kind is None:

@@ -51,7 +51,7 @@ class Job(models.Model):
     state = models.CharField(max_length=16, choices=[(state, state) for state in JobState], default=JobState.QUEUED)
     # jobs.lifecycle.reasons.Reason while stopping and after the end, else empty.
     reason = models.CharField(max_length=32, blank=True)
-    # The sentence that the user reads beside the state.
+    # The message that the user reads beside the state.
     why = models.TextField(blank=True)
     # The number of the attempt that waits or runs, or was the last.
     attempt = models.PositiveIntegerField(default=1)

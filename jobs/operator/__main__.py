@@ -103,8 +103,8 @@ def _run(said: argparse.Namespace) -> int:
         )
 
 
-def _fail(sentence: str) -> int:
-    sys.stderr.write(f"{sentence}\n")
+def _fail(message: str) -> int:
+    sys.stderr.write(f"{message}\n")
     return 1
 
 

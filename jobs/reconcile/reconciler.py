@@ -55,12 +55,12 @@ Clock = Callable[[], datetime]
 
 class Outcome(Enum):
     APPLIED = "applied"
-    TOLD = "told"  # the state stays, with another sentence
+    TOLD = "told"  # the state stays, with another message
     UNCHANGED = "unchanged"
     CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
 
 
-# A new sentence is no progress.
+# A new message is no progress.
 _WAITS_ON = frozenset({Outcome.TOLD, Outcome.UNCHANGED})
 
 

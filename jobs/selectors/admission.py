@@ -66,5 +66,5 @@ def ask_of(job: Job) -> ledger.Ask:
 
 
 def waiting(why: str) -> str:
-    """The sentence of a job that waits, from that of the quota's decision."""
+    """The message of a job that waits, from that of the quota's decision."""
     return f"Waiting for quota. {why}"

@@ -186,9 +186,9 @@ class _Reader:
         )
 
     # --- Small things ---
-    def fail(self, path: str, sentence: str) -> None:
+    def fail(self, path: str, message: str) -> None:
         if len(self.errors) < PROBLEM_LIMIT:
-            self.errors.setdefault(path, []).append(sentence)
+            self.errors.setdefault(path, []).append(message)
 
     def too_many(self, path: str, given: Collection[object], noun: str) -> bool:
         if len(given) > COUNT_LIMIT:
@@ -242,7 +242,7 @@ class _Reader:
         if not value and "name" not in self.errors:
             self.fail("name", "Give the job a name, such as digits.")
         elif value and not _LABEL.fullmatch(value):
-            self.fail("name", _name_sentence(value))
+            self.fail("name", _name_message(value))
         return value
 
     def framework(self) -> str:
@@ -457,7 +457,7 @@ class _Reader:
                 self.fail(f"files.{path}", f"{folder} is a file; it cannot be a folder too.")
 
     def syntax(self, path: str, problem: SyntaxProblem) -> None:
-        self.fail(f"files.{path}", problem.sentence)
+        self.fail(f"files.{path}", problem.description)
         self.positions[f"files.{path}"] = {"line": problem.line, "column": problem.column}
 
     def command(self) -> str:
@@ -492,7 +492,7 @@ class _Reader:
 
 
 # --- Problems of single values ---------------------------------------------------------------------------------------
-def _name_sentence(value: str) -> str:
+def _name_message(value: str) -> str:
     proposal = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-") or "digits"
     rule = "Write up to 63 small letters, digits and hyphens, with a letter or digit at both ends"
     return f"{quantities.shown(value)} cannot be a name. {rule}, such as {proposal}."

@@ -1,6 +1,6 @@
 """Amounts as people write them: memory, cores, lengths of time. Each is read and written here and nowhere else. Pure.
 
-Every reader raises ValueError with a sentence that says what to write.
+Every reader raises ValueError with a message that says what to write.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _amount_of_text(text: str, units: Mapping[str, float], problem: str) -> floa
 
 
 def shown(value: object) -> str:
-    """A value as a sentence quotes it: cut, and without what neither UTF-8 nor JSON can carry."""
+    """A value as a message quotes it: cut, and without what neither UTF-8 nor JSON can carry."""
     text = words(value)
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
 

@@ -46,7 +46,7 @@ class SyntaxProblem:
     message: str
 
     @property
-    def sentence(self) -> str:
+    def description(self) -> str:
         return f"Line {self.line}, column {self.column}: {self.message}."
 
 

@@ -1,4 +1,4 @@
-"""``{{ sentence|told }}``: what the platform says, in the reader's language."""
+"""``{{ message|told }}``: what the platform says, in the reader's language."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from typing import Any
 
 
 class RegattaError(Exception):
-    """Something that the caller should be told. ``detail`` is a sentence that says what to do next."""
+    """Something that the caller should be told. ``detail`` is a message that says what to do next."""
 
     code = "error"
     status = 400
@@ -33,15 +33,15 @@ class RegattaError(Exception):
 
 
 class ValidationFailed(RegattaError):
-    """The input was refused. ``errors`` maps a field's path (``roles.trainer.memory``) to its sentences."""
+    """The input was refused. ``errors`` maps a field's path (``roles.trainer.memory``) to its messages."""
 
     code = "validation_failed"
     status = 422
 
     def __init__(self, errors: Mapping[str, Sequence[str]], detail: str = "") -> None:
-        first = next((f"{field}: {sentences[0]}" for field, sentences in errors.items()), "The input was refused.")
+        first = next((f"{field}: {messages[0]}" for field, messages in errors.items()), "The input was refused.")
         super().__init__(detail or first)
-        self.errors = {field: list(sentences) for field, sentences in errors.items()}
+        self.errors = {field: list(messages) for field, messages in errors.items()}
 
 
 class NotSignedIn(RegattaError):

@@ -3,7 +3,7 @@
 Below ``/api`` and ``/ingest`` every error is ``application/problem+json`` (RFC 9457)::
 
     {"type": "urn:regatta:problem:quota_exceeded", "title": "Quota exceeded", "status": 409,
-     "code": "quota_exceeded", "detail": "<a sentence that says what to do>", "errors": {"field": ["sentence"]}, ...}
+     "code": "quota_exceeded", "detail": "<a message that says what to do>", "errors": {"field": ["message"]}, ...}
 
 ``errors`` is there for refused input only; whatever else an error carries (positions, numbers) stands beside it.
 Everywhere else an error is a page.
@@ -67,7 +67,7 @@ def wants_problem(request: HttpRequest) -> bool:
 
 
 def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]:
-    """The body of a problem document, its sentences in the reader's language."""
+    """The body of a problem document, its messages in the reader's language."""
     title = code.replace("_", " ").capitalize()
     return {
         "type": f"urn:regatta:problem:{code}",
@@ -130,7 +130,7 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
 
 
 def _fields(path: str, detail: Any) -> Iterator[tuple[str, list[str]]]:
-    """Flatten the framework's nested errors to ``a.b.0.c`` -> sentences."""
+    """Flatten the framework's nested errors to ``a.b.0.c`` -> messages."""
     if isinstance(detail, Mapping):
         for key, inner in detail.items():
             yield from _fields(f"{path}.{key}" if path else str(key), inner)

@@ -39,7 +39,7 @@ _PASSWORD_LIMIT = 1024
 def check_password(request: HttpRequest, username: str, password: str) -> User:
     """The account behind a name and a password, with its personal namespace.
 
-    Raises NotSignedIn with one sentence for every kind of failure (but who opened an account and knows its password is
+    Raises NotSignedIn with one message for every kind of failure (but who opened an account and knows its password is
     told what it waits for), TooManyRequests after too many failures for this name from this network, or for any names.
     """
     password_guessing.count(request)

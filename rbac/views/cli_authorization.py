@@ -60,8 +60,8 @@ def connect(request: HttpRequest) -> HttpResponse:
         if request.method == "POST":
             return _agreed(request, wish)
     except ValidationFailed as error:
-        sentence = next(iter(error.errors.values()))[0]
-        return render(request, "rbac/connect.html", {"error": told(sentence)}, status=error.status)
+        message = next(iter(error.errors.values()))[0]
+        return render(request, "rbac/connect.html", {"error": told(message)}, status=error.status)
     page = render(request, "rbac/connect.html", {"wish": wish, "lives": LIVES, "usual_life": USUAL_LIFE})
     if wish.port:
         # The browser follows the redirect behind the form only where the policy of the form's page names it.

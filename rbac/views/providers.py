@@ -39,7 +39,7 @@ _with_backend: Callable[[Callable[..., HttpResponse]], Callable[..., HttpRespons
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 _BROKEN = _("The other side does not answer as it should. Try again in a while.")
 # What a person is told: the first that fits.
-_SENTENCES: tuple[tuple[type[Exception], int, str], ...] = (
+_MESSAGES: tuple[tuple[type[Exception], int, str], ...] = (
     (external.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
     (AuthSessionError, 403, _("It took too long, or was begun in another tab or browser. Begin anew.")),
@@ -79,8 +79,8 @@ def complete(request: Any, backend: str) -> HttpResponse:
         return redirect(way_on(request, wanted))
     if sign_in.pending(request) is not None:
         return redirect("sign-in-code")
-    sentence = gettext("Your account is not open, or not any more. An admin can tell you more.")
-    return render(request, "rbac/provider_failed.html", {"sentence": sentence, "title": _title(backend)}, status=403)
+    message = gettext("Your account is not open, or not any more. An admin can tell you more.")
+    return render(request, "rbac/provider_failed.html", {"message": message, "title": _title(backend)}, status=403)
 
 
 def _admit(backend: Any, user: User, social_user: Any) -> None:
@@ -94,8 +94,8 @@ def _explain(request: Any, error: Exception) -> HttpResponse:
     """A page in place of another round: nobody is sent to and fro."""
     is_unexpected = not isinstance(error, (SocialAuthBaseException, RequestException))
     _log.warning("Signing in through %s failed: %r", request.backend.name, error, exc_info=is_unexpected)
-    status, sentence = next((status, text) for kind, status, text in _SENTENCES if isinstance(error, kind))
-    context = {"sentence": gettext(sentence), "title": _title(request.backend.name)}
+    status, message = next((status, text) for kind, status, text in _MESSAGES if isinstance(error, kind))
+    context = {"message": gettext(message), "title": _title(request.backend.name)}
     return render(request, "rbac/provider_failed.html", context, status=status)
 
 

@@ -32,7 +32,7 @@ def _form(
     try:
         deed()
     except ValidationFailed as error:
-        errors = {field: sentences[0] for field, sentences in told_all(error.errors).items()}
+        errors = {field: texts[0] for field, texts in told_all(error.errors).items()}
         return render(request, template, {**context, "errors": errors}, status=error.status)
     except TooManyRequests as error:
         return refused(request, template, context, error)

@@ -73,8 +73,8 @@ def _page(
     try:
         fresh, secret = make()
     except ValidationFailed as error:
-        sentence = next(iter(error.errors.values()))[0]
-        return render(request, template, {**context, "error": told(sentence)}, status=error.status)
+        message = next(iter(error.errors.values()))[0]
+        return render(request, template, {**context, "error": told(message)}, status=error.status)
     except Conflict as error:
         return render(request, template, {**context, "error": told(error.detail)}, status=error.status)
     return render(request, template, {**context, "fresh": fresh, "secret": secret})

@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(str(running))
 
 
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(sentence + "\n")
+def _refuse(message: str) -> int:
+    sys.stderr.write(message + "\n")
     return contract.EXIT_ERROR
 
 

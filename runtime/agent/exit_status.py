@@ -53,7 +53,7 @@ class Forced:
 
 @dataclass(frozen=True)
 class Ending:
-    """The facts of an exit and the sentence that tells them. ``why`` is empty when all went well."""
+    """The facts of an exit and the message that tells them. ``why`` is empty when all went well."""
 
     code: int | None
     signal: int | None

@@ -77,7 +77,7 @@ def found(files: Files, tell: Tell = lambda why: None) -> Generation:
     """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
     needed to tell which count. Empty where those of one server are missing.
 
-    ``tell`` is called with a sentence for each file that the disk does not give. Raises OSError while descriptors or
+    ``tell`` is called with a message for each file that the disk does not give. Raises OSError while descriptors or
     memory are used up: for that moment a file must not count as missing.
     """
     heads = {}
@@ -144,7 +144,7 @@ def restore(
     """The best checkpoint of every server of a generation; empty where that of one server is lost.
 
     ``same_version``: only versions that all servers have count, the newest of them; a synchronous job is nowhere
-    between two versions. ``tell`` hears in a sentence what could not be used.
+    between two versions. ``tell`` hears in a message what could not be used.
     """
     return best(generation, same_version, _loading(files, wanted, tell))
 
@@ -184,7 +184,7 @@ def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Se
 
 
 def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
-    """The first checkpoint of a server that is whole. ``tell`` hears in a sentence what could not be used."""
+    """The first checkpoint of a server that is whole. ``tell`` hears in a message what could not be used."""
     return _first(server, entries, _loading(files, wanted, tell), _NO_OTHER)
 
 
@@ -212,5 +212,5 @@ def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
 
 
 def reason(error: Damaged | OSError) -> str:
-    """Why a file cannot be used, as a part of a sentence."""
+    """Why a file cannot be used, as a part of a message."""
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)

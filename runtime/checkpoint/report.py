@@ -53,7 +53,7 @@ def report(directory: Path, verify: bool) -> Report:
 
 
 def _attempts(directory: Path) -> Mapping[str, Files]:
-    """Attempts by what a sentence calls them, the newest first, as a resume looks at them."""
+    """Attempts by what a message calls them, the newest first, as a resume looks at them."""
     numbers = sorted((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), reverse=True)
     if numbers:
         return {f"attempt {number}": of_attempt(directory, number) for number in numbers}

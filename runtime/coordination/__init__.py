@@ -13,7 +13,7 @@ def connect(url: str) -> CoordinationStore:
     ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
 
     The path is always absolute, since every replica has a working directory of its own; a fourth slash does not matter.
-    Raises CoordinationError, with a sentence, for any other address and StoreUnavailable if the file cannot be opened.
+    Raises CoordinationError, with a message, for any other address and StoreUnavailable if the file cannot be opened.
     etcd is not asked yet: whether it answers is told by the first call.
     """
     # Each is imported where it is wanted: the one needs no gRPC, the other no sqlite3.

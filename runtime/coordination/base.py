@@ -19,7 +19,7 @@ Clock = Callable[[], float]
 
 
 class CoordinationError(RegattaError):
-    """Something is wrong with the coordination store. The sentence says what to do next."""
+    """Something is wrong with the coordination store. The message says what to do next."""
 
 
 class StoreUnavailable(CoordinationError):

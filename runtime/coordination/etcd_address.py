@@ -27,7 +27,7 @@ class EtcdAddress:
 
     @classmethod
     def parse(cls, url: str) -> EtcdAddress:
-        """Raises CoordinationError with a sentence, which never shows the password."""
+        """Raises CoordinationError with a message, which never shows the password."""
         if not url.startswith(SCHEME):
             raise _unreadable("it does not begin with etcd://")
         rest, _, query = url.removeprefix(SCHEME).partition("?")

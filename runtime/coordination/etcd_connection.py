@@ -1,4 +1,4 @@
-"""One process's connection to etcd: which server is asked, the token, deadlines, and its errors as our sentences.
+"""One process's connection to etcd: which server is asked, the token, deadlines, and its errors as our messages.
 
 The messages and stubs are pyetcd's. Its client is not used: it drops the server's words when a call fails, drops the
 revision of a transaction, and does not sign in again when its token is forgotten, as after every restart of etcd.
@@ -70,7 +70,7 @@ _HAS_LEADER = ("hasleader", "true")
 
 _GIVE_ACCOUNT = "Correct user and password in the address of etcd (REGATTA_COORDINATION)."
 # What is said of an error, by a part of the server's words.
-_SENTENCES: Sequence[tuple[str, type[CoordinationError], str]] = (
+_MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
     ("requested lease not found", LeaseLost, "The lease is gone from etcd. Register again."),
     (
         "database space exceeded",
@@ -146,7 +146,7 @@ class Connection:
         self._closed = False
 
     def call(self, method: Method, request: Any, seconds: float | None = None) -> Any:
-        """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_SENTENCES`` tells."""
+        """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_MESSAGES`` tells."""
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
         with self._speaking_with(server):
@@ -171,9 +171,9 @@ class Connection:
         """What to raise for it. The next call asks another server if this one is to blame."""
         if error.code() in _ELSEWHERE and server is self._servers[self._current]:
             self._current = (self._current + 1) % len(self._servers)
-        for words, kind, sentence in _SENTENCES:
+        for words, kind, message in _MESSAGES:
             if _speaks_of(error, (words,)):
-                return kind(sentence)
+                return kind(message)
         if error.code() in _REFUSALS and not _speaks_of(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
         return StoreUnavailable(

@@ -12,7 +12,7 @@ from runtime.errors import RegattaError
 
 
 class FormatError(RegattaError):
-    """A file is not what its format says, is damaged, or holds what is not read here. The sentence names the place."""
+    """A file is not what its format says, is damaged, or holds what is not read here. The message names the place."""
 
 
 class RecordError(FormatError):

@@ -1,7 +1,7 @@
 """Training in any language: ``python -m runtime.gateway -- COMMAND...`` starts a program and answers it over HTTP.
 
 The program finds the gateway's address, on this machine only, in REGATTA_GATEWAY. Errors are JSON: a stable ``code``
-and a sentence ``why``.
+and a message ``why``.
 
     GET  /v1/task                        200 {"task", "pass", "epoch", "records", "chunks"}: work, the same until it is
                                          reported; 204: wait for Retry-After seconds, then ask again; 410: all is done

@@ -83,8 +83,8 @@ def _also_on_sigterm(act: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, handle)
 
 
-def _refuse(sentence: str) -> int:
-    sys.stderr.write(sentence + "\n")
+def _refuse(message: str) -> int:
+    sys.stderr.write(message + "\n")
     return contract.EXIT_ERROR
 
 

@@ -163,7 +163,7 @@ def await_lead(
 
 
 def find_table(environment: contract.Environment) -> TaskTable:
-    """The tasks of the job's dataset. Raises RegattaError with a sentence for an unknown or damaged one."""
+    """The tasks of the job's dataset. Raises RegattaError with a message for an unknown or damaged one."""
     if not environment.dataset:
         log.info("This job names no dataset, so there are no tasks to hand out.")
         return TaskTable("", ())

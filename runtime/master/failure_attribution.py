@@ -23,7 +23,7 @@ _PIECES = 8
 # A task that has cost so many failures in a pass is not searched further: not a record is bad, but all of it.
 _SEARCH_LIMIT = 64
 
-# The kind of a happening, its sentence, and whether it is notable.
+# The kind of a happening, its message, and whether it is notable.
 Tell = Callable[[str, str, bool], None]
 
 

@@ -137,7 +137,7 @@ class Declaration:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Declaration:
-        """Read ``to_json``'s form. Raises ValueError with a sentence."""
+        """Read ``to_json``'s form. Raises ValueError with a message."""
         tensors = tuple(Tensor(str(name), tuple(map(int, shape)), str(dtype)) for name, shape, dtype in body["tensors"])
         unknown = sorted({tensor.dtype for tensor in tensors} - set(ITEM_BYTES))
         if unknown:

@@ -360,7 +360,7 @@ def _grown(array: Array, size: int, used: int) -> Array:
     return larger
 
 
-# What may differ, and how a sentence calls it.
+# What may differ, and how a message calls it.
 _TRAITS: Mapping[str, Callable[[Table], object]] = {
     "rows of {} numbers": lambda table: table.dim,
     "init={}": lambda table: table.init,

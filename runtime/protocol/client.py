@@ -42,7 +42,7 @@ class Moved(Lost):
 class Client:
     """One connection to one server, opened when needed. Not for two threads at once.
 
-    ``name`` is what error sentences call the server ("parameter server 1"). Requests carry ``incarnation`` (the
+    ``name`` is what error messages call the server ("parameter server 1"). Requests carry ``incarnation`` (the
     sender's) and rising numbers, so that the server applies each of them once however often it comes.
     """
 

@@ -1,4 +1,4 @@
-"""What trainers ask about tables, checked: a sentence for whatever does not fit, and nothing is changed then."""
+"""What trainers ask about tables, checked: a message for whatever does not fit, and nothing is changed then."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Params(Mapping[str, Array]):
         """Push gradients and pull the updated parameters; gives the version.
 
         ``grads`` has an array of the parameter's shape and type for every parameter: the mean over ``n`` samples.
-        In sync mode this waits for the other trainers' gradients. Raises UsageError with a sentence.
+        In sync mode this waits for the other trainers' gradients. Raises UsageError with a message.
         """
         return self._push(grads, n, pull=True)
 

@@ -66,7 +66,7 @@ def test_the_exit_code(arguments: str, answers: dict[str, list[Answer]], code: i
     assert run(arguments, answers) == code
 
 
-def test_over_quota_is_5_with_the_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_over_quota_is_5_with_the_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = job_file(tmp_path)
     answers: dict[str, list[Answer]] = {SUBMIT: [problem(409, "quota_exceeded", "It needs 99 cpu; the limit is 16.")]}
     assert call(["submit", str(file), "-n", "ada", "-d"], PaperPortal(answers)) == 5
@@ -161,7 +161,7 @@ def test_json_is_what_the_portal_said(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("name: [", "is not valid YAML"),
         ("- just\n- a list", "is not a job specification"),
@@ -169,7 +169,7 @@ def test_json_is_what_the_portal_said(capsys: pytest.CaptureFixture[str]) -> Non
         ("files: [job.yaml, lost.py]", "lost.py cannot be read"),
     ],
 )
-def test_a_bad_job_file_is_usage(tmp_path: Path, text: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_job_file_is_usage(tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "job.yaml").write_text(text)
     assert call(["submit", str(tmp_path / "job.yaml"), "-n", "ada", "-d"], PaperPortal({})) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err

@@ -30,8 +30,8 @@ def http(*answers: Answer) -> tuple[Http, PaperPortal, Clock]:
     ],
 )
 def test_every_answer_has_its_error_and_exit_code(status: int, code: str, kind: type, exit_code: int) -> None:
-    client, _, _ = http(problem(status, code, "A sentence."))
-    with pytest.raises(kind, match="A sentence") as caught:
+    client, _, _ = http(problem(status, code, "A message."))
+    with pytest.raises(kind, match="A message") as caught:
         client.get("/x")
     assert (type(caught.value), caught.value.exit_code, caught.value.code) == (kind, exit_code, code)
 

@@ -126,6 +126,6 @@ def test_a_client_without_an_address_is_that_of_the_environment(monkeypatch: pyt
     assert Client().server == "http://elsewhere"
 
 
-def test_every_error_is_one_kind_with_a_sentence() -> None:
+def test_every_error_is_one_kind_with_a_message() -> None:
     with pytest.raises(PortalError, match="Nothing at"):
         client({}).job("nosuch")

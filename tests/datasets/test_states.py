@@ -11,7 +11,7 @@ from datasets.states import Event, Impossible, VersionState, step
 
 @pytest.mark.parametrize("state", VersionState)
 @pytest.mark.parametrize("event", Event)
-def test_every_pair_has_a_state_or_a_sentence(state: VersionState, event: Event) -> None:
+def test_every_pair_has_a_state_or_a_message(state: VersionState, event: Event) -> None:
     try:
         assert step(state, event, 3) in VersionState
     except Impossible as error:

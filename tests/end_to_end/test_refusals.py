@@ -25,8 +25,8 @@ def test_a_syntax_error_is_refused_with_line_and_column(http: httpx.Client, jobs
     answer = http.post(jobs_path, json=code.job("broken", code.SYNTAX_ERROR))
     assert answer.status_code == 422
     assert answer.headers["Content-Type"].startswith("application/problem+json")
-    (sentence,) = answer.json()["errors"]["files.train.py"]
-    assert "line 2, column 10" in sentence.lower()
+    (message,) = answer.json()["errors"]["files.train.py"]
+    assert "line 2, column 10" in message.lower()
 
 
 def spec(**changed: Any) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def roles(trainer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("body", "field", "sentence"),
+    ("body", "field", "message"),
     [
         (spec(entrypont="x"), "entrypont", "entrypoint"),
         (spec(roles=roles({"replicas": 0})), "roles.trainer.replicas", "1"),
@@ -52,13 +52,13 @@ def roles(trainer: dict[str, Any]) -> dict[str, Any]:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_wrong_field_is_named(
-    http: httpx.Client, jobs_path: str, body: dict[str, Any], field: str, sentence: str
+    http: httpx.Client, jobs_path: str, body: dict[str, Any], field: str, message: str
 ) -> None:
     answer = http.post(jobs_path, json=body)
     assert answer.status_code == 422, answer.text
-    named = {name: " ".join(sentences) for name, sentences in answer.json()["errors"].items() if name.startswith(field)}
+    named = {name: " ".join(messages) for name, messages in answer.json()["errors"].items() if name.startswith(field)}
     assert named, answer.text
-    assert sentence in " ".join(named.values())
+    assert message in " ".join(named.values())
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers(http: httpx.Client, jobs_path: str) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of every history, whatever was done to the processes. Pure; each gives the violations as sentences.
+"""What must hold of every history, whatever was done to the processes. Pure; each gives the violations as messages.
 
 | name | what it says |
 |---|---|

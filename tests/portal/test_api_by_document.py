@@ -244,8 +244,8 @@ class Examiner:
             transaction.set_rollback(True)
         cache.clear()
         self.done |= {label} if answer.status_code < 300 else set()
-        if sentence := _wrong_with(case, answer):
-            self.wrong.setdefault(label, f"{caller}: {case.as_curl_command()}: {answer.status_code} {sentence}")
+        if message := _wrong_with(case, answer):
+            self.wrong.setdefault(label, f"{caller}: {case.as_curl_command()}: {answer.status_code} {message}")
 
 
 def _wrong_with(case: Case, answer: schemathesis.Response) -> str:

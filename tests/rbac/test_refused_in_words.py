@@ -1,4 +1,4 @@
-"""What cannot be done is told in a sentence, on the page and over HTTP, and nothing of it is done."""
+"""What cannot be done is told in a message, on the page and over HTTP, and nothing of it is done."""
 
 from __future__ import annotations
 

@@ -31,14 +31,14 @@ def test_a_personal_namespace_gives_way_to_a_team_of_that_name() -> None:
     assert namespace.name.startswith("carol---")
 
 
-def test_the_sentence_is_the_same_for_a_wrong_name_and_a_wrong_password() -> None:
+def test_the_message_is_the_same_for_a_wrong_name_and_a_wrong_password() -> None:
     make_user("carol", password=PASSWORD)
-    sentences = set()
+    messages = set()
     for username in ("carol", "nobody-of-that-name"):
         with pytest.raises(NotSignedIn) as refused:
             sign_in.check_password(request_from("10.0.0.1"), username, "wrong")
-        sentences.add(refused.value.detail)
-    assert len(sentences) == 1
+        messages.add(refused.value.detail)
+    assert len(messages) == 1
 
 
 def fail_often(username: str, address: str) -> None:

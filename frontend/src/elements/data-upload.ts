@@ -7,7 +7,7 @@ import { deleteJson, getJson, postJson, putBytes } from "../core/http";
 import { fill, gettext } from "../core/i18n";
 import { Memory } from "../core/memory";
 import { bytes } from "../core/numbers";
-import { sentenceOf } from "../core/problem";
+import { messageOf } from "../core/problem";
 import { Rate } from "../core/rate";
 import { duration } from "../core/time";
 import { Item, Uploader, type Announced, type Portal, type Stage } from "../core/uploader";
@@ -235,13 +235,13 @@ export class DataUpload extends HTMLElement {
   }
 
   // --- Showing ------------------------------------------------------------------------------------------------------
-  private tell(sentence: string, working = false): void {
-    this.notice.replaceChildren(working ? h("progress", { "aria-hidden": "true" }) : "", sentence);
-    this.notice.hidden = sentence === "";
+  private tell(message: string, working = false): void {
+    this.notice.replaceChildren(working ? h("progress", { "aria-hidden": "true" }) : "", message);
+    this.notice.hidden = message === "";
   }
 
   private complain(error: unknown): void {
-    this.problem.textContent = error ? sentenceOf(error) : "";
+    this.problem.textContent = error ? messageOf(error) : "";
     this.problem.hidden = !error;
   }
 
@@ -330,7 +330,7 @@ class FileRow {
   private words(): string {
     const { stage, error, hashed, arrived, blob } = this.item;
     if (error instanceof Unreadable) return gettext("It was changed or moved while it was read. Choose it again.");
-    if (stage === "failed") return sentenceOf(error);
+    if (stage === "failed") return messageOf(error);
     const done = stage === "hashing" ? hashed : stage === "sending" ? arrived : 0;
     return STAGES[stage]() + (done && blob.size ? ` ${Math.floor((100 * done) / blob.size)} %` : "");
   }

@@ -3,7 +3,7 @@ import { h } from "../core/dom";
 import { postJson } from "../core/http";
 import { gettext } from "../core/i18n";
 import { isTerminal, type Job } from "../core/job";
-import { sentenceOf } from "../core/problem";
+import { messageOf } from "../core/problem";
 
 export class ElasticSwitch {
   private job: Job | null = null;
@@ -32,14 +32,14 @@ export class ElasticSwitch {
       const { elastic } = await postJson<Job>(`/api/v1/jobs/${this.job.id}/scale`, { elastic: this.box.checked });
       this.job = { ...this.job, elastic };
     } catch (error) {
-      this.complain(sentenceOf(error));
+      this.complain(messageOf(error));
     }
     this.asking = false;
     this.show(this.job);
   }
 
-  private complain(sentence: string): void {
-    this.problem.textContent = sentence;
-    this.problem.hidden = sentence === "";
+  private complain(message: string): void {
+    this.problem.textContent = message;
+    this.problem.hidden = message === "";
   }
 }

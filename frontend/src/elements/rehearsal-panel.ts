@@ -3,7 +3,7 @@ import { h } from "../core/dom";
 import { deleteJson, postJson } from "../core/http";
 import { fill, gettext } from "../core/i18n";
 import { isTerminal, type Job, type JobEvent, type Rehearsal } from "../core/job";
-import { sentenceOf } from "../core/problem";
+import { messageOf } from "../core/problem";
 import { survivals, type Survival } from "../core/survivals";
 import { absolute } from "../core/time";
 import { followTimeline } from "../core/timeline";
@@ -95,13 +95,13 @@ export class RehearsalPanel {
       if (rehearsal) this.stop.focus();
       else this.role.focus();
     } catch (error) {
-      this.complain(sentenceOf(error));
+      this.complain(messageOf(error));
     }
   }
 
-  private complain(sentence: string): void {
-    this.problem.textContent = sentence;
-    this.problem.hidden = sentence === "";
+  private complain(message: string): void {
+    this.problem.textContent = message;
+    this.problem.hidden = message === "";
   }
 
   private showKills(): void {

@@ -2,7 +2,7 @@
 import { debounce, h } from "../core/dom";
 import { postJson } from "../core/http";
 import type { Job } from "../core/job";
-import { sentenceOf } from "../core/problem";
+import { messageOf } from "../core/problem";
 import type { Staffing } from "../core/staffing";
 
 // Some clicks in a row are one wish.
@@ -67,15 +67,15 @@ export class ReplicaStepper {
       const answer = await postJson<Job>(`/api/v1/jobs/${job.id}/scale`, { [this.scalable.role]: chosen });
       this.job = { ...(this.job as Job), trainers: answer.trainers, pservers: answer.pservers };
     } catch (error) {
-      this.complain(sentenceOf(error));
+      this.complain(messageOf(error));
     }
     // A choice that was made meanwhile is asked for on its own.
     if (this.chosen === chosen) this.chosen = null;
     this.show(this.job as Job);
   }
 
-  private complain(sentence: string): void {
-    this.problem.textContent = sentence;
-    this.problem.hidden = sentence === "";
+  private complain(message: string): void {
+    this.problem.textContent = message;
+    this.problem.hidden = message === "";
   }
 }

@@ -8,7 +8,7 @@ The folder is mounted and does not become part of the image. It holds ``step.jso
 
 and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. Only built packages
 are taken: nothing of a package runs here. What pip says goes to standard output as it says it. Where it fails, the last
-line begins with ``MARK`` and goes on with a sentence for people.
+line begins with ``MARK`` and goes on with a message for people.
 
 The runtime's image also gets the compiled code of what each process starts with. In pods the root is read-only, and
 ``python:3.11-slim`` comes without that of the standard library: every process would compile it anew, for half a second.
@@ -46,7 +46,7 @@ _TELLS = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtim
 
 
 class Problem(Exception):
-    """A sentence."""
+    """A message."""
 
 
 def main(folder: Path) -> int:

@@ -132,7 +132,7 @@ def lay_out_tools(tool: Path) -> None:
 
 
 def told(lines: Sequence[str], what: str) -> str:
-    """The sentence of a build that failed: that of ``build_step.py``, else the last lines that were said."""
+    """The message of a build that failed: that of ``build_step.py``, else the last lines that were said."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):
             return line.removeprefix(build_step.MARK)

@@ -40,11 +40,11 @@ class RegistryError(Exception):
     """The registry did not do what it was asked for. ``status``: HTTP's; 0: nobody answered."""
 
     def __init__(self, host: str, status: int, what: str) -> None:
-        super().__init__(_sentence(host, status, what))
+        super().__init__(_message(host, status, what))
         self.status = status
 
 
-def _sentence(host: str, status: int, what: str) -> str:
+def _message(host: str, status: int, what: str) -> str:
     if status in (401, 403):
         return f"The image registry {host} refuses to {what}: its credentials do not allow it ({status})."
     if status == 0:

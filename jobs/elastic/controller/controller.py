@@ -74,7 +74,7 @@ class Controller:
         decision = policy.decide(seen.cluster, now.timestamp(), rules())
         wanted = [_worded(wish, seen) for wish in conversions.wishes(seen.cluster, decision, self._movable(seen, now))]
         before = _told()
-        _note(term, seen, decision.targets, decision.sentences, before, now)
+        _note(term, seen, decision.targets, decision.messages, before, now)
         if mode is ElasticMode.EXPLAIN:
             return [wish for wish in wanted if _explain(wish, seen, before)]
         return [wish for wish in wanted if self._carry_out(wish, seen, term, now)]
@@ -124,7 +124,7 @@ def _note(
     term: leader_lease.Term,
     seen: Seen,
     targets: Mapping[str, int],
-    sentences: Mapping[str, str],
+    messages: Mapping[str, str],
     before: Mapping[str, Mapping[str, object]],
     now: datetime,
 ) -> None:
@@ -132,7 +132,7 @@ def _note(
     told: dict[str, dict[str, object]] = {
         job.key: {
             "trainers": targets[job.key],
-            "why": conversions.worded(sentences[job.key], seen.cluster, seen.names, job.namespace),
+            "why": conversions.worded(messages[job.key], seen.cluster, seen.names, job.namespace),
         }
         for job in seen.cluster.jobs
         if job.started is None or job.key in seen.movable

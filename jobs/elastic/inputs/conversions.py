@@ -53,12 +53,12 @@ def wishes(cluster: Cluster, decision: Decision, movable: Collection[str]) -> li
         fewer, more = sum(decision.victims.get(job.key, {}).values()), sum(decision.grants.get(job.key, {}).values())
         after = max(job.least, min(job.most, job.size - fewer + more))
         if job.key in movable and after != job.size:
-            found.append(Wish(job.key, job.size, after, decision.sentences[job.key]))
+            found.append(Wish(job.key, job.size, after, decision.messages[job.key]))
     return sorted(found, key=lambda wish: wish.after > wish.before)
 
 
-def worded(sentence: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:
-    """A decision's sentence for those of the namespace ``reader``: jobs have names there, and those of others none, nor
+def worded(message: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:
+    """A decision's message for those of the namespace ``reader``: jobs have names there, and those of others none, nor
     has what else is on the cluster."""
     namespaces = {job.key: job.namespace for job in cluster.jobs}
     services = {service.key for service in cluster.services}
@@ -71,4 +71,4 @@ def worded(sentence: str, cluster: Cluster, names: Mapping[str, str], reader: st
             return found[0]
         return f"`{names.get(key, key)}`" if namespaces[key] == reader else _FOREIGN
 
-    return _KEY.sub(named, sentence)
+    return _KEY.sub(named, message)

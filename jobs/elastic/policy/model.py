@@ -159,14 +159,14 @@ class Decision:
     """``targets``: trainers of every job, those that come as soon as room that is being made is free included.
     ``launches``: jobs that begin now. ``grants``: new trainers of now, by job and node. ``victims``: trainers that stop
     now, by job and node. ``preempted``: jobs that stop whole and go back to the queue, each with the key of the job or
-    service that gets what they held (empty: of nobody in particular). ``sentences``: why, by job."""
+    service that gets what they held (empty: of nobody in particular). ``messages``: why, by job."""
 
     targets: Mapping[str, int]
     launches: Mapping[str, Launch] = field(default_factory=dict)
     grants: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     victims: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     preempted: Mapping[str, str] = field(default_factory=dict)
-    sentences: Mapping[str, str] = field(default_factory=dict)
+    messages: Mapping[str, str] = field(default_factory=dict)
 
 
 class Policy(Protocol):

@@ -151,11 +151,11 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
             if by_node and index not in standing.preempted
         },
         preempted={jobs[index].key: whom.strip("`") for index, whom in standing.preempted.items()},
-        sentences={job.key: _sentence(standing, newcomers, index) for index, job in enumerate(jobs)},
+        messages={job.key: _message(standing, newcomers, index) for index, job in enumerate(jobs)},
     )
 
 
-def _sentence(standing: Standing, newcomers: Newcomers, index: int) -> str:
+def _message(standing: Standing, newcomers: Newcomers, index: int) -> str:
     job, height, planned = standing.jobs[index], standing.height[index], standing.planned[index]
     gang = newcomers.gangs.get(index)
     if index in newcomers.said:

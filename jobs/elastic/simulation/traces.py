@@ -6,7 +6,7 @@ both), and if wanted ``namespace``, ``replicas`` (trainers that it is submitted 
 ``time,name,replicas,cpu,memory,priority``; each line is what a service wants from then on. Cluster:
 ``{"nodes": [{"name": "a", "count": 4, "cpu": 16, "memory": "64Gi", "gpu": 4, "taints": ["x"]}]}``.
 
-Whatever is wrong is a ``ValueError`` with a sentence that names the file, the line and what to write.
+Whatever is wrong is a ``ValueError`` with a message that names the file, the line and what to write.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def pause(releases: int) -> float:
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(releases - 1, 16))
 
 
-def sentence(job: PaddleJob, pods: Sequence[Object]) -> str:
+def message(job: PaddleJob, pods: Sequence[Object]) -> str:
     return (
         f"Only {placed(pods)} of {job.gang} pods found a node in time, so they gave theirs back. It is tried again "
         "after a while."

@@ -218,7 +218,7 @@ def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, no
             return _failed(job, failure, record, so_far, now)
         if verdict is Verdict.RESTART:
             restarts = so_far + 1
-    said = f"{found[0][1].sentence()}. It is started again."
+    said = f"{found[0][1].description()}. It is started again."
     told = replace(record, restarts=restarts, reason="Restarting", message=said)
     later = now + timedelta(seconds=pause(max(restarts, record.attempt)))
     if job.replaces_alone:
@@ -229,7 +229,7 @@ def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, no
 def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now: datetime) -> Record:
     limit = job.run.backoff_limit or 0
     reason = "BackoffLimitExceeded" if 0 < limit <= restarts else "PodFailed"
-    return _end(record, Phase.FAILED, now, reason, f"{failure.sentence()}.")
+    return _end(record, Phase.FAILED, now, reason, f"{failure.description()}.")
 
 
 def _limits(
@@ -284,7 +284,7 @@ def _gang(
     since = record.holding_since or now
     if not gang.has_waited(job, since, now, settings):
         return replace(record, holding_since=since)
-    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.sentence(job, pods))
+    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
     return _anew(told, now + timedelta(seconds=gang.pause(told.releases)))
 
 

@@ -1,4 +1,4 @@
-"""Why a job waits: one reason in a word, and one sentence. Pure.
+"""Why a job waits: one reason in a word, and one message. Pure.
 
 Of several reasons the one counts that a person can do most about.
 """
@@ -25,7 +25,7 @@ _TROUBLE_STARTING = ("CreateContainerError", "RunContainerError", "CrashLoopBack
 
 
 def why_waiting(job: PaddleJob, observed: Observed, pods: Sequence[Object], not_before: datetime | None) -> Why:
-    """Reason and sentence; two empty texts while everything takes its ordinary course."""
+    """Reason and message; two empty texts while everything takes its ordinary course."""
     for look in _LOOKS:
         why = look(job, observed, pods)
         if why:

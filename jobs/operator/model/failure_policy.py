@@ -32,7 +32,7 @@ class Failure:
     reason: str = ""
     message: str = ""
 
-    def sentence(self) -> str:
+    def description(self) -> str:
         what = f" with code {self.exit_code}" if self.exit_code is not None else ""
         why = f" ({self.reason})" if self.reason and self.reason != "Error" else ""
         said = f": {self.message.strip()}" if self.message.strip() else ""

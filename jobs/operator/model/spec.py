@@ -1,4 +1,4 @@
-"""A PaddleJob as it was written, read into types, and what is wrong with it in sentences. Pure.
+"""A PaddleJob as it was written, read into types, and what is wrong with it in messages. Pure.
 
 The API server has compared the object with the schema (``crd.py``); what a schema of Kubernetes 1.20 cannot say is
 said here. ``read`` never raises: what cannot be read is among the problems.

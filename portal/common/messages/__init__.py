@@ -1,6 +1,6 @@
 """What the platform says, in the reader's language.
 
-Sentences are written in English where and when a thing happens: they are stored, logged, and read by programs. Where a
+Messages are written in English where and when a thing happens: they are stored, logged, and read by programs. Where a
 person reads one, ``told`` finds it in the tables of this package and gives its translation. What is in none of them (a
 Python error, a name) stays as it is.
 """
@@ -18,31 +18,31 @@ from django.utils.translation import get_language, gettext
 from portal.common.messages import accounts, cluster, data, isolation, jobs, quota, specification, training
 
 # ``{word}`` stands for anything that is not empty, ``{file}`` for one word; what it stands for is looked up in turn.
-SENTENCES: tuple[str, ...] = (
-    *accounts.SENTENCES,
-    *cluster.SENTENCES,
-    *data.SENTENCES,
-    *isolation.SENTENCES,
-    *jobs.SENTENCES,
-    *quota.SENTENCES,
-    *specification.SENTENCES,
-    *training.SENTENCES,
+MESSAGES: tuple[str, ...] = (
+    *accounts.MESSAGES,
+    *cluster.MESSAGES,
+    *data.MESSAGES,
+    *isolation.MESSAGES,
+    *jobs.MESSAGES,
+    *quota.MESSAGES,
+    *specification.MESSAGES,
+    *training.MESSAGES,
 )
 
 _PLACE = re.compile(r"\{(\w+)\}")
-# Where one sentence may end and the next begin.
+# Where one message may end and the next begin.
 _JOINT = re.compile(r"(?<=[.;:?]) ")
 
 
-def told(sentence: str) -> str:
-    """The sentence in the language that is active now."""
+def told(message: str) -> str:
+    """The message in the language that is active now."""
     language = get_language() or "en"
-    return sentence if language.startswith("en") else _told(sentence, language)
+    return message if language.startswith("en") else _told(message, language)
 
 
 def told_all(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The sentences of refused fields."""
-    return {field: [told(sentence) for sentence in sentences] for field, sentences in errors.items()}
+    """The messages of refused fields."""
+    return {field: [told(message) for message in messages] for field, messages in errors.items()}
 
 
 def told_job(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,30 +53,30 @@ def told_job(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4096)
-def _told(sentence: str, language: str) -> str:
+def _told(message: str, language: str) -> str:
     # The language is the key under which the answer is kept; gettext takes the active one.
-    for way in (_as_sentences, _translated, _in_parts):
-        if (found := way(sentence, language)) is not None:
+    for way in (_as_messages, _translated, _in_parts):
+        if (found := way(message, language)) is not None:
             return found
-    return sentence
+    return message
 
 
-def _as_sentences(sentence: str, language: str) -> str | None:
-    """Cut where one known sentence ends and another begins, before a place of the first swallows the second."""
-    for full_stop in re.finditer(r"\.(?= )", sentence):
-        head, tail = sentence[: full_stop.end()], sentence[full_stop.end() + 1 :]
+def _as_messages(message: str, language: str) -> str | None:
+    """Cut where one known message ends and another begins, before a place of the first swallows the second."""
+    for full_stop in re.finditer(r"\.(?= )", message):
+        head, tail = message[: full_stop.end()], message[full_stop.end() + 1 :]
         if _known(head) and _known(tail):
             return _joined(_told(head, language), _told(tail, language))
     return None
 
 
-def _known(sentence: str) -> bool:
-    return any(pattern.match(sentence) for pattern in _PATTERNS)
+def _known(message: str) -> bool:
+    return any(pattern.match(message) for pattern in _PATTERNS)
 
 
-def _translated(sentence: str, language: str) -> str | None:
+def _translated(message: str, language: str) -> str | None:
     for pattern in _PATTERNS:
-        if found := pattern.match(sentence):
+        if found := pattern.match(message):
             values = {name: _told(value, language) for name, value in found.groupdict().items()}
             return _filled(gettext(pattern.original), values)
     return None
@@ -86,15 +86,15 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda place: values[place[1]], text)
 
 
-def _in_parts(sentence: str, language: str) -> str | None:
+def _in_parts(message: str, language: str) -> str | None:
     """The longest beginning or else the longest end that is known, and the rest in its turn."""
-    joints = [joint.start() for joint in _JOINT.finditer(sentence)]
+    joints = [joint.start() for joint in _JOINT.finditer(message)]
     for at in reversed(joints):
-        if (head := _translated(sentence[:at], language)) is not None:
-            return _joined(head, _told(sentence[at + 1 :], language))
+        if (head := _translated(message[:at], language)) is not None:
+            return _joined(head, _told(message[at + 1 :], language))
     for at in joints:
-        if (tail := _translated(sentence[at + 1 :], language)) is not None:
-            return _joined(sentence[:at], tail)
+        if (tail := _translated(message[at + 1 :], language)) is not None:
+            return _joined(message[:at], tail)
     return None
 
 
@@ -104,16 +104,16 @@ def _joined(head: str, tail: str) -> str:
 
 @dataclass(frozen=True)
 class _Pattern:
-    """A sentence of the table. What it says of its own is looked for first: that is quick, and seldom there."""
+    """A message of the table. What it says of its own is looked for first: that is quick, and seldom there."""
 
     original: str
     words: tuple[str, ...]  # what is between its places, with what is before the first and after the last
     expression: re.Pattern[str]
 
-    def match(self, sentence: str) -> re.Match[str] | None:
-        if not (sentence.startswith(self.words[0]) and sentence.endswith(self.words[-1])):
+    def match(self, message: str) -> re.Match[str] | None:
+        if not (message.startswith(self.words[0]) and message.endswith(self.words[-1])):
             return None
-        return self.expression.fullmatch(sentence) if all(word in sentence for word in self.words) else None
+        return self.expression.fullmatch(message) if all(word in message for word in self.words) else None
 
 
 def _pattern(original: str) -> _Pattern:
@@ -128,4 +128,4 @@ def _place(name: str) -> str:
 
 
 # Those with the most words of their own first: they say most exactly what they mean.
-_PATTERNS = tuple(map(_pattern, sorted(SENTENCES, key=lambda text: -len(_PLACE.sub("", text)))))
+_PATTERNS = tuple(map(_pattern, sorted(MESSAGES, key=lambda text: -len(_PLACE.sub("", text)))))

@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     # Connecting a computer
     _("This code was used already, or is older than two minutes. Run `regatta login` again."),
     _("This address was not made by `regatta login`. Run it again."),

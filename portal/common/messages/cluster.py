@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     _("The cluster does not answer: {error} Trying again."),
     # What a cluster says of a job's pods
     _("This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or REGATTA_KUBERNETES_IMAGE."),

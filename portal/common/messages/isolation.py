@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     # Layers
     _("user id of its own"),
     _("user namespace"),

@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     # How a job goes
     _("Submitted."),
     _("Admitted: the quota is reserved."),
@@ -90,7 +90,7 @@ SENTENCES: tuple[str, ...] = (
     _("Nothing of this job can be replaced while it runs, so there is no survival to rehearse."),
     _("The environment could not be made: {error}."),
     _("Installing took more than {count} minutes and was stopped."),
-    # How a process ends; these stand within the sentences above
+    # How a process ends; these stand within the messages above
     _("{replica} exited with code {code}, before training was complete."),
     _("{replica} exited with code {code}: {error}, before training was complete."),
     _("{replica} was ended by {signal}, before training was complete."),

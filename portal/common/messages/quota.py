@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     # Quota
     _("It fits and would start at once."),
     _("Needs {needed}; {free} of {limit} are free in `{namespace}`: {held} are held by running jobs."),

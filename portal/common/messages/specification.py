@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     # Fields of a specification
     _("A specification is a mapping of fields such as name, files and roles."),
     _("There is no field of this name."),

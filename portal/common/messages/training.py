@@ -2,7 +2,7 @@
 
 from django.utils.translation import gettext_noop as _
 
-SENTENCES: tuple[str, ...] = (
+MESSAGES: tuple[str, ...] = (
     _("The log and the metrics were removed {days} days after the job had ended."),
     _("Earlier events were removed: the timeline keeps the newest {count} events of a job."),
     _("Earlier changes of state were removed: the timeline keeps the newest {count} of a job."),

@@ -29,7 +29,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Selection:
-    """What will be uploaded, and a sentence for each kind of thing that will not."""
+    """What will be uploaded, and a message for each kind of thing that will not."""
 
     files: tuple[Found, ...]
     left_out: tuple[str, ...]

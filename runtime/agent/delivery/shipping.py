@@ -234,8 +234,8 @@ class Sender:
 
     def _send_files(self, directory: Path) -> bool:
         selection = artifacts.select(directory)
-        for sentence in selection.left_out:
-            self.line(sentence)
+        for message in selection.left_out:
+            self.line(message)
         return all(self._send_file(found) for found in selection.files)
 
     def _send_file(self, found: Found) -> bool:

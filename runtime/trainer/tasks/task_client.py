@@ -52,7 +52,7 @@ _T = TypeVar("_T")
 
 
 class JobFailed(RegattaError):
-    """The master has given the job up. The sentence names the records that nobody could train on."""
+    """The master has given the job up. The message names the records that nobody could train on."""
 
 
 class TaskSource(Protocol):

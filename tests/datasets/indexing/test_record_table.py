@@ -197,7 +197,7 @@ def test_pictures_are_no_more_than_a_page_bears(tmp_path: Path) -> None:
 
 
 # --- Harm ------------------------------------------------------------------------------------------------------------
-def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_sentence(tmp_path: Path) -> None:
+def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n{"a"\n')
     seen = record_table.look(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
     assert seen.records == [[1]]

@@ -32,7 +32,7 @@ def storage(tmp_path: Path) -> LocalStorage:
     return LocalStorage(tmp_path)
 
 
-def test_a_full_disk_is_told_in_a_sentence(storage: LocalStorage) -> None:
+def test_a_full_disk_is_reported_in_a_message(storage: LocalStorage) -> None:
     with pytest.raises(StorageFull, match="the disk is full"):
         storage.put("a/model.npz", FullDisk())
 

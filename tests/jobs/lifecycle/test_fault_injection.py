@@ -79,7 +79,7 @@ def test_what_is_kept_is_read_back(kill: str, seconds: int, done: int, last: dat
 
 
 @pytest.mark.parametrize(
-    ("wish", "field", "sentence"),
+    ("wish", "field", "message"),
     [
         ({"kill": "boss", "every": "2s"}, "kill", "Name the role to be killed: master, pserver, trainer; or null to"),
         ({"kill": ["trainer"], "every": "2s"}, "kill", "Name the role to be killed"),
@@ -94,9 +94,9 @@ def test_what_is_kept_is_read_back(kill: str, seconds: int, done: int, last: dat
         ),
     ],
 )
-def test_a_wish_that_cannot_be_is_explained(wish: dict[str, object], field: str, sentence: str) -> None:
+def test_a_wish_that_cannot_be_is_explained(wish: dict[str, object], field: str, message: str) -> None:
     assert list(problems(wish)) == [field]
-    assert sentence in problems(wish)[field][0]
+    assert message in problems(wish)[field][0]
 
 
 def test_a_wish_that_can_be_has_no_problems() -> None:

@@ -250,7 +250,7 @@ class Life(RuleBasedStateMachine):
         assert (self.job.reason is not None) == (self.job.state in TERMINAL | {JobState.STOPPING})
 
     @invariant()
-    def every_state_has_its_sentence(self) -> None:
+    def every_state_has_its_message(self) -> None:
         assert self.job.why or self.job.state is JobState.QUEUED
 
     def teardown(self) -> None:

@@ -427,7 +427,7 @@ NONSENSE = [
 ]
 
 
-def test_each_nonsense_is_answered_with_a_sentence_and_the_socket_lives(browser: Headers) -> None:
+def test_each_nonsense_is_answered_with_a_message_and_the_socket_lives(browser: Headers) -> None:
     async def story() -> None:
         async with connected(browser) as socket:
             for text in NONSENSE:

@@ -157,7 +157,7 @@ def test_what_has_no_room_now_waits_and_says_for_what(
     assert second.state == JobState.REGISTERING
 
 
-def test_a_launch_that_is_refused_fails_with_the_backends_sentence(use: Use, submit: Submit) -> None:
+def test_a_launch_that_is_refused_fails_with_the_backends_message(use: Use, submit: Submit) -> None:
     use(RefusingBackend())
     job = submit(retries=3)
     reconciler.reconcile(job.pk)

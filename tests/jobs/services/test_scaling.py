@@ -66,7 +66,7 @@ def test_fewer_fit_even_where_the_limit_was_lowered(
 
 
 @pytest.mark.parametrize(
-    ("wish", "sentence"),
+    ("wish", "message"),
     [
         (None, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
         ({}, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
@@ -77,23 +77,23 @@ def test_fewer_fit_even_where_the_limit_was_lowered(
         ({"trainer": 5}, "The specification of this job allows 2 to 4 trainers (its min and max), not 5."),
     ],
 )
-def test_a_wish_that_cannot_be_is_explained(submit: Submit, personas: Personas, wish: object, sentence: str) -> None:
+def test_a_wish_that_cannot_be_is_explained(submit: Submit, personas: Personas, wish: object, message: str) -> None:
     job = submit(roles=SCALABLE)
     with pytest.raises(ValidationFailed) as refused:
         scaling.scale_job(actor=personas.developer, job_id=job.pk, wish=wish)
-    assert refused.value.errors == {"trainer": [sentence]}
+    assert refused.value.errors == {"trainer": [message]}
 
 
 @pytest.mark.parametrize(
-    ("number", "sentence"),
+    ("number", "message"),
     [(0, _FROM_1_TO_256), (257, _FROM_1_TO_256), ("2", _WHOLE)],
 )
 def test_a_number_of_parameter_servers_that_cannot_be_is_explained(
-    submit: Submit, personas: Personas, number: object, sentence: str
+    submit: Submit, personas: Personas, number: object, message: str
 ) -> None:
     with pytest.raises(ValidationFailed) as refused:
         scaling.scale_job(actor=personas.developer, job_id=submit().pk, wish={"pserver": number})
-    assert refused.value.errors == {"pserver": [sentence]}
+    assert refused.value.errors == {"pserver": [message]}
 
 
 def test_parameter_servers_are_as_many_as_was_wished_with_the_next_attempt(

@@ -32,8 +32,8 @@ def errors(**fields: object) -> dict[str, list[str]]:
 
 
 def only_error(**fields: object) -> tuple[str, str]:
-    [(path, [sentence])] = errors(**fields).items()
-    return path, sentence
+    [(path, [message])] = errors(**fields).items()
+    return path, message
 
 
 def test_what_is_left_out_has_its_default() -> None:
@@ -52,8 +52,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
 
 
 def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
-    path, sentence = only_error(roles={"trainer": {"replica": 2}})
-    assert (path, sentence.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
+    path, message = only_error(roles={"trainer": {"replica": 2}})
+    assert (path, message.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
 
 
 def test_potatoes_are_no_memory() -> None:
@@ -64,9 +64,9 @@ def test_potatoes_are_no_memory() -> None:
 
 
 def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
-    path, sentence = only_error(name="My digits!")
+    path, message = only_error(name="My digits!")
     assert path == "name"
-    assert sentence.endswith("such as my-digits.")
+    assert message.endswith("such as my-digits.")
 
 
 @pytest.mark.parametrize(
@@ -129,9 +129,9 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
     ],
 )
 def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
-    found, sentence = only_error(**fields)
+    found, message = only_error(**fields)
     assert found == path
-    assert sentence.endswith((".", "?"))
+    assert message.endswith((".", "?"))
 
 
 @pytest.mark.parametrize("mode", ["m_of_n( 2 )", "ssp(0)", "outer(500)", "async"])
@@ -224,7 +224,7 @@ fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
 def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(body)
-    assert all(isinstance(path, str) and sentences for path, sentences in refused.value.errors.items())
+    assert all(isinstance(path, str) and messages for path, messages in refused.value.errors.items())
 
 
 @given(st.integers(0, 2**50 - 1).filter(lambda amount: amount < 10**15))
@@ -316,8 +316,8 @@ def test_parameter_servers_of_a_command_need_a_dataset() -> None:
 
 @pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
 def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
-    path, sentence = only_error(framework="command", entrypoint=given)
-    assert (path, sentence) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+    path, message = only_error(framework="command", entrypoint=given)
+    assert (path, message) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
 
 
 # --- Images that are used as they are --------------------------------------------------------------------------------

@@ -109,10 +109,10 @@ def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
     replica_reports.record_events(make_attempt(job), replica="master-0", first=1, events=told)
     sign_in(page, live_server, personas, language)
     page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
-    for (kind, _text), (label, sentence) in zip(facts, words, strict=True):
+    for (kind, _text), (label, message) in zip(facts, words, strict=True):
         row = page.locator(f".timeline [data-happening={kind}]")
         expect(row.locator("strong")).to_have_text(label)
-        expect(row).to_contain_text(sentence)
+        expect(row).to_contain_text(message)
 
 
 def test_older_events_come_when_they_are_asked_for(

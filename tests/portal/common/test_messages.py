@@ -1,4 +1,4 @@
-"""The platform's own sentences in the reader's language, and that the table says what the code says."""
+"""The platform's own messages in the reader's language, and that the table says what the code says."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from django.utils import translation
 
-from portal.common.messages import SENTENCES, told
+from portal.common.messages import MESSAGES, told
 
 ROOT = Path(__file__).resolve().parents[3]
-TABLE = ROOT / "portal" / "common" / "sentences.py"
+TABLE = ROOT / "portal" / "common" / "messages.py"
 ROOMS = ("jobs", "rbac", "quota", "datasets", "portal", "runtime")
 
 
@@ -35,7 +35,7 @@ def texts_of_the_code() -> str:
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-# --- Every sentence that jobs, runtime and datasets say to a person ---------------------------------------------------
+# --- Every message that jobs, runtime and datasets say to a person ---------------------------------------------------
 # What programs say to each other, what a command prints on its own terminal, and what tells of a fault of ours.
 NOT_TO_READERS = (
     "jobs/backends/factory.py",
@@ -110,19 +110,19 @@ COMPOSED = {
     "This manifest is of format {}; known is {}.": "",
     "This is no manifest ({}).": "",
 }
-_SENTENCE = re.compile(r"([A-Z{]|etcd ).* .*[.?]", re.DOTALL)
+_MESSAGE = re.compile(r"([A-Z{]|etcd ).* .*[.?]", re.DOTALL)
 _STATEMENT_OF_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE) ")
 
 
-def sentences_of_the_code() -> Iterator[tuple[str, str]]:
-    """What looks like a sentence in jobs, runtime and datasets: its place, and the text with {} for what is put in."""
+def messages_of_the_code() -> Iterator[tuple[str, str]]:
+    """What looks like a message in jobs, runtime and datasets: its place, and the text with {} for what is put in."""
     for path, tree in modules("jobs", "runtime", "datasets"):
         if path.startswith(NOT_TO_READERS):
             continue
         passed_over = set(silent_nodes(tree))
         for node in ast.walk(tree):
             text = template(node)
-            if node not in passed_over and _SENTENCE.fullmatch(text) and not _STATEMENT_OF_SQL.match(text):
+            if node not in passed_over and _MESSAGE.fullmatch(text) and not _STATEMENT_OF_SQL.match(text):
                 yield f"{path}:{getattr(node, 'lineno', 0)}", text
 
 
@@ -150,27 +150,27 @@ def template(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def is_told(sentence: str) -> bool:
+def is_told(message: str) -> bool:
     """Whether nothing of it stays in English: three English words in a row."""
-    return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", told(sentence))
+    return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", told(message))
 
 
 @pytest.mark.invariant("Every message of jobs, runtime and datasets has a Chinese translation.")
 @pytest.mark.usefixtures("chinese")
 def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
-    """A sentence that fails here belongs into ``portal/common/messages/``, and translated into ``portal/locale``."""
-    said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in sentences_of_the_code()]
-    assert [(place, sentence) for place, sentence in said if not is_told(sentence)] == []
+    """A message that fails here belongs into ``portal/common/messages/``, and translated into ``portal/locale``."""
+    said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in messages_of_the_code()]
+    assert [(place, message) for place, message in said if not is_told(message)] == []
 
 
 def test_what_the_code_puts_together_is_still_there() -> None:
-    assert COMPOSED.keys() - {text for _, text in sentences_of_the_code()} == set()
+    assert COMPOSED.keys() - {text for _, text in messages_of_the_code()} == set()
 
 
 def test_the_code_still_says_what_the_table_translates() -> None:
     said = texts_of_the_code()
-    pieces = {piece for sentence in SENTENCES for piece in re.split(r"\{\w+\}", sentence)}
-    # A long piece shows a sentence that was changed; a short one (", such as ") is put together by the code.
+    pieces = {piece for message in MESSAGES for piece in re.split(r"\{\w+\}", message)}
+    # A long piece shows a message that was changed; a short one (", such as ") is put together by the code.
     assert sorted(piece for piece in pieces if len(piece) > 30 and longest_part(piece) not in said) == []
 
 
@@ -186,7 +186,7 @@ def test_in_english_nothing_changes() -> None:
 
 @pytest.mark.usefixtures("chinese")
 @pytest.mark.parametrize(
-    ("sentence", "expected"),
+    ("message", "expected"),
     [
         ("Training is complete.", "训练已完成。"),
         ("Training with 2 trainers.", "正在用 2 个训练器训练。"),
@@ -224,12 +224,12 @@ def test_in_english_nothing_changes() -> None:
             "Shrinks from 8 to 1 trainer: room for jobs that have less than their share.",
             "由 8 个减少到 1 个训练器：为 所得少于应有份额的作业 腾出资源。",
         ),
-        ("Nobody wrote this sentence.", "Nobody wrote this sentence."),
+        ("Nobody wrote this message.", "Nobody wrote this message."),
         ("", ""),
     ],
 )
-def test_in_chinese(sentence: str, expected: str) -> None:
-    assert told(sentence) == expected
+def test_in_chinese(message: str, expected: str) -> None:
+    assert told(message) == expected
 
 
 @pytest.mark.usefixtures("chinese")

@@ -134,20 +134,18 @@ def test_killed_outright_it_leaves_no_process_and_starts_again_on_its_data(start
 
 
 def refusal(portal: Portal) -> str:
-    """The one sentence with which it does not start."""
+    """The one message with which it does not start."""
     assert portal.process.wait(timeout=START_SECONDS) == 1
     lines = portal.text().strip().splitlines()
     assert len(lines) == 1, portal.text()
     return lines[0]
 
 
-def test_a_port_in_use_is_one_clear_sentence(start: Callable[..., Portal]) -> None:
+def test_a_port_in_use_is_one_clear_message(start: Callable[..., Portal]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "is in use" in refusal(start(port=taken.getsockname()[1]))
 
 
-def test_a_data_directory_that_cannot_be_one_is_one_clear_sentence(
-    start: Callable[..., Portal], tmp_path: Path
-) -> None:
+def test_a_data_directory_that_cannot_be_one_is_one_clear_message(start: Callable[..., Portal], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Set REGATTA_DATA_DIR" in refusal(start(data=tmp_path / "file"))

@@ -32,8 +32,8 @@ def addresses() -> list[str]:
 
 def stale(answer: object) -> bool:
     """Whether it was refused for the missing token and for nothing else."""
-    sentence = "This page was open for too long"
-    return answer.status_code == 403 and sentence in answer.content.decode()  # type: ignore[attr-defined]
+    message = "This page was open for too long"
+    return answer.status_code == 403 and message in answer.content.decode()  # type: ignore[attr-defined]
 
 
 @pytest.mark.invariant("A browser changes nothing without a CSRF token.")

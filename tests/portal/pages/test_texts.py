@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.common.messages import SENTENCES
+from portal.common.messages import MESSAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 CATALOGUES = ROOT / "portal" / "locale" / "zh_Hans" / "LC_MESSAGES"
@@ -54,10 +54,10 @@ def texts_of_scripts() -> set[str]:
     [
         ("django", texts_of_templates()),
         ("django", texts_of_accounts()),
-        ("django", set(SENTENCES)),
+        ("django", set(MESSAGES)),
         ("djangojs", texts_of_scripts()),
     ],
-    ids=["templates", "accounts", "sentences", "scripts"],
+    ids=["templates", "accounts", "messages", "scripts"],
 )
 def test_no_text_is_without_a_translation(domain: str, texts: set[str]) -> None:
     entries = entries_of(CATALOGUES / f"{domain}.po")

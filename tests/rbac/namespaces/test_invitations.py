@@ -155,7 +155,7 @@ def test_a_mail_server_that_is_down_costs_the_letter_alone(
     assert "/invitations/link/" in page.content.decode()
 
 
-def test_a_refusal_is_a_sentence_on_the_page(personas: Personas) -> None:
+def test_a_refusal_is_a_message_on_the_page(personas: Personas) -> None:
     client = personas.client("owner")
     page = client.post("/n/team/invitations", {"who": "owner", "role": "viewer"}, follow=True)
     assert "You cannot invite yourself." in page.content.decode()

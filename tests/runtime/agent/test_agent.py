@@ -471,7 +471,7 @@ def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
 
 
 @pytest.mark.etcd
-def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_sentence(replica: Replica, guarded: EtcdServer) -> None:
+def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_message(replica: Replica, guarded: EtcdServer) -> None:
     report = replica.run(JOINED, COORDINATION=f"etcd://somebody:wrong@{guarded.server}")
     assert report["why"].startswith("lost its place in the job: etcd does not take this user and password.")
 

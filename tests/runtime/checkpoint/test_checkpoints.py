@@ -104,8 +104,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     disk.damage(last.file, lambda old: old[:-9])
     versions, told = restored(disk, book)
     assert versions == [1]
-    (sentence,) = told
-    assert sentence == (
+    (message,) = told
+    assert message == (
         f"The checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
         f"it is cut off after {last.size - 9} bytes. Version 1 is tried next."
     )

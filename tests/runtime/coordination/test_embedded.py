@@ -208,11 +208,11 @@ def test_both_ways_to_write_an_absolute_path_mean_the_same_file(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["redis://localhost", ""])
-def test_another_address_is_refused_with_a_sentence(url):
+def test_another_address_is_refused_with_a_message(url):
     with pytest.raises(CoordinationError, match="sqlite:///path/to/file"):
         connect(url)
 
 
-def test_a_directory_that_is_not_there_is_told_in_a_sentence(tmp_path):
+def test_a_directory_that_is_not_there_is_reported_in_a_message(tmp_path):
     with pytest.raises(StoreUnavailable, match="must exist and be writable"):
         connect(f"sqlite:///{tmp_path}/nowhere/store.db")

@@ -121,7 +121,7 @@ def test_a_lease_that_an_operator_revokes_is_lost_with_the_next_keepalive(etcd, 
     assert not lease.alive
 
 
-def test_a_request_larger_than_etcd_takes_is_told_in_a_sentence(etcd, open_store):
+def test_a_request_larger_than_etcd_takes_is_reported_in_a_message(etcd, open_store):
     store = open_store(etcd)
     for size in (1_700_000, 4_000_000):  # beyond etcd's limit, and beyond what its gRPC reads
         with pytest.raises(TooLarge, match="--max-request-bytes"):
@@ -162,7 +162,7 @@ def test_over_tls_only_a_server_is_believed_that_the_certificates_vouch_for(star
     store.close()
 
 
-def test_certificates_that_cannot_be_read_are_told_in_a_sentence():
+def test_certificates_that_cannot_be_read_are_reported_in_a_message():
     with pytest.raises(CoordinationError, match="Correct ca= in its address"):
         connect_to("etcd://127.0.0.1:1?ca=/nowhere/ca.pem").get("/a")
 
@@ -377,7 +377,7 @@ def test_a_change_of_the_leader_is_survived(tmp_path):
             server.kill()
 
 
-def test_a_full_etcd_is_told_in_a_sentence_and_still_read(start_etcd, open_store):
+def test_a_full_etcd_is_reported_in_a_message_and_still_read(start_etcd, open_store):
     server = start_etcd("--quota-backend-bytes", str(1024 * 1024))
     store = open_store(server)
     kept = store.put("/kept", b"1")
@@ -389,7 +389,7 @@ def test_a_full_etcd_is_told_in_a_sentence_and_still_read(start_etcd, open_store
         store.txn([Compare("/kept", mod_revision=kept.mod_revision)], [Put("/kept", b"2")])
     with pytest.raises(StoreFull):
         open_account(server.url, "a-job", 1, "")
-    # What the sentence says to do helps.
+    # What the message says to do helps.
     for entry in store.list("/fill/").entries:
         store.delete(entry.key)
     server.compact()
@@ -400,21 +400,21 @@ def test_a_full_etcd_is_told_in_a_sentence_and_still_read(start_etcd, open_store
 
 # --- Accounts of etcd ------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("account", "sentence"),
+    ("account", "message"),
     [
         ("", "wants a user and a password"),
         ("root:wrong@", "does not take this user and password"),
         ("nobody:wrong@", "does not take this user and password"),
     ],
 )
-def test_who_may_not_enter_is_told_in_a_sentence(guarded, account, sentence):
+def test_who_may_not_enter_is_reported_in_a_message(guarded, account, message):
     store = connect_to(f"etcd://{account}{guarded.server}")
-    with pytest.raises(AccessDenied, match=sentence):
+    with pytest.raises(AccessDenied, match=message):
         store.put("/a", b"1")
     store.close()
 
 
-def test_a_user_where_nobody_is_asked_for_is_told_in_a_sentence(etcd):
+def test_a_user_where_nobody_is_asked_for_is_reported_in_a_message(etcd):
     store = connect_to(f"etcd://root:any@{etcd.server}")
     with pytest.raises(AccessDenied, match="Switch its authentication on"):
         store.get("/a")

@@ -106,6 +106,6 @@ def test_where_nobody_is_asked_for_a_name_all_share(etcd, job):
     store.close()
 
 
-def test_an_etcd_that_is_away_is_told_in_a_sentence(job):
+def test_an_etcd_that_is_away_is_reported_in_a_message(job):
     with pytest.raises(StoreUnavailable, match="See that it runs"):
         open_account(f"etcd://127.0.0.1:{free_port()}", job, 1, _PASSWORD)

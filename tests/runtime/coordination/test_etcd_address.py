@@ -35,7 +35,7 @@ def test_an_address_is_read_and_written_as_the_same(url, address):
         ("etcd://a?timeout=3", "no option 'timeout'"),
     ],
 )
-def test_one_that_cannot_be_read_is_told_in_a_sentence(url, why):
+def test_one_that_cannot_be_read_is_reported_in_a_message(url, why):
     with pytest.raises(CoordinationError, match=why):
         EtcdAddress.parse(url)
 

@@ -129,13 +129,13 @@ def test_an_unknown_split_is_told_the_known_ones(tmp_path):
         {"splits": {"train": {"records": "many", "files": []}}},
     ],
 )
-def test_a_wrong_description_is_a_sentence(tmp_path, change):
+def test_a_wrong_description_is_a_message(tmp_path, change):
     make(tmp_path, "own", **change)
     with pytest.raises(BadDataset, match="does not describe a dataset"):
         catalogue.find("own", [tmp_path])
 
 
-def test_a_missing_file_is_a_sentence(tmp_path):
+def test_a_missing_file_is_a_message(tmp_path):
     (make(tmp_path, "own") / "train.recordio").unlink()
     with pytest.raises(BadDataset, match="cannot be read"):
         catalogue.chunks(catalogue.find("own", [tmp_path]))

@@ -163,7 +163,7 @@ WRONG_TABLES = [
 
 
 @pytest.mark.parametrize(("path", "body", "words"), WRONG_TABLES)
-def test_a_wrong_request_about_a_table_is_answered_with_a_sentence(ask, path, body, words):
+def test_a_wrong_request_about_a_table_is_answered_with_a_message(ask, path, body, words):
     declare_table(ask)
     status, told = ask("POST", f"/v1/tables{path}", body)
     assert status == 422
@@ -186,7 +186,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("method", "path", "body", "status", "words"), WRONG)
-def test_a_wrong_request_is_answered_with_a_sentence(ask, method, path, body, status, words):
+def test_a_wrong_request_is_answered_with_a_message(ask, method, path, body, status, words):
     declare(ask)
     got, told = ask(method, path, body)
     assert got == status

@@ -195,7 +195,7 @@ def test_one_who_stands_by_leaves_on_sigterm(start):
     assert second.end()[0] == contract.EXIT_RESTART
 
 
-def test_an_unknown_data_set_is_a_sentence_and_exit_1(start):
+def test_an_unknown_data_set_is_a_message_and_exit_1(start):
     code, output = start(**{contract.DATASET: "public/digit"}).end()
     assert code == contract.EXIT_ERROR
     assert "There is no dataset 'public/digit'. Did you mean public/digits" in output
@@ -217,7 +217,7 @@ def test_without_its_lease_it_stops_and_asks_to_be_started_again(start):
     assert (code, "The lease is lost." in output) == (contract.EXIT_RESTART, True)
 
 
-def test_a_store_that_cannot_be_opened_is_a_sentence_and_a_wish_to_be_started_again():
+def test_a_store_that_cannot_be_opened_is_a_message_and_a_wish_to_be_started_again():
     environment = {"PATH": os.environ["PATH"], contract.COORDINATION: "sqlite:////nowhere/at/all.db"}
     ended = subprocess.run(
         [sys.executable, "-m", "runtime.master"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

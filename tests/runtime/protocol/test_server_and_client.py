@@ -169,7 +169,7 @@ def test_more_frames_than_one_system_call_takes_arrive(serve):
     assert [bytes(came[n]) for n in range(1500)] == [bytes([n % 256]) for n in range(1500)]
 
 
-def test_a_refusal_arrives_with_code_and_sentence(serve):
+def test_a_refusal_arrives_with_code_and_message(serve):
     def refuse(head, body):
         raise Refused("stale", "Somebody else has the task.")
 

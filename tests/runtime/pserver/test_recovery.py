@@ -329,7 +329,7 @@ def test_what_came_back_and_what_did_not_is_told(recovered, optimiser, tables, w
 
 
 def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():
-    """The figure that the sentence stands for: far from version 0, with a gradient that stays the same."""
+    """The figure that the message stands for: far from version 0, with a gradient that stays the same."""
     rule, value, gradient = Adam(1.0), np.zeros(1, "f4"), np.ones(1, "f4")
     state, steps = rule.states([value])[0], []
     for version in range(100_000, 100_500):

@@ -209,7 +209,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("grads", "samples", "words"), WRONG)
-def test_gradients_that_do_not_fit_are_refused_with_a_sentence(grads, samples, words):
+def test_gradients_that_do_not_fit_are_refused_with_a_message(grads, samples, words):
     params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD())
     with pytest.raises(UsageError, match=words):
         params.push_pull(grads, n=samples)
@@ -225,6 +225,6 @@ def test_a_huge_but_finite_gradient_is_taken():
     ("arrays", "words"),
     [({}, "dict of NumPy arrays"), ({"w": np.zeros(2, int)}, "float32"), ({"w": 1.0}, "is a float"), ({1: 2}, "text")],
 )
-def test_parameters_that_cannot_be_are_refused_with_a_sentence(arrays, words):
+def test_parameters_that_cannot_be_are_refused_with_a_message(arrays, words):
     with pytest.raises(UsageError, match=words):
         Params(arrays, LocalStore(), SGD())

@@ -175,6 +175,6 @@ def test_a_parameter_that_is_laid_out_otherwise_is_pulled_into_too(job):
 
 
 @pytest.mark.parametrize(("change", "words"), [(lambda m: m.half(), "model.float"), (lambda m: m.to("meta"), "cpu")])
-def test_a_model_that_cannot_be_shared_is_refused_with_a_sentence(job, change, words):
+def test_a_model_that_cannot_be_shared_is_refused_with_a_message(job, change, words):
     with pytest.raises(UsageError, match=words):
         dist_torch.attach(job, change(network()))

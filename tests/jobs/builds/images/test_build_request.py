@@ -1,4 +1,4 @@
-"""What the program that makes images is told, and the sentences that it tells."""
+"""What the program that makes images is told, and the messages that it tells."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def test_folders_of_this_machine_that_pip_s_settings_name_are_seen_in_the_image(
 
 
 @pytest.mark.parametrize(
-    ("lines", "sentence"),
+    ("lines", "message"),
     [
         (["a", f"{build_step.MARK}No room.", "subprocess exited with status 1"], "No room."),
         (["one", "", *"23456"], "What: 2 / 3 / 4 / 5 / 6"),
         ([], "What: no reason was given"),
     ],
 )
-def test_a_failure_is_told_in_a_sentence_else_in_the_last_lines(lines: list[str], sentence: str) -> None:
-    assert buildah.told(lines, "What") == sentence
+def test_a_failure_is_reported_in_a_message_else_in_the_last_lines(lines: list[str], message: str) -> None:
+    assert buildah.told(lines, "What") == message
 
 
 def test_an_old_python_in_the_base_image_is_told_of(

@@ -208,7 +208,7 @@ def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_wo
     high = Member("high", 7, 7, one, priority=1, submitted=900.0)
     decision = decide(Cluster([Node("n", Amounts(8000, 64_000))], [low, normal, high]), 1000.0, rules())
     assert (decision.victims, decision.preempted) == ({}, {})
-    assert decision.sentences["high"].startswith("Waiting for room")
+    assert decision.messages["high"].startswith("Waiting for room")
 
 
 # --- A newcomer of higher priority -----------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_who_fits_nowhere_is_put_where_others_then_make_room() -> None:
     assert found.whereabouts["b"].trainers == {"n1": 1}
     decision = decide(cluster(found, a=2, b=1), 1000.0, RULES)
     assert decision.victims == {"a": {"n1": 1}}
-    assert decision.sentences["a"] == "Shrinks from 2 to 1 trainer: room for others that have begun."
+    assert decision.messages["a"] == "Shrinks from 2 to 1 trainer: room for others that have begun."
 
 
 def test_where_no_node_is_open_to_jobs_they_wait() -> None:

@@ -38,7 +38,7 @@ def runs(key: str, trainers: Mapping[str, int], least: int = 1, most: int = 10, 
 def test_jobs_grow_into_what_is_idle_and_share_it() -> None:
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 1}), runs("b", {"n1": 1})]), NOW)
     assert decision.targets == {"a": 4, "b": 4}
-    assert decision.sentences["a"] == "Grows from 1 to 4 trainers: there is room."
+    assert decision.messages["a"] == "Grows from 1 to 4 trainers: there is room."
 
 
 def test_whoever_has_least_grows_first_until_all_have_the_same() -> None:
@@ -65,7 +65,7 @@ def test_nobody_grows_beyond_the_number_that_was_measured_to_be_of_use() -> None
     job = runs("a", {"n0": 2}, speeds={1: 100.0, 2: 190.0, 4: 195.0})
     decision = decide(Cluster(nodes(2), [job]), NOW)
     assert decision.targets == {"a": 2}
-    assert decision.sentences["a"] == "Keeps 2 trainers: more were measured to be of no use."
+    assert decision.messages["a"] == "Keeps 2 trainers: more were measured to be of no use."
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_room_for_a_newcomer_comes_from_those_above_their_share_and_it_begins_wh
     big, small = runs("a", {"n0": 4, "n1": 4}), waits("b", least=2)
     decision = decide(Cluster(nodes(2), [big, small]), NOW)
     assert decision.launches == {}
-    assert decision.sentences["b"].startswith("Room is being made")
-    assert decision.sentences["a"] == "Shrinks from 8 to 6 trainers: room for `b`."
+    assert decision.messages["b"].startswith("Room is being made")
+    assert decision.messages["a"] == "Shrinks from 8 to 6 trainers: room for `b`."
     victims = decision.victims["a"]
     stopping = replace(
         big,
@@ -127,14 +127,14 @@ def test_room_for_a_newcomer_comes_from_those_above_their_share_and_it_begins_wh
 def test_nobody_is_brought_below_its_least_for_an_equal() -> None:
     decision = decide(Cluster(nodes(1), [runs("a", {"n0": 4}, least=4), waits("b")]), NOW)
     assert decision.targets["a"] == 4
-    assert decision.sentences["b"].startswith("Waiting for room: 1 trainer and what else")
+    assert decision.messages["b"].startswith("Waiting for room: 1 trainer and what else")
 
 
 def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> None:
     jobs = [runs("a", {"n0": 4}, least=4), waits("b", priority=1)]
     decision = decide(Cluster(nodes(1), jobs), NOW, PREEMPTING)
     assert decision.preempted == {"a": "b"}
-    assert decision.sentences["a"].endswith("room for `b`, which has a higher priority.")
+    assert decision.messages["a"].endswith("room for `b`, which has a higher priority.")
     fresh = [replace(jobs[0], started=NOW - 1), replace(jobs[1], submitted=NOW)]
     assert decide(Cluster(nodes(1), fresh), NOW, PREEMPTING).preempted == {}
 
@@ -188,7 +188,7 @@ def test_who_has_waited_long_is_not_overtaken() -> None:
     assert "small" in decide(cluster, NOW).launches
     decision = decide(cluster, big.submitted + Rules().patience + 1)
     assert decision.launches == {}
-    assert decision.sentences["small"] == (
+    assert decision.messages["small"] == (
         "Waiting: `big` is before it in the queue, and this would keep the capacity from it."
     )
 
@@ -221,7 +221,7 @@ def test_a_job_that_has_lost_trainers_gets_its_least_back_before_a_newcomer() ->
     jobs = [runs("a", {"n0": 1}, least=3, most=3), waits("b", least=2), runs("c", {"n0": 2, "n1": 4}, least=4)]
     decision = decide(Cluster(nodes(2), jobs), NOW)
     assert decision.targets["a"] == 3
-    assert decision.sentences["b"].startswith("Waiting for room")
+    assert decision.messages["b"].startswith("Waiting for room")
 
 
 # --- Services ---------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def test_a_service_of_higher_priority_gets_room_at_once() -> None:
     service = Service("web", Amounts(2000, 100), 2, {"n0": 1}, priority=5)
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 2, "n1": 4})], [service]), NOW)
     assert decision.victims == {"a": {"n0": 2}}
-    assert decision.sentences["a"] == "Shrinks from 6 to 4 trainers: room for `web`."
+    assert decision.messages["a"] == "Shrinks from 6 to 4 trainers: room for `web`."
 
 
 def test_a_service_takes_nothing_from_jobs_of_its_own_priority() -> None:
@@ -250,7 +250,7 @@ def test_whoever_shrank_a_moment_ago_does_not_grow() -> None:
     job = runs("a", {"n0": 1}, changed=NOW - 5, change=-1)
     decision = decide(Cluster(nodes(1), [job]), NOW)
     assert decision.targets == {"a": 1}
-    assert decision.sentences["a"] == "Keeps 1 trainer: their number changed a moment ago."
+    assert decision.messages["a"] == "Keeps 1 trainer: their number changed a moment ago."
     assert decide(Cluster(nodes(1), [job]), NOW + 60).targets == {"a": 4}
 
 
@@ -280,7 +280,7 @@ def test_a_newcomer_whose_namespace_is_full_gets_room_from_its_own_namespace() -
     ]
     decision = decide(Cluster(nodes(4), jobs, limits=limited(3)), NOW)
     assert (sum(decision.victims["a"].values()), "b" in decision.victims) == (1, False)
-    assert decision.sentences["a"] == "Shrinks from 3 to 2 trainers: room for `c`."
+    assert decision.messages["a"] == "Shrinks from 3 to 2 trainers: room for `c`."
 
 
 def test_where_others_let_more_in_than_there_is_jobs_give_up_what_they_have_grown_by() -> None:
@@ -421,10 +421,10 @@ def test_every_job_stays_within_its_bounds_and_is_told_why(cluster: Cluster) -> 
     decision = decide(cluster, NOW, PREEMPTING)
     priorities = {f"`{each.key}`": each.priority for each in (*cluster.jobs, *cluster.services)}
     for job in cluster.jobs:
-        assert decision.sentences[job.key]
+        assert decision.messages[job.key]
         after = _after(job, decision, NOW)
         if job.key in decision.preempted:
-            whom = decision.sentences[job.key].split("room for ")[1].split(",")[0]
+            whom = decision.messages[job.key].split("room for ")[1].split(",")[0]
             assert priorities[whom] > job.priority
         elif after.started is not None:
             assert job.least <= after.size <= job.most
@@ -441,7 +441,7 @@ def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(c
         if recently and job.change < 0:
             assert job.key not in decision.grants
         if recently and job.change > 0 and job.key in decision.victims:
-            assert "jobs that have less" not in decision.sentences[job.key]
+            assert "jobs that have less" not in decision.messages[job.key]
         assert not (job.key in decision.grants and job.key in decision.victims)
 
 

@@ -247,7 +247,7 @@ def test_a_trace_is_simulated_until_all_jobs_have_ended(files: tuple[Path, Path,
 
 
 @pytest.mark.parametrize(
-    ("number", "text", "sentence"),
+    ("number", "text", "message"),
     [
         (0, "time,name\n", "the first line has no min, max, cpu, memory"),
         (0, JOBS.replace("0,a", "x,a"), "line 2: time: x is no number of seconds"),
@@ -261,12 +261,12 @@ def test_a_trace_is_simulated_until_all_jobs_have_ended(files: tuple[Path, Path,
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(
-    files: tuple[Path, Path, Path], number: int, text: str, sentence: str, capsys: pytest.CaptureFixture[str]
+    files: tuple[Path, Path, Path], number: int, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files[number].write_text(text)
     jobs, services, cluster = map(str, files)
     assert main(["simulate", "--trace", jobs, "--services", services, "--cluster", cluster]) == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_named(

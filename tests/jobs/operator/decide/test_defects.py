@@ -140,7 +140,7 @@ def test_d12_a_job_is_done_when_its_workers_are_though_its_servers_still_serve()
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d13_what_cannot_be_is_refused_in_a_sentence() -> None:
+def test_d13_what_cannot_be_is_refused_in_a_message() -> None:
     assert set(read(paddle_job(worker=role(0), cleanPodPolicy="Whenever")).problems) == {
         'spec.cleanPodPolicy is "Whenever". Write one of Always, Never, OnFailure, OnCompletion.',
         "spec.worker.replicas is 0. Write 1 or more, or leave spec.worker out.",

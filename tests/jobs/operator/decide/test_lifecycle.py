@@ -297,7 +297,7 @@ def test_k4_a_job_that_another_controller_manages_is_left_alone(suspend: bool) -
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ({"metadata": {"name": "9lives"}}, "cannot be part of a host's name"),
         ({"spec": {"worker": {"template": {"spec": {"containers": []}}}}}, "spec.worker.template has no container"),
@@ -313,12 +313,12 @@ def test_k4_a_job_that_another_controller_manages_is_left_alone(suspend: bool) -
     ],
     ids=["name", "no container", "no image", "policy", "bounds", "exit codes", "roles", "gang"],
 )
-def test_what_a_schema_cannot_refuse_is_told_in_words_and_can_be_mended(change: dict[str, Any], sentence: str) -> None:
+def test_what_a_schema_cannot_refuse_is_told_in_words_and_can_be_mended(change: dict[str, Any], message: str) -> None:
     world = World(paddle_job(worker=1))
     good = world.job
     world.change(change)
     world.settle()
-    assert sentence in world.status["message"]
+    assert message in world.status["message"]
     assert (world.pods(), condition(world, "Valid")[0]) == ([], "False")
     world.job = {**good, "status": world.status}
     world.up()

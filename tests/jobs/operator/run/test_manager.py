@@ -85,7 +85,7 @@ def test_the_command_writes_the_definition(capsys: pytest.CaptureFixture[str]) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         (["run", "--listen", "8080"], "is no address: write host:port, such as 127.0.0.1:8080"),
         (["run", "--workers", "0"], '"0" is no number from 1 to 256'),
@@ -93,11 +93,11 @@ def test_the_command_writes_the_definition(capsys: pytest.CaptureFixture[str]) -
         (["run", "--scheduling", "kueue"], "invalid choice: 'kueue'"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_is_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
-    assert sentence in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_without_a_cluster_the_command_says_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

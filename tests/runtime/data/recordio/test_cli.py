@@ -83,7 +83,7 @@ def test_repair_overwrites_nothing(damaged, tmp_path, capsys):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "words.recordio"]
 
 
-def test_a_damaged_file_is_a_sentence_and_not_a_traceback(damaged, capsys):
+def test_a_damaged_file_is_a_message_and_not_a_traceback(damaged, capsys):
     assert main(["recordio", "cat", str(damaged)]) == 1
     assert "checksum does not fit" in capsys.readouterr().err
 

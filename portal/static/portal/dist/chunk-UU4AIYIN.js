@@ -1,1 +1,0 @@
-import{e as n}from"./chunk-NNXESKHI.js";import{a as t}from"./chunk-N3TSQAGE.js";function i(e){return e instanceof t?Object.values(e.problem.errors??{}).flat().join(" ")||e.problem.detail:n("The portal cannot be reached. Try again.")}export{i as a};
