@@ -1,7 +1,7 @@
 """Where the processes of an attempt meet: in the installation's etcd, or in a store that the backend makes for them.
 
-Of the room ``jobs`` only this module speaks to the coordination store, and only to open and to close what an attempt
-has there, and to keep house: jobs have no right to all of etcd. All of it may be done twice.
+Of the package ``jobs`` only this module speaks to the coordination store, and only to open and to close what an attempt
+has there, and to clean up: jobs have no right to all of etcd. All of it may be done twice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle.states import TERMINAL
 from jobs.models import Attempt
 
-# How often the house is kept; etcd's history is so long, and up to twice as long.
+# How often it is cleaned up; etcd's history is so long, and up to twice as long.
 EVERY = timedelta(minutes=5)
 # A store that did not answer is asked again after so many seconds: else each job in turn would wait for it.
 LEFT_ALONE = 5.0

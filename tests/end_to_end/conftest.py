@@ -9,34 +9,34 @@ import httpx
 import pytest
 
 from regatta import Client
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 
 
 @pytest.fixture(scope="session")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def running_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     """A running portal, the same for all."""
-    made = House(
-        tmp_path_factory.mktemp("house") / "data",
+    made = RunningPortal(
+        tmp_path_factory.mktemp("running_portal") / "data",
         REGATTA_REGISTRATION_SECONDS="25",
         REGATTA_STOP_GRACE_SECONDS="2",
         REGATTA_SIGN_IN_RATE="1000/min",
         REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
     )
-    with made.open() as house:
-        yield house
+    with made.open() as running_portal:
+        yield running_portal
 
 
 @pytest.fixture
-def portal(house: House) -> Iterator[Client]:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
     """The admin's client."""
-    with house.client() as client:
+    with running_portal.client() as client:
         yield client
 
 
 @pytest.fixture
-def http(house: House) -> Iterator[httpx.Client]:
+def http(running_portal: RunningPortal) -> Iterator[httpx.Client]:
     """Bare requests in the admin's name."""
-    with house.http() as client:
+    with running_portal.http() as client:
         yield client
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from regatta import Client, Job
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import Process, of_attempt
 from tests.waiting import until
 
@@ -36,9 +36,9 @@ class Submitted:
 
 
 @pytest.fixture(scope="module")
-def submitted(house: House) -> Submitted:
+def submitted(running_portal: RunningPortal) -> Submitted:
     """All of them at once: they must not hinder each other."""
-    with house.client() as portal:
+    with running_portal.client() as portal:
         return Submitted({name: portal.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
 
 
@@ -102,10 +102,10 @@ def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: C
     assert slowest < 3
 
 
-def test_a_fork_bomb_meets_its_limit(house: House, portal: Client, http: httpx.Client) -> None:
+def test_a_fork_bomb_meets_its_limit(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
-    until("it is launched", lambda: house.attempts(job.id), 30)
-    (attempt,) = house.attempts(job.id)
+    until("it is launched", lambda: running_portal.attempts(job.id), 30)
+    (attempt,) = running_portal.attempts(job.id)
     until("its agents and its code run", lambda: {"runtime.agent", "train.py"} <= kinds(of_attempt(attempt)), 30)
     ended = portal.wait(job.id, END_SECONDS)
     assert ended.state == "FAILED", ended

@@ -9,7 +9,7 @@ import pytest
 
 from regatta import Client, Job
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0
@@ -83,8 +83,8 @@ def specification(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def submitted(house: House) -> dict[str, Job]:
-    with house.client() as portal:
+def submitted(running_portal: RunningPortal) -> dict[str, Job]:
+    with running_portal.client() as portal:
         return {name: portal.submit(specification(name)) for name in CASES}
 
 

@@ -17,7 +17,7 @@ from regatta import Client
 from tests import browser
 from tests.end_to_end.support import code
 from tests.end_to_end.support.browser import Person
-from tests.end_to_end.support.portal import ADMIN, ROOT, House
+from tests.end_to_end.support.portal import ADMIN, ROOT, RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]
@@ -31,12 +31,12 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def person(chromium: Browser, house: House) -> Iterator[Callable[[], Person]]:
+def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callable[[], Person]]:
     """Makes a signed-in person; at the end none of their browsers may have had anything to complain of."""
     people: list[Person] = []
 
     def arrive() -> Person:
-        people.append(Person(chromium, house))
+        people.append(Person(chromium, running_portal))
         people[-1].sign_in()
         return people[-1]
 
@@ -47,7 +47,9 @@ def person(chromium: Browser, house: House) -> Iterator[Callable[[], Person]]:
     assert said == [([], [])] * len(said)
 
 
-def test_from_sign_in_to_a_trained_model(person: Callable[[], Person], portal: Client, house: House) -> None:
+def test_from_sign_in_to_a_trained_model(
+    person: Callable[[], Person], portal: Client, running_portal: RunningPortal
+) -> None:
     ada = person()
     page = ada.page
     ada.photograph("jobs")
@@ -80,7 +82,7 @@ def test_from_sign_in_to_a_trained_model(person: Callable[[], Person], portal: C
         }"""
     )
     ada.photograph("running")
-    house.release(job_id)
+    running_portal.release(job_id)
     assert ada.wait_for_state("SUCCEEDED", "FAILED", "CANCELLED") == "SUCCEEDED"
     expect(page.locator("log-view .log-text").first).to_be_visible()
     ada.photograph("succeeded")
@@ -192,7 +194,9 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     expect(panel).to_be_hidden()
 
 
-def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person], portal: Client, house: House) -> None:
+def test_two_browsers_and_twenty_cuts_show_one_log(
+    person: Callable[[], Person], portal: Client, running_portal: RunningPortal
+) -> None:
     job = portal.submit(code.slow("watched", passes=4))
     ada, grace = person(), person()
     for somebody in (ada, grace):
@@ -200,7 +204,7 @@ def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person],
     ada.shows_line("step 1")
     for _ in range(CUTS):
         ada.cut_socket()
-    house.release(job.id)
+    running_portal.release(job.id)
     assert portal.wait(job.id, 60).state == "SUCCEEDED"
     told = [(line.seq, line.text) for line in portal.logs(job.id)]
     for somebody in (ada, grace):
@@ -211,7 +215,9 @@ def test_two_browsers_and_twenty_cuts_show_one_log(person: Callable[[], Person],
         assert [(line["seq"], line["text"]) for line in somebody.lines()] == told
 
 
-def test_the_command_signs_in_by_the_browser(person: Callable[[], Person], house: House, tmp_path: Path) -> None:
+def test_the_command_signs_in_by_the_browser(
+    person: Callable[[], Person], running_portal: RunningPortal, tmp_path: Path
+) -> None:
     ada, page_file = person(), tmp_path / "page"
     opener = tmp_path / "browse.sh"
     opener.write_text(f'#!/bin/sh\nprintf %s "$1" > {page_file}.part && mv {page_file}.part {page_file}\n')
@@ -219,7 +225,7 @@ def test_the_command_signs_in_by_the_browser(person: Callable[[], Person], house
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
     environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "client"), "BROWSER": f"{opener} %s"}
     regatta = [sys.executable, "-m", "regatta"]
-    command = subprocess.Popen([*regatta, "login", "--server", house.address], cwd=tmp_path, env=environment)
+    command = subprocess.Popen([*regatta, "login", "--server", running_portal.address], cwd=tmp_path, env=environment)
     until("the command opens the page", page_file.exists, 30)
     ada.page.goto(page_file.read_text())
     ada.photograph("connect")

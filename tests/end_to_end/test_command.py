@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, House
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, RunningPortal
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def regatta(house: House, tmp_path: Path) -> Run:
+def regatta(running_portal: RunningPortal, tmp_path: Path) -> Run:
     """The command, as one who has signed in runs it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
     environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "client")}
@@ -28,7 +28,7 @@ def regatta(house: House, tmp_path: Path) -> Run:
         command = [sys.executable, "-m", "regatta", *arguments]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
 
-    signed_in = run("login", "--server", house.address, "-u", ADMIN, "--password", PASSWORD)
+    signed_in = run("login", "--server", running_portal.address, "-u", ADMIN, "--password", PASSWORD)
     assert signed_in.returncode == 0, signed_in.stderr
     return run
 

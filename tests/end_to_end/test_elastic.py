@@ -11,7 +11,7 @@ import pytest
 
 from regatta import Client
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -56,7 +56,7 @@ def held(http: httpx.Client) -> float:
 
 @pytest.mark.invariant("Elastic jobs that share a machine all end with the right model.")
 def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
-    house: House, portal: Client, http: httpx.Client, room: float
+    running_portal: RunningPortal, portal: Client, http: httpx.Client, room: float
 ) -> None:
     jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
 
@@ -68,11 +68,11 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
     fourth = portal.submit(elastic(portal, "fourth")).id
     until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
     assert (sum(wanted(http, job) for job in jobs), held(http) <= room + 1e-6) == (3, True)
-    house.release(fourth)
+    running_portal.release(fourth)
     assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
     until("the others have its place", lambda: together() == (6, 6), END_SECONDS)
     for job in jobs:
-        house.release(job)
+        running_portal.release(job)
     ends = [portal.wait(job, END_SECONDS) for job in jobs]
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3
     assert min(accuracy(portal, job) for job in jobs) >= 0.9

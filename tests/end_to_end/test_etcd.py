@@ -11,7 +11,7 @@ from runtime.coordination import connect
 from runtime.coordination.base import CoordinationStore
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end.support import code, processes
-from tests.end_to_end.support.portal import House, is_of_a_replica
+from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
 from tests.servers.etcd_server import EtcdServer
 from tests.waiting import until
 
@@ -32,22 +32,24 @@ def root(site: str) -> Iterator[CoordinationStore]:
 
 
 @pytest.fixture(scope="module")
-def house(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with House(tmp_path_factory.mktemp("house") / "data", REGATTA_COORDINATION=site).open() as house:
-        yield house
+def running_portal(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    with RunningPortal(
+        tmp_path_factory.mktemp("running_portal") / "data", REGATTA_COORDINATION=site
+    ).open() as running_portal:
+        yield running_portal
 
 
 def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothing_in_it(
-    house: House, guarded: EtcdServer, root: CoordinationStore
+    running_portal: RunningPortal, guarded: EtcdServer, root: CoordinationStore
 ) -> None:
     account = f"root:{guarded.password}"
-    with house.client() as portal:
+    with running_portal.client() as portal:
         job = portal.submit(portal.example("digits"), namespace=portal.own_namespace())
         members = f"{contract.attempt_prefix(job.id, 1)}members/"
         until("the replicas are there", lambda: len(root.list(members).entries) >= 4, END_SECONDS, every=0.05)
         user = f"regatta-{job.id}-1"
         assert user in guarded.ctl("user", "list", account=account)
-        _check_who_knows_what(house)
+        _check_who_knows_what(running_portal)
         guarded.kill()
         guarded.start()
         ended = portal.wait(job.id, END_SECONDS)
@@ -56,19 +58,21 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
     until("the keys are gone", lambda: not root.list("/").entries, 10)
 
 
-def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(house: House) -> None:
-    with house.client() as portal:
+def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(
+    running_portal: RunningPortal,
+) -> None:
+    with running_portal.client() as portal:
         job = portal.submit(code.slow("kill-in-etcd"))
 
         def trains() -> bool:
             return any(line.text == "step 5" for line in portal.logs(job.id, replica="trainer-1"))
 
         until("it trains", trains, END_SECONDS)
-        for process in [*house.replica(job.id, "pserver-0"), *house.replica(job.id, "master-0")]:
+        for process in [*running_portal.replica(job.id, "pserver-0"), *running_portal.replica(job.id, "master-0")]:
             processes.kill(process.pid)
         again = "was ended by signal 9 (SIGKILL); started again"
         until("both are back", lambda: sum(again in one["text"] for one in portal.events(job.id)) == 2, END_SECONDS)
-        house.release(job.id)
+        running_portal.release(job.id)
         ended = portal.wait(job.id, END_SECONDS)
         told = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
@@ -76,9 +80,9 @@ def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_k
         assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again") for text in told), told
 
 
-def _check_who_knows_what(house: House) -> None:
+def _check_who_knows_what(running_portal: RunningPortal) -> None:
     """The root of etcd is known to no process of a job, and etcd to no user's code."""
-    of_replicas = [process for process in house.processes() if is_of_a_replica(process)]
+    of_replicas = [process for process in running_portal.processes() if is_of_a_replica(process)]
     assert of_replicas
     for process in of_replicas:
         assert "root:" not in process.environment.get("REGATTA_COORDINATION", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import kill, of_attempt
 from tests.waiting import until
 
@@ -30,17 +30,17 @@ for port in ({port}, 80):
 
 
 @pytest.fixture(scope="module", params=USERS)
-def networked(request: pytest.FixtureRequest) -> Iterator[House]:
+def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
     # An ordinary user enters no directory that pytest makes for root.
     with tempfile.TemporaryDirectory(prefix="regatta-network-", dir="/srv" if os.geteuid() == 0 else None) as directory:
         Path(directory).chmod(0o755)
         ordinary = request.param == "ordinary"
-        house = House(Path(directory) / "data", ordinary=ordinary, REGATTA_LOCAL_NETWORK="private")
-        with house.open():
-            yield house
+        running_portal = RunningPortal(Path(directory) / "data", ordinary=ordinary, REGATTA_LOCAL_NETWORK="private")
+        with running_portal.open():
+            yield running_portal
 
 
-def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: House) -> None:
+def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: RunningPortal) -> None:
     assert "network namespace" in networked.printed()
     with networked.client() as portal:
         spec = portal.example("digits")
@@ -63,11 +63,11 @@ def code_of(spec: dict[str, dict[str, str]]) -> str:
     return spec["files"]["train.py"]
 
 
-def keepers(house: House) -> list[str]:
-    return [one.command for one in house.processes() if "runtime.isolation.network" in one.command]
+def keepers(running_portal: RunningPortal) -> list[str]:
+    return [one.command for one in running_portal.processes() if "runtime.isolation.network" in one.command]
 
 
-def test_jobs_are_on_different_networks(networked: House) -> None:
+def test_jobs_are_on_different_networks(networked: RunningPortal) -> None:
     """Both listen on the same port of the loopback device."""
     listens = code.INIT + "import socket, time\nserver = socket.create_server(('127.0.0.1', 20007))\nprint('up')\n"
     with networked.client() as portal:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regatta import Client, Job
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import kill
 from tests.framework_jobs import (
     END_SECONDS,
@@ -38,22 +38,22 @@ USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 
 
 @pytest.fixture(scope="module", params=USERS)
-def spacious(request: pytest.FixtureRequest) -> Iterator[House]:
+def spacious(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
     """A portal that keeps what it has installed for all tests of this file."""
     ordinary = request.param == "ordinary"
     # An ordinary user enters no directory that pytest makes for root.
     parent = "/srv" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="regatta-paddle-", dir=parent) as directory:
         Path(directory).chmod(0o755)
-        house = House(Path(directory) / "data", ordinary=ordinary, REGATTA_SIGN_IN_RATE="1000/min")
-        with house.open():
+        running_portal = RunningPortal(Path(directory) / "data", ordinary=ordinary, REGATTA_SIGN_IN_RATE="1000/min")
+        with running_portal.open():
             layer = "user namespace" if ordinary else "user id of its own"
-            assert f"Jobs are isolated by: {layer}, " in house.printed()
-            yield house
+            assert f"Jobs are isolated by: {layer}, " in running_portal.printed()
+            yield running_portal
 
 
 @pytest.fixture
-def portal(spacious: House) -> Iterator[Client]:
+def portal(spacious: RunningPortal) -> Iterator[Client]:
     with spacious.client() as client:
         yield client
 
@@ -83,7 +83,9 @@ def test_workers_train_collectively_within_walls_with_another_numpy(portal: Clie
     assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
 
 
-def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(spacious: House, portal: Client) -> None:
+def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
+    spacious: RunningPortal, portal: Client
+) -> None:
     job = portal.submit(example(portal, "paddle_fleet", passes=200, retries=1))
     until("it trains", lambda: "pass 2 of" in printed(portal, portal.job(job.id)), END_SECONDS)
     for process in spacious.replica(job.id, "pserver-1"):

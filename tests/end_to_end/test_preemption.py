@@ -13,7 +13,7 @@ import pytest
 
 from regatta import Client
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import ADMIN, PASSWORD, House
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -34,20 +34,20 @@ def lent(http: httpx.Client) -> Iterator[None]:
     http.put(f"/api/v1/namespaces/{ADMIN}/quota", json={"limits": {"cpu": None}, "borrow": {"cpu": None}})
 
 
-def let_an_hour_pass(house: House, job: str) -> None:
+def let_an_hour_pass(running_portal: RunningPortal, job: str) -> None:
     """A borrower may keep what it has for ten minutes at least; it began an hour ago."""
-    with closing(sqlite3.connect(house.directory / "regatta.sqlite3", timeout=20)) as database, database:
+    with closing(sqlite3.connect(running_portal.directory / "regatta.sqlite3", timeout=20)) as database, database:
         moved = "UPDATE quota_reservation SET created = datetime(created, '-1 hour') WHERE job = ?"
         assert database.execute(moved, [job.replace("-", "")]).rowcount == 1
 
 
-def page_of(house: House, job: str) -> str:
-    with httpx.Client(base_url=house.address, timeout=30, follow_redirects=True) as browser:
+def page_of(running_portal: RunningPortal, job: str) -> str:
+    with httpx.Client(base_url=running_portal.address, timeout=30, follow_redirects=True) as browser:
         form = browser.get("/sign-in").text
         token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
         assert token is not None
         fields = {"username": ADMIN, "password": PASSWORD, "csrfmiddlewaretoken": token[1]}
-        browser.post("/sign-in", data=fields, headers={"Referer": house.address})
+        browser.post("/sign-in", data=fields, headers={"Referer": running_portal.address})
         return browser.get(f"/n/{ADMIN}/jobs/{job}").text
 
 
@@ -63,16 +63,16 @@ def steps(portal: Client, job: str) -> int:
 @pytest.mark.invariant("A job that returns borrowed capacity continues from its checkpoint.")
 @pytest.mark.usefixtures("lent")
 def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoint(
-    house: House, portal: Client, http: httpx.Client
+    running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
     borrower = portal.submit(code.slow("borrower", passes=4, pause=0.02, trainers=1))
     until("the borrower trains", lambda: trains(portal, borrower.id, 30, 1), END_SECONDS)
-    let_an_hour_pass(house, borrower.id)
+    let_an_hour_pass(running_portal, borrower.id)
     made: dict[str, Any] = http.post(
         f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.02, trainers=1)
     ).json()
     until("the borrower has made way", lambda: portal.job(borrower.id).attempt == 2, END_SECONDS)
-    assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(house, borrower.id)
+    assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(running_portal, borrower.id)
     assert portal.wait(made["id"], END_SECONDS).attempt == 1
     ended = portal.wait(borrower.id, END_SECONDS)
     story = [event["text"] for event in portal.events(borrower.id)]

@@ -10,7 +10,7 @@ import pytest
 from jobs.lifecycle.observations import MASTERS_LAST_WORD
 from regatta import Client, Job
 from tests.end_to_end.support import code, processes
-from tests.end_to_end.support.portal import House, is_of_a_replica
+from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
 from tests.waiting import let_pass, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -57,11 +57,11 @@ def wait_for_all(http: httpx.Client, job: Job) -> None:
     ids=" and ".join,
 )
 def test_who_is_killed_is_started_again_and_the_job_goes_on(
-    house: House, portal: Client, http: httpx.Client, victims: tuple[str, ...]
+    running_portal: RunningPortal, portal: Client, http: httpx.Client, victims: tuple[str, ...]
 ) -> None:
     job = portal.submit(code.slow(f"kill-{'-'.join(victims)}", pause=PAUSE))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
-    for process in [process for victim in victims for process in house.replica(job.id, victim)]:
+    for process in [process for victim in victims for process in running_portal.replica(job.id, victim)]:
         processes.kill(process.pid)
     for victim in victims:
         again = f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)"
@@ -72,7 +72,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     # Two trainers with 64 records in each pause at most: no loss and no comeback makes it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     wait_for_all(http, job)
-    house.release(job.id)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), story(portal, ended)
     lines = list(portal.logs(job.id))
@@ -80,7 +80,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
 
 
 def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
-    house: House, portal: Client, http: httpx.Client
+    running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
     wish = code.slow("two-masters", pause=PAUSE)
     wish["roles"] = {**wish["roles"], "master": {"replicas": 2}}
@@ -89,32 +89,32 @@ def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
     masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
     [second] = [one["name"] for one in masters if one["why"].startswith("Stands by, and takes over if ")]
     [first] = [one["name"] for one in masters if one["name"] != second]
-    for process in house.replica(job.id, first):
+    for process in running_portal.replica(job.id, first):
         processes.kill(process.pid)
     serves = f"{first} serves; this master stands by."
     until("it stood by", lambda: any(x.text == serves for x in portal.logs(job.id, replica=second)), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
-    house.release(job.id)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     told = story(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
 
 
 def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_path: Path) -> None:
-    house = House(tmp_path / "portal", REGATTA_CHECKPOINT_SECONDS="0.5")
+    running_portal = RunningPortal(tmp_path / "portal", REGATTA_CHECKPOINT_SECONDS="0.5")
     try:
-        house.start()
-        with house.client() as portal:
+        running_portal.start()
+        with running_portal.client() as portal:
             job = portal.submit(code.slow("kill-all", passes=6))
             kept = "checkpoint of version"
             until("it keeps something", lambda: any(kept in line.text for line in portal.logs(job.id)), END_SECONDS)
-            for process in house.processes():
+            for process in running_portal.processes():
                 if is_of_a_replica(process):
                     processes.kill(process.pid)
             goes_on = "Parameter server 0 goes on from version"
             until("it goes on", lambda: tells(portal, job, goes_on), END_SECONDS)
-            house.release(job.id)
+            running_portal.release(job.id)
             ended = portal.wait(job.id, END_SECONDS)
             told = story(portal, ended)
             assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), told
@@ -123,10 +123,10 @@ def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_pa
         checkpoints = tmp_path / "portal" / "attempts" / "checkpoints"
         until("its checkpoints are removed", lambda: not list(checkpoints.iterdir()))
     finally:
-        house.remove()
+        running_portal.remove()
 
 
-def test_a_job_survives_its_rehearsal(house: House, portal: Client, http: httpx.Client) -> None:
+def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.slow("rehearsed", passes=16))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     path = f"/api/v1/jobs/{job.id}/rehearse"
@@ -137,7 +137,7 @@ def test_a_job_survives_its_rehearsal(house: House, portal: Client, http: httpx.
     # Not sooner: the others may end the job before one that was just killed is back, and it is told as theirs alone.
     until("all are back", lambda: killed(portal, job) == sum(again in text for text in story(portal, job)), END_SECONDS)
     wait_for_all(http, job)
-    house.release(job.id)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     told = story(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told

@@ -10,7 +10,7 @@ import pytest
 
 from regatta import Client
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -78,11 +78,11 @@ def test_what_does_not_fit_now_waits_with_the_reason(portal: Client) -> None:
 
 
 @pytest.fixture
-def stranger(house: House, http: httpx.Client) -> Iterator[httpx.Client]:
+def stranger(running_portal: RunningPortal, http: httpx.Client) -> Iterator[httpx.Client]:
     """An account that shares nothing with the admin."""
     account = {"username": "mallory", "email": "mallory@example.org", "password": "quite another passphrase"}
     assert http.post("/api/v1/users", json=account).status_code in (201, 409, 422)
-    with house.http(house.token("mallory", account["password"])) as client:
+    with running_portal.http(running_portal.token("mallory", account["password"])) as client:
         yield client
 
 
@@ -96,6 +96,6 @@ def test_a_stranger_finds_nothing(portal: Client, http: httpx.Client, stranger: 
     assert set(found.values()) == {404}, found
 
 
-def test_nobody_is_asked_to_sign_in(house: House, jobs_path: str) -> None:
-    with house.http("") as nobody:
+def test_nobody_is_asked_to_sign_in(running_portal: RunningPortal, jobs_path: str) -> None:
+    with running_portal.http("") as nobody:
         assert nobody.get(jobs_path).status_code == 401

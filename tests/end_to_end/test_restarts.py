@@ -11,7 +11,7 @@ import pytest
 
 from regatta import Client, Job
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import STOP_SECONDS, House
+from tests.end_to_end.support.portal import STOP_SECONDS, RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -41,13 +41,15 @@ def points_of(http: httpx.Client, job: Job) -> list[dict[str, str]]:
 
 
 @pytest.mark.invariant("A killed portal loses and duplicates no log line and no metric point.")
-def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client, http: httpx.Client) -> None:
+def test_a_killed_portal_loses_and_doubles_nothing(
+    running_portal: RunningPortal, portal: Client, http: httpx.Client
+) -> None:
     job = portal.submit(code.slow("survivor"))
     until("it trains", lambda: trains(portal, job, 5), 60)
-    house.crash()
-    assert house.replica(job.id, "trainer-0"), "the trainers live on while the portal is dead"
-    house.start()
-    house.release(job.id)
+    running_portal.crash()
+    assert running_portal.replica(job.id, "trainer-0"), "the trainers live on while the portal is dead"
+    running_portal.start()
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), story(portal, ended)
 
@@ -62,15 +64,17 @@ def test_a_killed_portal_loses_and_doubles_nothing(house: House, portal: Client,
 
 
 @pytest.mark.invariant("An interrupted portal leaves no process behind, and its jobs continue after the next start.")
-def test_an_interrupted_portal_stops_all_and_goes_on_later(house: House, portal: Client) -> None:
+def test_an_interrupted_portal_stops_all_and_goes_on_later(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("resumed", passes=60))  # minutes, unless it is released
     until("it trains", lambda: trains(portal, job, 3), 60)
-    assert house.interrupt() <= STOP_SECONDS
-    house.start()
+    assert running_portal.interrupt() <= STOP_SECONDS
+    running_portal.start()
     try:
-        until("its code runs again", lambda: house.replica(job.id, "trainer-0"), END_SECONDS)
+        until("its code runs again", lambda: running_portal.replica(job.id, "trainer-0"), END_SECONDS)
     except AssertionError as late:
-        raise AssertionError(f"{late}\n{story(portal, portal.job(job.id))}\n{house.printed()[-3000:]}") from None
-    house.release(job.id)
+        raise AssertionError(
+            f"{late}\n{story(portal, portal.job(job.id))}\n{running_portal.printed()[-3000:]}"
+        ) from None
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story(portal, ended)

@@ -9,7 +9,7 @@ import pytest
 
 from regatta import Client
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -26,7 +26,7 @@ def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
 
 
 def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
-    house: House, portal: Client, http: httpx.Client
+    running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
     job = portal.submit(code.slow("resized", passes=2, trainers=1))
     until("it trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
@@ -35,8 +35,8 @@ def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
     assert http.post(f"/api/v1/jobs/{job.id}/cancel").status_code == 202
     portal.wait(job.id, END_SECONDS)
     assert http.post(f"/api/v1/jobs/{job.id}/retry").status_code == 202
-    until("it trains again", lambda: house.replica(job.id, "trainer-0"), END_SECONDS)
-    house.release(job.id)
+    until("it trains again", lambda: running_portal.replica(job.id, "trainer-0"), END_SECONDS)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     story = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
@@ -49,7 +49,7 @@ def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
 @pytest.mark.invariant("Trainers join and leave while the job runs.")
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_trainers_join_and_leave_while_the_job_runs(
-    house: House, portal: Client, http: httpx.Client, mode: str
+    running_portal: RunningPortal, portal: Client, http: httpx.Client, mode: str
 ) -> None:
     spec = code.slow(f"elastic-{mode}", passes=8, trainers=1)
     spec["mode"], spec["roles"]["trainer"]["max"], spec["elastic"] = mode, 3, False
@@ -59,7 +59,7 @@ def test_trainers_join_and_leave_while_the_job_runs(
     until("both newcomers train", lambda: all(trains(portal, job.id, f"trainer-{n}") for n in (1, 2)), END_SECONDS)
     scale(http, job.id, 1)
     until("both have left", lambda: [one.why for one in portal.job(job.id).replicas].count(ASKED) == 2, END_SECONDS)
-    house.release(job.id)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     story = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), story

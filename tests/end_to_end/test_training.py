@@ -15,7 +15,7 @@ import pytest
 
 from regatta import Client, Job, Line
 from tests.end_to_end.support import code, processes
-from tests.end_to_end.support.portal import ROOT, House
+from tests.end_to_end.support.portal import ROOT, RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -33,9 +33,9 @@ def start_seconds() -> float:
 
 
 @pytest.fixture(scope="module")
-def trained(house: House, start_seconds: float) -> tuple[Job, float]:
+def trained(running_portal: RunningPortal, start_seconds: float) -> tuple[Job, float]:
     """The digits example, trained; and the seconds from POST to its first cost point."""
-    with house.client() as portal:
+    with running_portal.client() as portal:
         spec = portal.example("digits")
         spec["roles"]["trainer"]["replicas"] = 2
         namespace = portal.own_namespace()
@@ -101,13 +101,13 @@ def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str,
 
 
 @pytest.mark.invariant("A killed trainer does not end the job.")
-def test_a_killed_trainer_is_missed_but_not_needed(house: House, portal: Client) -> None:
+def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("one-less"))
     until("trainer-1 trains", lambda: _said(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
-    (victim, *_) = house.replica(job.id, "trainer-1")
+    (victim, *_) = running_portal.replica(job.id, "trainer-1")
     processes.kill(victim.pid)
     until("it is told", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
-    house.release(job.id)
+    running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     told = " ".join(str(event) for event in portal.events(job.id))
     assert ended.state == "SUCCEEDED", (ended, told)
@@ -118,18 +118,18 @@ def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
     return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
 
 
-def _processes_of(house: House, job_id: str) -> list[processes.Process]:
-    return [process for process in house.processes() if process.environment.get("REGATTA_JOB_ID") == job_id]
+def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.Process]:
+    return [process for process in running_portal.processes() if process.environment.get("REGATTA_JOB_ID") == job_id]
 
 
-def test_cancel_ends_a_job_with_a_word(house: House, portal: Client) -> None:
+def test_cancel_ends_a_job_with_a_word(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("cancelled", passes=200))
     until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
     portal.cancel(job.id)
     ended = portal.wait(job.id, 20)
     assert ended.state == "CANCELLED"
     assert ended.why
-    until("nothing of it runs", lambda: not _processes_of(house, job.id), 20)
+    until("nothing of it runs", lambda: not _processes_of(running_portal, job.id), 20)
 
 
 def test_the_raw_points_are_there_as_a_table(http: Any, trained: tuple[Job, float]) -> None:

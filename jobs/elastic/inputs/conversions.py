@@ -1,4 +1,4 @@
-"""Between the house and a policy: its amounts as the policy counts them, and a decision as wishes. Pure."""
+"""Between the portal and a policy: amounts as the policy counts them, and a decision as wishes. Pure."""
 
 from __future__ import annotations
 

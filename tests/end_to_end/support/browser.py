@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import Watch
-from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, House
+from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, RunningPortal
 
 # For what a page shall show some day: replicas may take their time to start on a machine that is busy.
 WAIT_MILLISECONDS = 20_000
@@ -43,11 +43,11 @@ _PASTE = """
 class Person:
     """One browser profile with one page."""
 
-    def __init__(self, browser: Browser, house: House) -> None:
-        self.house = house
+    def __init__(self, browser: Browser, running_portal: RunningPortal) -> None:
+        self.running_portal = running_portal
         # What moves for ever is drawn for ever, by this machine's processors.
         self._context = browser.new_context(
-            base_url=house.address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
+            base_url=running_portal.address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
         )
         self._context.add_init_script(_SOCKETS)
         self._watch = Watch(self._context)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-# Trains for a while, or until a test has seen enough (``House.release``), and numbers its lines, so that a reader can
-# tell a missing one from a doubled one.
+# Trains for a while, or until a test has seen enough (``RunningPortal.release``). It numbers its lines, so that a
+# reader can tell a missing one from a doubled one.
 SLOW = """\
 import os
 import time
@@ -37,7 +37,7 @@ print(f"steps {step}", flush=True)
 job.save_model("model.npz")
 """
 
-# What an example does after each step until a test has seen enough (``House.release``).
+# What an example does after each step until a test has seen enough (``RunningPortal.release``).
 _PATIENCE = """
     if not os.path.exists("enough"):
         time.sleep(PAUSE)

@@ -29,7 +29,7 @@ _OF_REPLICAS = ("runtime.agent", "runtime.isolation.launcher", "runtime.isolatio
 STOP_SECONDS = 10.0
 
 
-class House:
+class RunningPortal:
     """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again.
 
     ``ordinary``: the portal runs as an ordinary user, who owns the directory, also where the tests run as root.
@@ -86,7 +86,7 @@ class House:
         return self.output.read_bytes().decode(errors="replace")
 
     @contextmanager
-    def open(self) -> Iterator[House]:
+    def open(self) -> Iterator[RunningPortal]:
         """Running; at the end it is stopped as with Ctrl-C, and nothing may be left."""
         try:
             self.start()

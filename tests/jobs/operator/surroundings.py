@@ -19,7 +19,7 @@ from jobs.builds.images.registry_client import Registry
 from jobs.operator.client.api import Refusal
 from jobs.operator.model.namespace_names import name_of
 from runtime.coordination.etcd_address import EtcdAddress
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.kube_cluster import Cluster
 from tests.servers.etcd_server import EtcdServer
@@ -37,12 +37,12 @@ def own_address(kubeconfig: str) -> str:
 
 
 @contextmanager
-def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[House]:
+def portal_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[RunningPortal]:
     """A portal on this machine whose jobs run on the cluster. Its admin's jobs are in ``cluster.namespace``, which the
     portal makes, and which goes at the end."""
     cluster.define()
     cluster.namespace = name_of("admin", prefix)
-    made = House(
+    made = RunningPortal(
         directory,
         host=own_address(cluster.kubeconfig),
         REGATTA_BACKEND="kubernetes",
@@ -53,8 +53,8 @@ def house_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) ->
         **settings,
     )
     try:
-        with made.open() as house:
-            yield house
+        with made.open() as running_portal:
+            yield running_portal
     finally:
         with suppress(Refusal):  # it was never made, or is gone
             cluster.api.call("DELETE", f"/api/v1/namespaces/{cluster.namespace}")

@@ -13,9 +13,9 @@ import pytest
 from regatta import Client
 from regatta.job import Job
 from tests.end_to_end.support import processes
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import house_on
+from tests.jobs.operator.surroundings import portal_on
 from tests.jobs.operator.trial import Trial
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -29,15 +29,15 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    directory = tmp_path_factory.mktemp("house") / "data"
-    with house_on(cluster, directory, own_prefix("bare"), REGATTA_LOG_CAP_BYTES=str(8 * 2**20)) as house:
-        yield house
+def running_portal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    directory = tmp_path_factory.mktemp("running_portal") / "data"
+    with portal_on(cluster, directory, own_prefix("bare"), REGATTA_LOG_CAP_BYTES=str(8 * 2**20)) as running_portal:
+        yield running_portal
 
 
 @pytest.fixture
-def portal(house: House) -> Iterator[Client]:
-    with house.client() as client:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
+    with running_portal.client() as client:
         yield client
 
 
@@ -145,12 +145,14 @@ def test_a_job_that_is_cancelled_is_read_to_its_last_word(portal: Client, trial:
 
 
 @pytest.mark.invariant("A killed log follower loses and duplicates no line of a program without an agent.")
-def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(portal: Client, trial: Trial, house: House) -> None:
+def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(
+    portal: Client, trial: Trial, running_portal: RunningPortal
+) -> None:
     job = run(trial, ENDLESS)
     for _ in range(3):
         before = len(numbers(portal, job))
         trial.until("it prints", lambda seen=before: len(numbers(portal, job)) > seen + 20)
-        for process in house.processes():
+        for process in running_portal.processes():
             if "manage.py sweep" in process.command:
                 processes.kill(process.pid)
     before = len(numbers(portal, job))
@@ -159,11 +161,13 @@ def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(portal: Client
     assert portal.job(job.id).attempt == 1
 
 
-def test_a_killed_portal_reads_on_what_was_printed_meanwhile(portal: Client, trial: Trial, house: House) -> None:
+def test_a_killed_portal_reads_on_what_was_printed_meanwhile(
+    portal: Client, trial: Trial, running_portal: RunningPortal
+) -> None:
     job = run(trial, ENDLESS)
     trial.until("it prints", lambda: len(numbers(portal, job)) > 20)
-    house.crash()
-    house.start()
+    running_portal.crash()
+    running_portal.start()
     before = len(numbers(portal, job))
     trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 50)
     assert is_whole(numbers(portal, job))

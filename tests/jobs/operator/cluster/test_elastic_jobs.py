@@ -16,10 +16,10 @@ from jobs.operator.client.resources import ALL_PODS
 from regatta import Client
 from regatta.errors import PortalError
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.waiting import until
 
 # Alone: they take all that there is.
@@ -98,35 +98,35 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    directory = tmp_path_factory.mktemp("house") / "data"
+def running_portal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
+    directory = tmp_path_factory.mktemp("running_portal") / "data"
     with (
         etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
-        house_on(
+        portal_on(
             cluster,
             directory,
             own_prefix("elastic"),
             REGATTA_ELASTIC_COOL_DOWN_SECONDS="2",
             **native(cluster, store),
-        ) as house,
+        ) as running_portal,
     ):
-        yield house
+        yield running_portal
 
 
 @pytest.fixture
-def portal(house: House) -> Iterator[Client]:
-    with house.client() as client:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
+    with running_portal.client() as client:
         yield client
 
 
 @pytest.fixture
-def http(house: House) -> Iterator[httpx.Client]:
-    with house.http() as client:
+def http(running_portal: RunningPortal) -> Iterator[httpx.Client]:
+    with running_portal.http() as client:
         yield client
 
 
 @pytest.fixture
-def shop(cluster: Cluster, house: House) -> Iterator[Cluster]:
+def shop(cluster: Cluster, running_portal: RunningPortal) -> Iterator[Cluster]:
     """A namespace that is not the portal's. What nodes have beyond ``CORES`` is taken there."""
     found = Cluster()
     with found.with_namespace():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from regatta import Client
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.framework_jobs import (
     a_fleet_has_trained,
     example,
@@ -22,7 +22,7 @@ from tests.framework_jobs import (
     workers_have_trained_collectively,
 )
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import base_for_paddle, house_on
+from tests.jobs.operator.surroundings import base_for_paddle, portal_on
 
 pytestmark = [pytest.mark.kube, pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
@@ -30,7 +30,7 @@ CPU = 0.2  # of four processes at once on a small node
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def running_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     """What it has built stays in the registry: a job that nothing was changed in is not built again."""
     cluster = Cluster()
     images = {
@@ -38,13 +38,15 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         "REGATTA_REGISTRY_INSECURE": "1",
         "REGATTA_BASE_IMAGE": base_for_paddle(cluster.registry),
     }
-    with house_on(cluster, tmp_path_factory.mktemp("house") / "data", own_prefix("frames"), **images) as house:
-        yield house
+    with portal_on(
+        cluster, tmp_path_factory.mktemp("running_portal") / "data", own_prefix("frames"), **images
+    ) as running_portal:
+        yield running_portal
 
 
 @pytest.fixture
-def portal(house: House) -> Iterator[Client]:
-    with house.client() as client:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
+    with running_portal.client() as client:
         yield client
 
 

@@ -21,9 +21,9 @@ from regatta.job import Job
 from tests import browser
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.browser import Person
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.jobs.operator.trial import SMALL, Trial
 from tests.servers.etcd_server import EtcdServer
 
@@ -44,15 +44,17 @@ def store(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.fixture(scope="module")
-def house(cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    directory = tmp_path_factory.mktemp("house") / "data"
-    with house_on(cluster, directory, own_prefix("test"), **native(cluster, store)) as house:
-        yield house
+def running_portal(
+    cluster: Cluster, store: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningPortal]:
+    directory = tmp_path_factory.mktemp("running_portal") / "data"
+    with portal_on(cluster, directory, own_prefix("test"), **native(cluster, store)) as running_portal:
+        yield running_portal
 
 
 @pytest.fixture(scope="module")
-def portal(house: House) -> Iterator[Client]:
-    with house.client() as client:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
+    with running_portal.client() as client:
         yield client
 
 
@@ -133,9 +135,9 @@ def test_from_the_submission_to_the_downloaded_model(
     assert f"regatta-{job.id}-1" not in users
 
 
-def test_from_a_browser_s_submit_to_the_model_that_it_downloads(house: House, trial: Trial) -> None:
+def test_from_a_browser_s_submit_to_the_model_that_it_downloads(running_portal: RunningPortal, trial: Trial) -> None:
     with browser.chromium() as chromium:
-        ada = Person(chromium, house)
+        ada = Person(chromium, running_portal)
         ada.sign_in()
         page = ada.page
         page.get_by_role("link", name="New job").first.click()
@@ -170,8 +172,10 @@ def ask_for_little(page: Page) -> None:
     expect(page.locator("[data-path='roles.pserver.cpu']")).to_have_value(str(SMALL["cpu"]))
 
 
-def test_no_secret_of_a_job_is_told_anywhere(standing: Trial, job: Job, cluster: Cluster, house: House) -> None:
-    shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml") + house.printed()
+def test_no_secret_of_a_job_is_told_anywhere(
+    standing: Trial, job: Job, cluster: Cluster, running_portal: RunningPortal
+) -> None:
+    shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml") + running_portal.printed()
     shown += "".join(line.text for line in job.logs())
     assert f"regatta/job: {job.id}" in shown
     for secret in ("rga_", SECRET, "etcd://"):
@@ -201,19 +205,21 @@ def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job:
 
 
 @pytest.mark.invariant("Jobs on a cluster lose and duplicate no log line if the portal is killed.")
-def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, house: House) -> None:
+def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, running_portal: RunningPortal) -> None:
     before = numbers(standing, job, "trainer-0", "trainer-1")
-    house.crash()
-    house.start()
+    running_portal.crash()
+    running_portal.start()
     standing.until_trained(job, "trainer-0", "trainer-1", more=6)
     assert_whole(before, numbers(standing, job, "trainer-0", "trainer-1"))
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
-def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(standing: Trial, job: Job, house: House) -> None:
+def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(
+    standing: Trial, job: Job, running_portal: RunningPortal
+) -> None:
     before = numbers(standing, job, "trainer-0")
-    house.interrupt()
-    house.start()
+    running_portal.interrupt()
+    running_portal.start()
     standing.until_trained(job, "trainer-0", more=6)
     assert_whole(before, numbers(standing, job, "trainer-0"))
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
@@ -221,9 +227,9 @@ def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(standing: Tri
 
 @pytest.mark.invariant("Jobs on a cluster keep running if the controller is killed.")
 def test_while_there_is_no_controller_jobs_go_on_and_what_is_wished_for_is_done_later(
-    standing: Trial, job: Job, house: House
+    standing: Trial, job: Job, running_portal: RunningPortal
 ) -> None:
-    for process in house.processes():
+    for process in running_portal.processes():
         if "jobs.operator" in process.command:
             processes.kill(process.pid)
     job.scale(trainer=3)

@@ -22,9 +22,9 @@ from jobs.operator.client.resources import NODES
 from regatta import Client
 from regatta.job import Job
 from tests.end_to_end.support import code
-from tests.end_to_end.support.portal import House
+from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, house_on, native
+from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.jobs.operator.trial import SMALL, Trial
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
@@ -45,19 +45,19 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture(scope="module")
-def house(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def running_portal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     placement = {"REGATTA_KUBERNETES_PLACEMENT": json.dumps(PLACEMENT)}
-    directory = tmp_path_factory.mktemp("house") / "data"
+    directory = tmp_path_factory.mktemp("running_portal") / "data"
     with (
         etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
-        house_on(cluster, directory, own_prefix("loss"), **native(cluster, store), **placement) as house,
+        portal_on(cluster, directory, own_prefix("loss"), **native(cluster, store), **placement) as running_portal,
     ):
-        yield house
+        yield running_portal
 
 
 @pytest.fixture
-def portal(house: House) -> Iterator[Client]:
-    with house.client() as client:
+def portal(running_portal: RunningPortal) -> Iterator[Client]:
+    with running_portal.client() as client:
         yield client
 
 
