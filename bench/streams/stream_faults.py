@@ -62,6 +62,7 @@ def measure() -> Iterator[Row]:
         kills = _kill_for(SECONDS, site, reader)
         shown = reader.finish(total)
         stored = site.stored(job)
+        site.check(job)
     note = ", ".join(f"{count} x {name}" for name, count in kills.items())
     for where, numbers in (("as a socket showed them", shown), ("as stored", stored)):
         for what, count in faults(numbers, total).items():
@@ -165,11 +166,21 @@ class Site:
     def submit(self, total: int) -> str:
         code = _CODE.replace("TOTAL", str(total)).replace("RATE", str(RATE))
         with httpx.Client(base_url=self.address, headers=self._headers, timeout=60) as http:
-            body = {"name": "prints", "files": {"train.py": code}}
+            # A program that needs no runtime: a trainer would have to register within a minute.
+            plain = {"framework": "command", "entrypoint": ["python", "train.py"]}
+            body = {"name": "prints", "files": {"train.py": code}, **plain}
             namespace = portal.room_of(http)
             id: str = portal.answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=body))["id"]
             portal.wait_until(http, f"/api/v1/jobs/{id}/logs", lambda page: bool(page["lines"]))
         return id
+
+    def check(self, job: str) -> None:
+        """Raises RuntimeError where the job did not come to its end: its lines were not printed, and not lost."""
+        with httpx.Client(base_url=self.address, headers=self._headers, timeout=60) as http:
+            portal.wait_until(http, f"/api/v1/jobs/{job}", lambda job: job["finished"] is not None)
+            found = portal.answer_of(http.get(f"/api/v1/jobs/{job}"))
+        if found["state"] != "SUCCEEDED":
+            raise RuntimeError(f"The job is {found['state']}: {found['why']}")
 
     def stored(self, job: str) -> list[int]:
         """The numbers of all lines that the API returns."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from bench import catalogue, peers
@@ -25,6 +26,7 @@ from bench.pages import start as portal
 from bench.pages import submissions
 from bench.report import Row
 from bench.runtime import dispatch, recovery, scaling, steps, updates
+from bench.streams import stream_faults
 from jobs.elastic.simulation import scenarios
 from portal.settings import SWEEP_SECONDS
 from runtime import contract
@@ -380,3 +382,16 @@ def test_e8_compares_all_policies_on_all_traces_with_one_timing(monkeypatch: pyt
     assert set(open_traces.PEERS) == set(open_traces.POLICIES) - {"regatta", open_traces.PREEMPTING}
     files = {path.stem for path in open_traces.FOLDER.glob("*.csv")} - {"priority-livelock"}
     assert files == {*open_traces.OPEN, *open_traces.derived_traces.FILES}
+
+
+def test_s6_counts_no_lines_of_a_job_that_did_not_come_to_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Lines that were never printed are not lost; the row says what became of the job."""
+    state = {"state": "FAILED", "why": "trainer-0 had not registered.", "finished": "2026-01-01T00:00:00Z"}
+    monkeypatch.setattr(stream_faults.portal, "answer_of", lambda answer: state)
+    monkeypatch.setattr(httpx.Client, "get", lambda *_: None)
+    with pytest.raises(RuntimeError, match="The job is FAILED: trainer-0 had not registered"):
+        stream_faults.Site(tmp_path, 0, 0).check("job")
+    state["state"] = "SUCCEEDED"
+    stream_faults.Site(tmp_path, 0, 0).check("job")
