@@ -74,7 +74,7 @@ def _packages() -> dict[str, str]:
     )
     answer = _said(peers.PYTHON if Path(peers.PYTHON).exists() else "", "-c", script)
     there = {name.lower().replace("_", "-"): version for name, version in json.loads(answer or "{}").items()}
-    return {name: there.get(name, "missing") for name in peers.PACKAGES}
+    return {name: there.get(name.replace("_", "-"), "missing") for name in peers.PACKAGES}
 
 
 def _version(text: str) -> str:

@@ -23,7 +23,6 @@ alternating, as the median of at least five rounds unless its module in `bench/`
 noisy: a ratio to a peer is the figure, an absolute time illustrates it. **MISSED** marks a row whose goal was not
 reached, whose peer, server or cluster was absent, or that was not measured. `make bench ROWS=S2` measures one row.
 """
-_RUN_FIELDS = ("date", "commit", "command", "machine")
 
 
 def text(results: Results) -> str:
@@ -35,23 +34,29 @@ def text(results: Results) -> str:
 
 
 def _runs(parts: Mapping[Measurement, Part]) -> Iterator[str]:
-    """One paragraph for each set of rows that were measured by one command, with what it was measured on."""
+    """What was measured on what: one section for each commit, machine and set of versions, with its commands."""
     if not parts:
         yield "Nothing has been measured yet.\n"
         return
-    groups: dict[tuple[str, ...], list[tuple[Measurement, Part]]] = {}
+    groups: dict[tuple[str, ...], dict[tuple[str, str], list[tuple[Measurement, Part]]]] = {}
     for measurement, part in parts.items():
-        groups.setdefault(tuple(str(part.run[name]) for name in _RUN_FIELDS), []).append((measurement, part))
-    for (date, commit, command, machine), members in groups.items():
-        names = [row for measurement, _ in members for row in measurement.rows]
-        loads = [part.run["load"] for _, part in members]
-        yield f"## Run of {date}\n"
-        yield f"- Rows: {', '.join(sorted(names, key=ROWS.index))}"
-        yield f"- Commit: `{commit}`" + (" (+: with changes that were not committed)" if commit.endswith("+") else "")
-        yield f"- Command: `{command}`"
-        yield f"- Machine: {machine}"
-        yield f"- Load average when a measurement began: {min(loads):g} to {max(loads):g}"
-        yield f"- Versions: {_versions(members[0][1].run['versions'])}\n"
+        run = part.run
+        where = (str(run["commit"]), str(run["machine"]), _versions(run["versions"]))
+        command = (str(run["date"]), str(run["command"]))
+        groups.setdefault(where, {}).setdefault(command, []).append((measurement, part))
+    for (commit, machine, versions), commands in groups.items():
+        yield f"## Measured at `{commit}`" + (" (+: with changes that were not committed)" if commit[-1] == "+" else "")
+        yield f"\n- Machine: {machine}\n- Versions: {versions}\n"
+        yield "| date | command | rows | load average before |\n|---|---|---|---|"
+        yield from (_command(*command, members) for command, members in sorted(commands.items()))
+        yield ""
+
+
+def _command(date: str, command: str, members: Sequence[tuple[Measurement, Part]]) -> str:
+    rows = sorted((row for measurement, _ in members for row in measurement.rows), key=ROWS.index)
+    loads = sorted({float(part.run["load"]) for _, part in members})
+    load = " to ".join(f"{value:g}" for value in (loads[0], *loads[1:][-1:]))
+    return f"| {date} | `{command}` | {', '.join(rows)} | {load} |"
 
 
 def _versions(versions: Mapping[str, Any]) -> str:

@@ -67,10 +67,9 @@ def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Resu
 def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     text = page.text(results)
-    assert "## Run of 2026-01-01 00:00 UTC\n" in text
-    assert "- Commit: `0123456789ab`\n- Command: `python -m bench`\n- Machine: Some CPU, 2 cores" in text
+    assert "## Measured at `0123456789ab`\n\n- Machine: Some CPU, 2 cores" in text
     assert "- Versions: Python 3.11.7, nginx missing" in text
-    assert "- Load average when a measurement began: 0.4 to 0.4" in text
+    assert "| 2026-01-01 00:00 UTC | `python -m bench` | R4 | 0.4 |" in text
 
 
 def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Results) -> None:
@@ -78,8 +77,16 @@ def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Res
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     results.keep(measurement_of("R6"), Part(later, [at_most("R6", "in time", 1.0, 2.0)]))
     text = page.text(results)
-    assert "## Run of 2026-01-01 00:00 UTC\n\n- Rows: R4\n" in text
-    assert "## Run of 2026-01-02 00:00 UTC\n\n- Rows: R6\n" in text
+    assert text.count("## Measured at") == 1
+    assert "| 2026-01-01 00:00 UTC | `python -m bench` | R4 | 0.4 |" in text
+    assert "| 2026-01-02 00:00 UTC | `python -m bench R6` | R6 | 0.4 |" in text
+
+
+@pytest.mark.parametrize(("field", "value"), [("commit", "fedcba987654"), ("machine", "Other"), ("versions", {})])
+def test_rows_of_another_commit_machine_or_version_stand_apart(results: Results, field: str, value: Any) -> None:
+    results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
+    results.keep(measurement_of("R6"), Part({**RUN, field: value}, [at_most("R6", "in time", 1.0, 2.0)]))
+    assert page.text(results).count("## Measured at") == 2
 
 
 def test_a_quick_run_is_not_shown(results: Results) -> None:
