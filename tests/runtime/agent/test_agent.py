@@ -242,7 +242,7 @@ def agent_in_which(call: str, code: int) -> list[str]:
     return ["-c", _WITH_A_FAULT.format(call=call, code=code)]
 
 
-@pytest.mark.parametrize("call", ["kernel.landlock_ruleset", "kernel.landlock_allow"])
+@pytest.mark.parametrize("call", ["syscalls.landlock_ruleset", "syscalls.landlock_allow"])
 @pytest.mark.parametrize(
     ("number", "code"), [(errno.ENOMEM, contract.EXIT_RESTART), (errno.EINVAL, contract.EXIT_ERROR)]
 )

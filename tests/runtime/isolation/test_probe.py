@@ -35,7 +35,7 @@ def test_where_private_data_cannot_be_shown_to_another_user_jobs_keep_the_portal
 ) -> None:
     shutil.copytree(ROOT / "runtime", tmp_path / "runtime", ignore=shutil.ignore_patterns("__pycache__"))
     broken = tmp_path / "runtime" / "isolation" / "launcher.py"
-    mapped = "kernel.restrict_tree(descriptor, kernel.MOUNT_ATTR_IDMAP, userns)"
+    mapped = "syscalls.restrict_tree(descriptor, syscalls.MOUNT_ATTR_IDMAP, userns)"
     text = broken.read_text()
     assert mapped in text
     broken.write_text(text.replace(mapped, 'raise OSError("no ID-mapped mounts")'))

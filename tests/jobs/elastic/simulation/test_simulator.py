@@ -113,7 +113,7 @@ def test_jobs_that_stop_for_others_come_back_and_all_end() -> None:
     assert len(outcome.completions) == 41
 
 
-TRACES = Path(__file__).parents[4] / "bench" / "traces"
+TRACES = Path(__file__).parents[4] / "bench" / "elasticity" / "traces"
 
 
 def livelock(arrival: float) -> tuple[CheckedPolicy, Outcome]:

@@ -1,0 +1,5 @@
+"""What the tests of streams write with."""
+
+from tests.jobs.streams.conftest import writer
+
+__all__ = ["writer"]
