@@ -6,6 +6,7 @@ the two together, ``verdict`` says whether the attempt is over and why, ``events
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,6 +40,13 @@ RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 3, contract
 
 # From the end of a master's process until its agent has told of it.
 MASTERS_LAST_WORD = timedelta(seconds=2)
+# How long a process may take to end after its connections broke: Python and its libraries shut down.
+CAUSE_COMES_WITHIN = timedelta(seconds=5)
+# What gloo, NCCL and sockets say of a peer that is gone.
+_LOST_PEER = re.compile(
+    r"gloo.*pair\.cc|[Cc]onnection (?:closed|reset|refused)|remote (?:worker|process)|ncclRemoteError|DistNetworkError"
+    r"|ConnectionError|ConnectionResetError|ConnectionRefusedError|BrokenPipeError"
+)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,11 @@ class ReplicaFact:
         if self.state is ReplicaState.LOST:
             return True
         return self.state is ReplicaState.EXITED and (self.signal is not None or self.code == contract.EXIT_RESTART)
+
+    @property
+    def lost_peer(self) -> bool:
+        """Whether its error is that the connection to another process broke, which ended before."""
+        return self.state is ReplicaState.EXITED and _LOST_PEER.search(self.why) is not None
 
     @property
     def recoverable(self) -> bool:
@@ -157,7 +170,8 @@ def _events_of_training(
         return  # the end of an attempt takes the pods away, and with them what they printed
     decided = verdict(job, replicas)
     if decided:
-        yield decided
+        if not _cause_may_come(job, replicas, now):
+            yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
     elif job.state is JobState.REGISTERING and (told := _awaited(replicas)) != (job.why or told):
@@ -244,24 +258,37 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
 def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
     """The same of processes that meet once: whoever ends before its time takes the others along, which cannot go on.
 
-    The first to end so is the cause; the others' errors follow from it. Servers that run until they are stopped have
-    done their duty when all trainers have.
+    The first to end so is the cause; the others' errors follow from it. One that reports a lost peer is not the cause
+    if another failed too: a script that raises an error closes its connections before its process ends. Servers that
+    run until they are stopped have done their duty when all trainers have.
     """
     trainers = _trainers(replicas)
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if trainers and all(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, f"Trained with {count(len(trainers), 'trainer')}.", Reason.COMPLETED)
-    ended = [replica for replica in replicas if replica.ended and not replica.succeeded]
-    if not ended:
+    first = _first_failed(job, replicas)
+    if first is None:
         return None
-    first = min(ended, key=lambda replica: (replica.finished is None, replica.finished or job.changed))
     if first.left_without_blame and not first.out_of_memory:
         why = f"{ending(first)}, and the others cannot go on without it."
         return AttemptEnded(job.attempt, why, Reason.KILLED)
     return AttemptEnded(
         job.attempt, f"{ending(first)}.", Reason.OUT_OF_MEMORY if first.out_of_memory else Reason.USER_ERROR
     )
+
+
+def _first_failed(job: JobView, replicas: Sequence[ReplicaFact]) -> ReplicaFact | None:
+    ended = [replica for replica in replicas if replica.ended and not replica.succeeded]
+    return min(ended, key=lambda one: (one.lost_peer, one.finished is None, one.finished or job.changed), default=None)
+
+
+def _cause_may_come(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> bool:
+    """Whether all that failed lost a peer, and the one that they lost may still be about to end."""
+    first = _first_failed(job, replicas) if job.together else None
+    if first is None or not first.lost_peer or first.finished is None:
+        return False
+    return now < first.finished + CAUSE_COMES_WITHIN and not all(replica.ended for replica in replicas)
 
 
 def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:

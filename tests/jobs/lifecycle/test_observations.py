@@ -366,6 +366,34 @@ def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
     assert end.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
 
 
+GLOO = "exited with code 1: RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
+
+
+def test_a_process_that_lost_its_peer_is_not_the_cause_although_it_ended_first() -> None:
+    follows = exited("trainer-0", 1, why=GLOO, finished=NOW)
+    cause = exited("trainer-1", 1, why="exited with code 1: KeyError: 'rate'", finished=NOW + timedelta(seconds=1))
+    end = together(follows, cause)
+    assert end is not None
+    assert end.why == "trainer-1 exited with code 1: KeyError: 'rate'."
+
+
+@pytest.mark.parametrize(("seconds", "ended"), [(0, False), (4.9, False), (5, True)])
+def test_the_cause_of_a_lost_peer_is_waited_for_a_while(seconds: float, ended: bool) -> None:
+    present = job(JobState.RUNNING, together=True)
+    facts = Facts(replicas=(exited("trainer-0", 1, why=GLOO, finished=NOW), replica("trainer-1")))
+    events = list(events_from(present, facts, NOW + timedelta(seconds=seconds), POLICY))
+    assert any(isinstance(event, AttemptEnded) for event in events) is ended
+
+
+def test_no_cause_is_waited_for_where_all_have_ended_or_the_error_is_the_scripts_own() -> None:
+    present = job(JobState.RUNNING, together=True)
+    everyone = [exited(f"trainer-{index}", 1, why=GLOO, finished=NOW) for index in range(2)]
+    own = [exited("trainer-0", 1, why="exited with code 1: KeyError", finished=NOW), replica("trainer-1")]
+    for replicas in (everyone, own):
+        events = list(events_from(present, Facts(replicas=tuple(replicas)), NOW, POLICY))
+        assert any(isinstance(event, AttemptEnded) for event in events)
+
+
 def test_a_server_whose_script_fails_is_the_user_s_error() -> None:
     end = together(exited("pserver-0", 1), replica("pserver-1"), replica("trainer-0"))
     assert end is not None
