@@ -103,7 +103,7 @@ MEASUREMENTS: Sequence[Measurement] = (
     Measurement("runtime.recovery", ("R7",), 1200),
     Measurement("runtime.dispatch", ("R8",)),
     Measurement("runtime.checkpoint", ("R9",), 600),
-    Measurement("datasets.reading", ("D1", "D1s", "D2"), 1200),
+    Measurement("datasets.reading", ("D1", "D1s", "D2"), 3600),
     Measurement("datasets.uploads", ("D3", "D4"), 1200),
     Measurement("datasets.waiting", ("D5",), 600),
     Measurement("streams.live_log", ("S1",)),
