@@ -328,7 +328,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"agent", text], ...]} -> {"last": n}
 #   metrics    {"replica", "first": n, "points": [[unix time, step, key, value], ...]}              -> {"last": n}
 #   report     {"replica", "life", "phase": "starting"|"registered"|"exited",
-#               "code", "signal", "out_of_memory", "why"}                                           -> {}
+#               "code", "signal", "out_of_memory", "why", "incarnation" (with "registered")}        -> {}
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}
 #   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}

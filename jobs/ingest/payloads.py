@@ -43,7 +43,10 @@ class Batch(Generic[Entry]):
 
 @dataclass(frozen=True)
 class Report:
-    """How a replica fares. ``phase`` is one of ``PHASES``; ``code`` and ``signal`` say how its process ended."""
+    """How a replica fares. ``phase`` is one of ``PHASES``; ``code`` and ``signal`` say how its process ended.
+
+    ``incarnation`` comes with ``registered``, from agents that send it: the revision of the registration.
+    """
 
     replica: str
     phase: str
@@ -52,6 +55,7 @@ class Report:
     out_of_memory: bool
     why: str
     life: int = 1
+    incarnation: int | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ def report(body: Mapping[str, Any]) -> Report:
         out_of_memory=_yes_or_no(body, "out_of_memory"),
         why=_message(body, "why"),
         life=_whole(body, "life") or 1,
+        incarnation=_whole(body, "incarnation", _LARGEST_NUMBER),
     )
 
 
@@ -236,11 +241,11 @@ def _storable(text: str) -> str:
 
 
 # --- Single fields ---------------------------------------------------------------------------------------------------
-def _whole(body: Mapping[str, Any], field: str) -> int | None:
+def _whole(body: Mapping[str, Any], field: str, bound: int = 2**31) -> int | None:
     value = body.get(field)
     if value is None:
         return None
-    if type(value) is not int or not -(2**31) <= value < 2**31:
+    if type(value) is not int or not -bound <= value < bound:
         _refuse(field, "Must be a whole number or null.")
     return value
 

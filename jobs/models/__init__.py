@@ -142,6 +142,8 @@ class Replica(models.Model):
     started = models.DateTimeField(null=True, blank=True)
     registered = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
+    # The revision of its registration in the coordination store: of several masters the one with the lowest serves.
+    incarnation = models.BigIntegerField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="one_replica_per_name")]

@@ -175,6 +175,7 @@ _FRESH: Mapping[str, Any] = {
     "started": None,
     "registered": None,
     "finished": None,
+    "incarnation": None,
 }
 
 

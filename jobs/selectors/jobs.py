@@ -14,7 +14,7 @@ from jobs.backends import factory as backend_factory
 from jobs.builds import code_snapshots
 from jobs.lifecycle import fault_injection
 from jobs.lifecycle.states import ACTIVE, JobState, ReplicaState
-from jobs.models import Artifact, Attempt, Job
+from jobs.models import Artifact, Attempt, Job, Replica
 from jobs.selectors.elastic_jobs import is_elastic, sizing_of
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
 from rbac.access import Actor, may, restrict
@@ -134,11 +134,18 @@ def _present_replicas(job: Job) -> list[Any]:
 
 
 def _replicas_json(replicas: Sequence[Any]) -> list[dict[str, Any]]:
-    """Of several masters the one that registered first serves."""
+    """Of several masters that have registered, the one with the lowest incarnation serves.
+
+    The order in which their reports arrived may be another; it decides only for agents that report no incarnation.
+    """
     masters = [one for one in replicas if one.role == contract.MASTER and one.state == ReplicaState.REGISTERED]
-    first, *others = sorted(masters, key=lambda one: one.registered) or [None]
+    first, *others = sorted(masters, key=_turn) or [None]
     standby = {one.pk: f"Stands by, and takes over if {first.name} is lost." for one in others if first}
     return [_replica_json(replica, standby.get(replica.pk, replica.why)) for replica in replicas]
+
+
+def _turn(master: Replica) -> tuple[bool, int, datetime | None]:
+    return master.incarnation is None, master.incarnation or 0, master.registered
 
 
 def _replica_json(replica: Any, why: str) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class ReplicaReport(Protocol):
     def out_of_memory(self) -> bool: ...
     @property
     def why(self) -> str: ...
+    @property
+    def incarnation(self) -> int | None: ...
 
 
 @transaction.atomic
@@ -81,6 +83,7 @@ def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
     _started(row, report, now)
     if row.state not in ENDED:
         row.state = ReplicaState.REGISTERED
+    row.incarnation = report.incarnation or row.incarnation
     before, row.registered = row.registered, row.registered or now
     return "" if before else messages.arrival(row.name, _losses(row), now)
 

@@ -41,7 +41,7 @@ class Membership:
         self,
         settings: Settings,
         on_members: Callable[[int, Sequence[Member]], None],
-        on_registered: Callable[[], None],
+        on_registered: Callable[[int], None],
         on_lost: Callable[[str], None],
     ) -> None:
         """``on_lost`` is called before anybody else can own the registration, and when the store refuses us."""
@@ -107,16 +107,16 @@ class Membership:
             self._lease = store.grant(settings.lease, self._lost, settings.outage)
         answer = store.put(self._key, json.dumps(member).encode(), if_revision=0, lease=self._lease)
         # After a lost answer the entry in the way may be our own.
-        if isinstance(answer, Conflict) and (answer.current is None or answer.current.lease != self._lease.id):
+        registration = answer.current if isinstance(answer, Conflict) else answer
+        if registration is None or registration.lease != self._lease.id:
             if settings.life > 1 and self._is_patient():
                 raise _StillThere
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():
             self._lease.revoke()
         else:
-            entry = answer.current if isinstance(answer, Conflict) else answer
-            self._registered_at = entry.mod_revision if entry else None
-            self._on_registered()
+            self._registered_at = registration.mod_revision
+            self._on_registered(registration.create_revision)
             if not self._lease.alive:
                 self._on_lost("its lease ran out while it registered")
 

@@ -286,9 +286,9 @@ class Supervisor:
     def _tell_members(self, revision: int, members: Sequence[Member]) -> None:
         self._link.say(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 
-    def _registered(self) -> None:
+    def _registered(self, incarnation: int) -> None:
         self._note(phase="registered", registered=time.time())
-        self._sender.report("registered")
+        self._sender.report("registered", incarnation=incarnation)
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _wind_down(self, started: child_process.Child) -> Ending:

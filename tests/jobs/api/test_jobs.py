@@ -16,6 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
+from jobs.ingest.payloads import Report
 from jobs.models import Artifact, Attempt, Job
 from jobs.reconcile import reconciler
 from jobs.services import jobs as job_services
@@ -113,6 +114,29 @@ def test_a_submission_is_answered_as_it_is_read_later(personas: Personas) -> Non
     client = personas.client("developer")
     submitted = post(client, "/api/v1/namespaces/team/jobs", SPEC).json()
     assert submitted == client.get(f"/api/v1/jobs/{submitted['id']}").json()
+
+
+@pytest.mark.parametrize(
+    ("reports", "standby"),
+    [
+        ({"master-0": 12, "master-1": 9}, "master-0"),
+        ({"master-1": 12, "master-0": 9}, "master-1"),
+        ({"master-1": None, "master-0": 9}, "master-1"),
+        ({"master-1": None, "master-0": None}, "master-0"),
+    ],
+)
+def test_of_two_masters_the_one_of_the_lowest_incarnation_serves_whichever_report_comes_first(
+    personas: Personas, submit: Submit, reports: dict[str, int | None], standby: str
+) -> None:
+    job = submit(roles={"master": {"replicas": 2}, "pserver": {"replicas": 1}, "trainer": {"replicas": 1}})
+    reconciler.reconcile(job.pk)
+    attempt = Attempt.objects.get(job=job)
+    for name, incarnation in reports.items():
+        replica_reports.record_report(
+            attempt, Report(name, "registered", None, None, out_of_memory=False, why="", incarnation=incarnation)
+        )
+    replicas = personas.client("developer").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
+    assert [one["name"] for one in replicas if one["why"].startswith("Stands by")] == [standby]
 
 
 def test_a_submission_asks_the_database_little(

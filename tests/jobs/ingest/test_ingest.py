@@ -190,6 +190,8 @@ WRONG_BODIES = [
     ("report", {"replica": "trainer-0", "phase": "exited", "signal": 2**40}, "signal"),
     ("report", {"replica": "trainer-0", "phase": "exited", "out_of_memory": "no"}, "out_of_memory"),
     ("report", {"replica": "trainer-0", "phase": "exited", "why": {}}, "why"),
+    ("report", {"replica": "trainer-0", "phase": "registered", "incarnation": "7"}, "incarnation"),
+    ("report", {"replica": "trainer-0", "phase": "registered", "incarnation": 2**63}, "incarnation"),
     ("heartbeat", {}, "replica"),
 ]
 
@@ -222,6 +224,11 @@ def test_a_body_of_unannounced_length_is_read_no_further_than_the_limit() -> Non
 
 
 # --- Reports, events, signs of life ----------------------------------------------------------------------------------
+def test_an_incarnation_may_be_larger_than_32_bits(attempt: Attempt) -> None:
+    post(attempt, "report", {"replica": "trainer-0", "phase": "registered", "incarnation": 2**40})
+    assert Replica.objects.get(attempt=attempt, name="trainer-0").incarnation == 2**40
+
+
 def test_a_report_reaches_the_replica(attempt: Attempt) -> None:
     report = {"replica": "trainer-0", "phase": "exited", "code": 3, "signal": None, "out_of_memory": False, "why": ""}
     assert post(attempt, "report", report).json() == {}

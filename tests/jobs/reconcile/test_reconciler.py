@@ -250,6 +250,19 @@ def test_a_lost_master_begins_another_life_and_the_timeline_tells(backend: Obedi
     assert job.why == "Training with 2 of 2 trainers; master-0 is joining."
 
 
+def test_the_next_life_of_a_replica_begins_without_the_incarnation_of_the_last(
+    backend: ObedientBackend, submit: Submit
+) -> None:
+    job = running(submit)
+    tell(job, "master-0", "registered", incarnation=12)
+    backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
+    reconciler.reconcile(job.pk)
+    ended_before(job, "master-0", 1)
+    reconciler.reconcile(job.pk)
+    row = Replica.objects.get(name="master-0")
+    assert (row.life, row.incarnation) == (2, None)
+
+
 def test_the_restarts_of_a_replica_are_bounded(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit)
     for life in (1, 2, 3, 4):

@@ -420,7 +420,8 @@ def test_hello_registers_and_the_end_takes_the_registration_back_at_once(
     entry = store.get(key)
     assert entry is not None
     assert portal.texts("stdout") == [f"trainer-0 {entry.create_revision}"]
-    assert [report["phase"] for report in portal.reports] == ["starting", "registered"]
+    told = [(report["phase"], report.get("incarnation")) for report in portal.reports]
+    assert told == [("starting", None), ("registered", entry.create_revision)]
     replica.ask_to_stop()
     replica.wait()
     assert store.get(key) is None

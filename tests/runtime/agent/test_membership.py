@@ -35,8 +35,11 @@ class Registered:
         self.store = EmbeddedStore(directory / "store.db")
         self.registered, self.lost = threading.Event(), threading.Event()
         self.told: list[str] = []
-        self.membership = Membership(settings.read(environment), lambda *_: None, self.registered.set, self._on_lost)
+        self.membership = Membership(settings.read(environment), lambda *_: None, self._on_registered, self._on_lost)
         self.membership.start()
+
+    def _on_registered(self, incarnation: int) -> None:
+        self.registered.set()
 
     def _on_lost(self, why: str) -> None:
         self.told.append(why)
