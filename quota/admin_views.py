@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext_noop as _
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.common.messages import told
+from portal.common.messages import localized
 from quota import selectors, services
 from quota.forms import IN_GIB, SHARED, SHOWN, amounts_in
 from quota.models import Limit, RequestState
@@ -108,7 +108,7 @@ def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
         )
 
     if attempt(request, deed, _("The limits have been set.")) and (over := selectors.overheld(room)):
-        messages.warning(request, told(over))
+        messages.warning(request, localized(over))
     return redirect("admin-quota", ns=ns)
 
 

@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils.translation import gettext
 
 from portal.common.errors import Conflict, RegattaError, ValidationFailed
-from portal.common.messages import told
+from portal.common.messages import localized
 from portal.common.problems import headers_of, problem_of
 from rbac.access import namespace_for
 from rbac.models import Namespace, User
@@ -42,10 +42,10 @@ def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool
         deed()
     except ValidationFailed as error:
         for texts in error.errors.values():
-            messages.error(request, told(texts[0]))
+            messages.error(request, localized(texts[0]))
         return False
     except Conflict as error:
-        messages.error(request, told(error.detail))
+        messages.error(request, localized(error.detail))
         return False
     messages.success(request, gettext(done))
     return True

@@ -37,9 +37,8 @@ ATTEMPT = "REGATTA_ATTEMPT"  # the attempt's number, from 1; fences late writers
 ROLE = "REGATTA_ROLE"  # master | pserver | trainer
 REPLICA = "REGATTA_REPLICA"  # "<role>-<index>"
 INDEX = "REGATTA_INDEX"  # the replica's index in its role, from 0
-LIFE = (
-    "REGATTA_LIFE"  # how often the replica was started in the attempt: 1, and 2 when it was started again in its place
-)
+# How often the replica was started in the attempt: 1, and 2 when it was started again in its place.
+START_NUMBER = "REGATTA_START_NUMBER"
 TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
 MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
 PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
@@ -219,7 +218,7 @@ class ReplicaState:
     why: str = ""
     # All output, points and artifacts and the last report have been taken by the portal.
     delivered: bool = False
-    life: int = 1  # LIFE
+    start_number: int = 1  # START_NUMBER
     # The first agent is gone; a second one was started to deliver what the first had kept.
     handed_over: bool = False
 
@@ -236,11 +235,11 @@ class ReplicaState:
     def last_report(self, replica: str) -> dict[str, Any]:
         """How the process ended, in the words of the ingest's ``report``."""
         facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
-        return {"replica": replica, "life": self.life, "phase": "exited", **facts}
+        return {"replica": replica, "start_number": self.start_number, "phase": "exited", **facts}
 
     def leave_word(self, path: Path) -> int:
         """Write down how the process ended, for whoever runs the container; the exit code to end with likewise."""
-        facts = {name: getattr(self, name) for name in ("life", "code", "signal", "out_of_memory", "delivered")}
+        facts = {name: getattr(self, name) for name in ("start_number", "code", "signal", "out_of_memory", "delivered")}
         with contextlib.suppress(OSError):  # the exit code says most of it
             path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
         return self.code if self.code is not None else 128 + (self.signal or 15)
@@ -327,7 +326,7 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # Every call is POST with "Authorization: Bearer <attempt token>" below /ingest/v1/attempts/<attempt id>/.
 #   logs       {"replica", "first": n, "lines": [[unix time, "stdout"|"stderr"|"agent", text], ...]} -> {"last": n}
 #   metrics    {"replica", "first": n, "points": [[unix time, step, key, value], ...]}              -> {"last": n}
-#   report     {"replica", "life", "phase": "starting"|"registered"|"exited",
+#   report     {"replica", "start_number", "phase": "starting"|"registered"|"exited",
 #               "code", "signal", "out_of_memory", "why", "incarnation" (with "registered")}        -> {}
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}

@@ -31,7 +31,7 @@ import numpy as np
 
 from bench import peers
 from bench.environment import servers
-from bench.environment.processes import answer, running, tell
+from bench.environment.processes import answer, running, send_line
 from bench.report import Row, at_most, beside
 from bench.scale import scale
 from runtime.data.formats import recordio
@@ -198,7 +198,7 @@ def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Itera
             return
 
         def seconds() -> float:
-            tell(process, "read")
+            send_line(process, "read")
             return float(answer(process))
 
         yield seconds

@@ -47,7 +47,7 @@ def ready(processes: Iterable[Process]) -> Group:
     return group
 
 
-def tell(process: Process, line: str) -> None:
+def send_line(process: Process, line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
@@ -62,7 +62,7 @@ def answer(process: Process) -> str:
 def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
     """Have all of a group make so many steps at once: seconds of a step, and digest of what came of it, of each."""
     for process in group:
-        tell(process, str(steps))
+        send_line(process, str(steps))
     answers = [answer(process).split() for process in group]
     return [(float(seconds), digest) for seconds, digest in answers]
 

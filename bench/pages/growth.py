@@ -118,7 +118,7 @@ class PlayedBackend:
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None: ...
 
-    def restart(self, ref: AttemptRef, name: str, life: int) -> None: ...
+    def restart(self, ref: AttemptRef, name: str, start_number: int) -> None: ...
 
     def kill(self, ref: AttemptRef, name: str) -> None: ...
 
@@ -181,7 +181,7 @@ class Agents:
 
     def report(self, phase: str) -> None:
         for replica in REPLICAS:
-            body = {"replica": replica, "life": 1, "phase": phase}
+            body = {"replica": replica, "start_number": 1, "phase": phase}
             self._post("report", {**body, "code": 0} if phase == "exited" else body)
 
     def send(self, number: int, chance: random.Random) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
-from bench.environment.processes import Process, answer, make_steps, one_thread, ready, running, tell
+from bench.environment.processes import Process, answer, make_steps, one_thread, ready, running, send_line
 from bench.report import Row
 from bench.scale import scale
 
@@ -67,7 +67,7 @@ def _push(trainer: Process) -> float:
 
 def _push_while_written(keeper: Process, trainer: Process) -> tuple[float, list[float]]:
     """Seconds of the checkpoint, and of every push that was made meanwhile."""
-    tell(keeper, "write")
+    send_line(keeper, "write")
     pushes = [_push(trainer)]
     assert keeper.stdout is not None
     while not select.select([keeper.stdout.fileno()], [], [], 0)[0]:

@@ -154,7 +154,7 @@ class RunningJob:
 
     def kill(self, replica: str, way: str) -> Kill:
         """Kill it; measure until the job goes on, watch until the replica has been back for a while."""
-        directory, victim = self._at_work(replica, life=1)
+        directory, victim = self._at_work(replica, start_number=1)
         first = self.points(0).last_step
         begun = time.monotonic()
         if way == PROCESS:
@@ -164,22 +164,26 @@ class RunningJob:
         dead = time.monotonic()
         _until(f"a step without {replica}", lambda: self.points(first).last_began > dead)
         seconds = time.monotonic() - begun
-        self._at_work(replica, victim.life + 1)
+        self._at_work(replica, victim.start_number + 1)
         back = self.points(first).last_step
         _until("steps afterwards", lambda: self.points(back).last_step >= back + STEPS_AFTERWARDS)
         points = self.points(first)
         return Kill(seconds, points.standstill, points.kept)
 
-    def _at_work(self, replica: str, life: int) -> tuple[Path, ReplicaState]:
+    def _at_work(self, replica: str, start_number: int) -> tuple[Path, ReplicaState]:
         """Its directory and what its agent says, once the replica works in that life or a later one."""
         found: list[tuple[Path, ReplicaState]] = []
 
         def look() -> bool:
             states = ((path, ReplicaState.load(path)) for path in self.data.glob(f"attempts/*/{replica}"))
-            found[:] = [(path, one) for path, one in states if one and one.phase == "registered" and one.life >= life]
+            found[:] = [
+                (path, one)
+                for path, one in states
+                if one and one.phase == "registered" and one.start_number >= start_number
+            ]
             return bool(found)
 
-        _until(f"life {life} of {replica}", look)
+        _until(f"life {start_number} of {replica}", look)
         return found[0]
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.environment.processes import Process, answer, one_thread, ready, running, tell
+from bench.environment.processes import Process, answer, one_thread, ready, running, send_line
 from bench.report import Row
 from bench.runtime.step_process import FIRST_INCARNATION
 from bench.scale import scale
@@ -123,7 +123,7 @@ def _rate(stack: ExitStack, count: int, environment: dict[str, str], words: Sequ
     )
     begun = time.perf_counter()
     for process in group:
-        tell(process, "go")
+        send_line(process, "go")
     trained = sum(int(answer(process)) for process in group)
     seconds = time.perf_counter() - begun
     if trained != RECORDS:

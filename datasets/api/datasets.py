@@ -16,7 +16,7 @@ from datasets.indexing import record_table
 from datasets.models import DESCRIPTION_LIMIT, Dataset, File, Visibility
 from datasets.states import VersionState
 from datasets.storage import default_storage
-from portal.common.messages import told
+from portal.common.messages import localized
 from portal.common.pagination import paginate
 from rbac.access import namespace_for, signed_in
 from rbac.api.common import page_of, read
@@ -334,7 +334,7 @@ class PreviewView(APIView):
         document = selectors.preview_for(request.user, ns, name, number)
         limit = query.validated_data["limit"]
         shown = [picture for picture in document["pictures"] if picture["record"] < limit]
-        limited = {"records": document["records"][:limit], "pictures": shown, "why": told(document["why"])}
+        limited = {"records": document["records"][:limit], "pictures": shown, "why": localized(document["why"])}
         return Response({**document, **limited})
 
 

@@ -30,7 +30,7 @@ from jobs.services import jobs as job_services
 from jobs.services import scaling
 from jobs.spec import parser as specification
 from portal.common.errors import ValidationFailed
-from portal.common.messages import told, told_job
+from portal.common.messages import localized, localized_job
 from portal.common.pagination import PARAMETERS, paginate
 from portal.common.parsers import BoundedJSONParser
 from rbac import throttle
@@ -47,7 +47,7 @@ class ReplicaOutput(serializers.Serializer[Any]):
     name = serializers.CharField(help_text="<role>-<index>")
     role = serializers.CharField()
     index = serializers.IntegerField()
-    life = serializers.IntegerField(help_text="How often it was started in this attempt.")
+    start_number = serializers.IntegerField(help_text="How often it was started in this attempt.")
     state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
     why = serializers.CharField()
     code = serializers.IntegerField(allow_null=True)
@@ -206,7 +206,7 @@ class NamespaceJobsView(APIView):
         namespace = namespace_for(request.user, ns, Scope.JOB_READ)
         query = request.query_params
         jobs = job_selectors.jobs_in(request.user, namespace, query)
-        return Response(paginate(jobs, query, order=("-created", "-id"), render=_told_job))
+        return Response(paginate(jobs, query, order=("-created", "-id"), render=_localized_job))
 
     @extend_schema(
         operation_id="jobs_submit",
@@ -237,9 +237,9 @@ class NamespaceJobsView(APIView):
             request=request._request,
         )
         if taken.created:
-            return Response(told_job(job_selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
+            return Response(localized_job(job_selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
         body = job_selectors.job_document(taken.job.pk)
-        return Response(body and told_job(body))
+        return Response(body and localized_job(body))
 
 
 def _count_submission(actor: User) -> None:
@@ -251,15 +251,15 @@ def _preview_json(preview: job_services.Preview) -> dict[str, Any]:
     body = asdict(preview)
     return {
         "verdict": body["verdict"],
-        "reason": told(body["reason"]),
+        "reason": localized(body["reason"]),
         "numbers": body["numbers"],
         "plan": {"amounts": body["amounts"], "replicas": body["replicas"]},
     }
 
 
-def _told_job(job: Job) -> dict[str, Any]:
+def _localized_job(job: Job) -> dict[str, Any]:
     """A job in the reader's language."""
-    return told_job(job_selectors.job_detail(job))
+    return localized_job(job_selectors.job_detail(job))
 
 
 class _JobView(APIView):
@@ -271,7 +271,7 @@ class JobView(_JobView):
     @extend_schema(operation_id="jobs_get", responses=JobOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
         """One job."""
-        return Response(_told_job(self.job(request, job_id)))
+        return Response(_localized_job(self.job(request, job_id)))
 
     @extend_schema(operation_id="jobs_delete", responses={204: None})
     def delete(self, request: Request, job_id: UUID) -> Response:
@@ -285,7 +285,7 @@ class CancelView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Ask for the end of a job. It has ended when its state says so."""
         job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
-        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class RetryView(APIView):
@@ -294,7 +294,7 @@ class RetryView(APIView):
         """Let a job that has ended run again, as its next attempt."""
         _count_submission(signed_in(request.user))
         job = job_services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
-        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class ScaleView(APIView):
@@ -306,7 +306,7 @@ class ScaleView(APIView):
         """
         actor = signed_in(request.user)
         job = scaling.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
-        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class RehearseView(APIView):
@@ -323,7 +323,7 @@ class RehearseView(APIView):
     def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
         actor = signed_in(request.user)
         job = job_services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
-        return Response(_told_job(job), status=status.HTTP_202_ACCEPTED)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class CloneView(_JobView):
@@ -343,7 +343,7 @@ class EventsView(_JobView):
         query.is_valid(raise_exception=True)
         page = timeline.page_of(job, **query.validated_data)
         return Response(
-            {"events": [{**event, "text": told(event["text"])} for event in page.entries], "older": page.older}
+            {"events": [{**event, "text": localized(event["text"])} for event in page.entries], "older": page.older}
         )
 
 

@@ -108,7 +108,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class ReplicaView:
-    """What is seen of one replica in its present life (``runtime.contract.LIFE``).
+    """What is seen of one replica in its present life (``runtime.contract.START_NUMBER``).
 
     ``code`` is the exit code; ``signal`` the number of the signal that ended it. ``agent``: it has one, which reports;
     who has none counts as registered while it runs.
@@ -120,7 +120,7 @@ class ReplicaView:
     signal: int | None = None
     out_of_memory: bool = False
     why: str = ""
-    life: int = 1
+    start_number: int = 1
     agent: bool = True
 
 
@@ -154,7 +154,7 @@ class ClusterBackend(Protocol):
         What has ended is not started again by this.
         """
 
-    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+    def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
         """Start a replica in its place again, as that life.
 
         Nothing happens while an earlier life holds the place (``observe`` tells the life), nor in a stopped attempt.

@@ -25,7 +25,7 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
 
-def told_to_all(
+def shared_environment(
     servers: Sequence[Endpoint] | None, trainers: Sequence[Endpoint] | None, with_gloo: int = 0
 ) -> dict[str, str]:
     """Where everybody is; None: the job has no such role. ``with_gloo``: 1 gives trainers a barrier, 2 everybody."""
@@ -43,7 +43,7 @@ def told_to_all(
     return told
 
 
-def told_to_one(training_role: str, index: int) -> dict[str, str]:
+def own_environment(training_role: str, index: int) -> dict[str, str]:
     """Which process of its role one is."""
     return {"PADDLE_TRAINER_ID": str(index), "TRAINING_ROLE": training_role, "PADDLE_TRAINING_ROLE": training_role}
 

@@ -13,7 +13,7 @@ from jobs.frameworks.paddle import Endpoint
 
 # The first of a process's ports, by role and index.
 Places = Mapping[tuple[str, int], Endpoint]
-Told = Mapping[tuple[str, int], Mapping[str, str]]
+Environments = Mapping[tuple[str, int], Mapping[str, str]]
 
 TRAINER, PSERVER = "trainer", "pserver"  # runtime.contract
 # How many ports in a row each process of a framework is given, so that others can find it.
@@ -24,27 +24,27 @@ WITH_GLOO = 1
 _TRAINING_ROLES = {TRAINER: paddle.TRAINER, PSERVER: paddle.SERVER}
 
 
-def told(framework: str, places: Places) -> Told:
+def environments(framework: str, places: Places) -> Environments:
     """The variables for every process of ``places``; empty for a framework whose processes need not know."""
     make = _MAKERS.get(framework)
     return make(places) if make else {}
 
 
-def _paddle(places: Places) -> Told:
-    all_ = paddle.told_to_all(_of(PSERVER, places) or None, _of(TRAINER, places), WITH_GLOO)
+def _paddle(places: Places) -> Environments:
+    all_ = paddle.shared_environment(_of(PSERVER, places) or None, _of(TRAINER, places), WITH_GLOO)
     return {
-        (role, index): {**all_, **paddle.told_to_one(_TRAINING_ROLES[role], index), **paddle.own_address(place)}
+        (role, index): {**all_, **paddle.own_environment(_TRAINING_ROLES[role], index), **paddle.own_address(place)}
         for (role, index), place in places.items()
     }
 
 
-def _torch(places: Places) -> Told:
-    all_ = torch.told_to_all(_of(TRAINER, places))
-    return {(role, index): {**all_, **torch.told_to_one(index)} for role, index in places}
+def _torch(places: Places) -> Environments:
+    all_ = torch.shared_environment(_of(TRAINER, places))
+    return {(role, index): {**all_, **torch.own_environment(index)} for role, index in places}
 
 
 def _of(role: str, places: Places) -> list[Endpoint]:
     return [places[key] for key in sorted(places) if key[0] == role]
 
 
-_MAKERS: Mapping[str, Callable[[Places], Told]] = {PADDLE: _paddle, TORCH: _torch}
+_MAKERS: Mapping[str, Callable[[Places], Environments]] = {PADDLE: _paddle, TORCH: _torch}

@@ -9,7 +9,7 @@ from jobs.frameworks.paddle import Endpoint
 LOOPBACK = "127."
 
 
-def told_to_all(trainers: Sequence[Endpoint]) -> dict[str, str]:
+def shared_environment(trainers: Sequence[Endpoint]) -> dict[str, str]:
     """The first trainer holds the store in which all meet. On one machine gloo has to be kept from a link that leads
     out of it, and may not lead back."""
     first = trainers[0]
@@ -17,6 +17,6 @@ def told_to_all(trainers: Sequence[Endpoint]) -> dict[str, str]:
     return {**told, "GLOO_SOCKET_IFNAME": "lo"} if first.host.startswith(LOOPBACK) else told
 
 
-def told_to_one(index: int) -> dict[str, str]:
+def own_environment(index: int) -> dict[str, str]:
     """Each process is a node of its own."""
     return {"RANK": str(index), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

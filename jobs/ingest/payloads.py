@@ -54,7 +54,7 @@ class Report:
     signal: int | None
     out_of_memory: bool
     why: str
-    life: int = 1
+    start_number: int = 1
     incarnation: int | None = None
 
 
@@ -102,7 +102,7 @@ def report(body: Mapping[str, Any]) -> Report:
         signal=_whole(body, "signal"),
         out_of_memory=_yes_or_no(body, "out_of_memory"),
         why=_message(body, "why"),
-        life=_whole(body, "life") or 1,
+        start_number=_whole(body, "start_number") or 1,
         incarnation=_whole(body, "incarnation", _LARGEST_NUMBER),
     )
 

@@ -81,4 +81,4 @@ def victim(rehearsal: Rehearsal, replicas: Sequence[ReplicaFact], now: datetime)
         for replica in replicas
         if replica.role == rehearsal.kill and replica.registered and not (replica.ended or replica.dismissed)
     ]
-    return min(working, key=lambda replica: (replica.life, -replica.index), default=None)
+    return min(working, key=lambda replica: (replica.start_number, -replica.index), default=None)

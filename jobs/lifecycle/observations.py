@@ -66,7 +66,7 @@ class ReplicaFact:
     since: datetime | None = None
     flushed: bool = False
     unread: bool = False
-    life: int = 1
+    start_number: int = 1
     dismissed: bool = False
     restarts: int = 0
     rehearsed: bool = False
@@ -198,7 +198,7 @@ def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> Repli
         return replace(fact, state=ReplicaState.LOST, why="the backend knows nothing of it any more")
     if seen is None and fact.dismissed:
         return replace(fact, state=ReplicaState.LOST, why="it was dismissed before it was started")
-    if seen is None or seen.life < fact.life:
+    if seen is None or seen.start_number < fact.start_number:
         return fact
     if seen.phase is Phase.RUNNING and not seen.agent:
         return replace(fact, state=ReplicaState.REGISTERED, registered=True, why="")

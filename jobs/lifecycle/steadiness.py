@@ -27,7 +27,7 @@ class ReplicaReading(NamedTuple):
 
     name: str
     state: str
-    life: int
+    start_number: int
     dismissed: bool
     rehearsed: bool
     why: str
@@ -57,7 +57,7 @@ def is_steady(reading: Reading) -> bool:
         if row.dismissed and (alive or row.state not in ENDED):
             return False
         if not row.dismissed:
-            current = found is not None and found.life == row.life
+            current = found is not None and found.start_number == row.start_number
             if not (alive and current) or row.state != ReplicaState.REGISTERED or row.rehearsed:
                 return False
     return all(replica.phase not in _ALIVE for replica in seen.values())

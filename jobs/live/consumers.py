@@ -36,7 +36,7 @@ from jobs.live.subscriptions import Ask, Subscription, key_of, subscription
 from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
-from portal.common.messages import told
+from portal.common.messages import localized
 from rbac.models import User
 from rbac.socket_revocation import account_topic, wake_sockets
 
@@ -181,7 +181,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await self._end(TOO_SLOW)
 
     async def _complain(self, error: RegattaError, mark: Any) -> None:
-        await self._send(_marked(encode({"t": "error", "code": error.code, "detail": told(error.detail)}), mark))
+        await self._send(_marked(encode({"t": "error", "code": error.code, "detail": localized(error.detail)}), mark))
 
     # --- Keepers -----------------------------------------------------------------------------------------------------
     async def _beat(self) -> None:

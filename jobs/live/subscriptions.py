@@ -18,7 +18,7 @@ from jobs.streams import store
 from jobs.streams.frames import Frame, encode
 from jobs.streams.tailer import Missing, in_thread, tailer
 from portal.common.errors import ValidationFailed
-from portal.common.messages import told_job
+from portal.common.messages import localized_job
 from rbac.access import namespace_for
 from rbac.models import User
 from rbac.scopes import Scope
@@ -134,7 +134,7 @@ class Status(_OfJob):
     async def frames(self) -> AsyncIterator[str]:
         async with tailer().state(self.topic, self._read) as watcher:
             async for state in watcher.follow():
-                yield encode({"t": "status", "job": self.job, "job_state": told_job(state) if state else state})
+                yield encode({"t": "status", "job": self.job, "job_state": localized_job(state) if state else state})
 
     def _read(self) -> tuple[Any, Any]:
         document = job_selectors.job_document(self.job) or {}
@@ -164,8 +164,8 @@ class NamespaceJobs(Subscription):
                 changed = [job for job in jobs if known.get(job["id"]) != job]
                 known = {job["id"]: job for job in jobs}
                 if changed:
-                    told = [told_job(job) for job in changed]
-                    yield encode({"t": "jobs", "namespace": self._namespace, "jobs": told})
+                    localized = [localized_job(job) for job in changed]
+                    yield encode({"t": "jobs", "namespace": self._namespace, "jobs": localized})
 
     def _read(self) -> tuple[Any, Any]:
         documents = job_selectors.namespace_documents(self._namespace, JOBS_LISTED)

@@ -26,7 +26,7 @@ from jobs.log_follower.follower import Follower, Wanted
 from jobs.log_follower.ingest import Overtaken, followed
 from jobs.models import Attempt, Job, Replica
 from jobs.selectors import attempts
-from jobs.services.notifications import tell
+from jobs.services.notifications import notify
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Following:
         try:
             turn.follower = turn.follower or Follower(backend, followed(attempt, wanted.name), self._let_go)
             if turn.follower.follow(wanted):
-                tell(attempt.job)
+                notify(attempt.job)
             turn.pause, turn.not_before = _FIRST_PAUSE, 0.0
         except Overtaken:
             turn.follower, turn.not_before = None, self._clock() + AFTER_ANOTHER

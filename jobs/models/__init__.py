@@ -128,8 +128,8 @@ class Replica(models.Model):
     signal = models.IntegerField(null=True, blank=True)
     out_of_memory = models.BooleanField(default=False)
     heartbeat = models.DateTimeField(null=True, blank=True)
-    # How often it was started: runtime.contract.LIFE. What else is kept here is about the present life.
-    life = models.PositiveIntegerField(default=1)
+    # How often it was started: runtime.contract.START_NUMBER. What else is kept here is about the present life.
+    start_number = models.PositiveIntegerField(default=1)
     # How often it was started again after a loss: jobs.lifecycle.observations.RESTARTS bounds it.
     restarts = models.PositiveIntegerField(default=0)
     # A rehearsal has killed it: its end costs no restart.

@@ -151,10 +151,10 @@ def _write_staff(
         for index in wanted.hire
     )
     rows.filter(name__in=wanted.dismiss).update(dismissed=True)
-    rows.filter(name__in=wanted.return_).update(life=F("life") + 1, **_FRESH)
+    rows.filter(name__in=wanted.return_).update(start_number=F("start_number") + 1, **_FRESH)
     for fact in replaced:
         restarts = fact.restarts + (not fact.rehearsed)
-        rows.filter(name=fact.name).update(life=F("life") + 1, restarts=restarts, **_FRESH)
+        rows.filter(name=fact.name).update(start_number=F("start_number") + 1, restarts=restarts, **_FRESH)
         how = "as it was rehearsed" if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
         text = f"{ending(fact)}; started again ({how})."
         JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
@@ -199,7 +199,9 @@ def _write_rehearsal(loaded: Loaded, wish: fault_injection.Rehearsal, victim: Re
     kept = {"rehearsal": after.to_json() if after else None, "revision": F("revision") + 1}
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(**kept):
         return False
-    Replica.objects.filter(attempt=loaded.attempt, name=victim.name, life=victim.life).update(rehearsed=True)
+    Replica.objects.filter(attempt=loaded.attempt, name=victim.name, start_number=victim.start_number).update(
+        rehearsed=True
+    )
     text = f"{victim.name} is killed: {wish.by} rehearses failure ({wish.done + 1} of {fault_injection.MOST_KILLS})."
     JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
     effects.publish(job)
@@ -216,8 +218,8 @@ def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
     if missing or surplus:
         backend.scale(ref, contract.TRAINER, desired_replicas.headcount(tuple(known.values())))
     for fact in known.values():
-        if fact.name in seen and seen[fact.name].life < fact.life and not fact.ended:
-            backend.restart(ref, fact.name, fact.life)
+        if fact.name in seen and seen[fact.name].start_number < fact.start_number and not fact.ended:
+            backend.restart(ref, fact.name, fact.start_number)
 
 
 _ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
@@ -321,7 +323,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
         registered=row.registered is not None,
         since=row.registered,
         flushed=row.flushed,
-        life=row.life,
+        start_number=row.start_number,
         dismissed=row.dismissed,
         restarts=row.restarts,
         rehearsed=row.rehearsed,

@@ -153,7 +153,7 @@ def _replica_json(replica: Any, why: str) -> dict[str, Any]:
         "name": replica.name,
         "role": replica.role,
         "index": replica.index,
-        "life": replica.life,
+        "start_number": replica.start_number,
         "state": replica.state,
         "why": why,
         "code": replica.code,

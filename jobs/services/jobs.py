@@ -33,7 +33,7 @@ from jobs.reconcile import reconciler
 from jobs.selectors import admission as quota_questions
 from jobs.selectors import attempts
 from jobs.selectors.jobs import job_for
-from jobs.services.notifications import happened, tell
+from jobs.services.notifications import happened, notify
 from jobs.spec.model import JobSpec
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
@@ -176,7 +176,7 @@ def _create(
     Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
     detail = {"name": job.name, "snapshot": code.digest}
     audit_log.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail, request=request)
-    tell(job)
+    notify(job)
     return job
 
 
@@ -231,7 +231,7 @@ def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     wished = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
     if wished:
         audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
-        tell(job)
+        notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
@@ -251,7 +251,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
     audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
-    tell(job)
+    notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
@@ -275,7 +275,7 @@ def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequ
     happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
     detail = {"kill": wished.kill, "every": wished.every.total_seconds()} if wished else {"kill": None}
     audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
-    tell(job)
+    notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 

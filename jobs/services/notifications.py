@@ -10,7 +10,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
 
 
-def tell(job: Job) -> None:
+def notify(job: Job) -> None:
     """After the commit: the reconciler looks at the job, and so do readers."""
     tasks.hint(job.pk)
     ring(f"status:{job.pk}")

@@ -18,7 +18,7 @@ from jobs.lifecycle.states import ENDED, ReplicaState
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
 from jobs.reconcile import reconciler
-from jobs.services.notifications import happened, tell
+from jobs.services.notifications import happened, notify
 from jobs.streams.entries import EventRow, Gap
 from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
@@ -39,7 +39,7 @@ class ReplicaReport(Protocol):
     @property
     def replica(self) -> str: ...
     @property
-    def life(self) -> int: ...
+    def start_number(self) -> int: ...
     @property
     def phase(self) -> str: ...
     @property
@@ -63,13 +63,13 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
     row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
     if row is None:
         raise NotFound(f"This attempt has no replica {report.replica!r}.")
-    if report.life < row.life:
+    if report.start_number < row.start_number:
         return
     told = _PHASES[report.phase](row, report, wall_clock())
     row.save()
     if told:
         happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
-    tell(attempt.job)
+    notify(attempt.job)
 
 
 def _started(row: Replica, report: ReplicaReport, now: datetime) -> str:

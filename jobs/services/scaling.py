@@ -23,7 +23,7 @@ from jobs.models import Job, Scaling
 from jobs.selectors import admission as quota_questions
 from jobs.selectors import attempts, elastic_jobs
 from jobs.selectors.jobs import job_for
-from jobs.services.notifications import happened, tell
+from jobs.services.notifications import happened, notify
 from jobs.spec.model import JobSpec
 from jobs.spec.parser import MOST_REPLICAS
 from portal.common.clock import now as wall_clock
@@ -73,7 +73,7 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
             note_scaling(job, _replicas(spec, role), number, automatic=False)
         detail = {"role": role, "before": _replicas(spec, role), "after": number}
         audit_log.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
-    tell(job)
+    notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
@@ -98,7 +98,7 @@ def _switch(job: Job, spec: JobSpec, wished: Mapping[str, Any], actor: User, req
     audit_log.record(
         "job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on}, request=request
     )
-    tell(job)
+    notify(job)
 
 
 def _replicas(spec: JobSpec, role: str) -> int:
@@ -201,7 +201,7 @@ def scale_automatically(
     Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, trainers=after)
     note_scaling(job, before, after, automatic=True, at=now)
     happened(job.pk, job.attempt, "", kind="scaled", text=why)
-    tell(job)
+    notify(job)
     return Growth.DONE
 
 

@@ -1,10 +1,10 @@
-"""``{{ message|told }}``: what the platform says, in the reader's language."""
+"""``{{ message|localized }}``: what the platform says, in the reader's language."""
 
 from __future__ import annotations
 
 from django import template
 
-from portal.common.messages import told
+from portal.common.messages import localized
 
 register = template.Library()
-register.filter("told", told)
+register.filter("localized", localized)

@@ -12,7 +12,7 @@ from jobs.elastic.controller import external_usage
 from jobs.lifecycle.states import HOLDS_QUOTA
 from jobs.models import Elastic, ElasticMode, Job
 from jobs.selectors import elastic_jobs
-from portal.common.messages import told
+from portal.common.messages import localized
 from quota import selectors as quota
 from quota.selectors import Waiter
 
@@ -68,7 +68,7 @@ def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
     trainer = elastic_jobs.present_spec(job, 0).trainer
     elastic = elastic_jobs.is_elastic(job)
     why = str(decided.get("why", "")) if elastic else ""
-    return Runner(job, trainer.replicas, trainer.min, trainer.max, elastic, told(why))
+    return Runner(job, trainer.replicas, trainer.min, trainer.max, elastic, localized(why))
 
 
 def chart(now: datetime, span: str) -> dict[str, Any]:

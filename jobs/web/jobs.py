@@ -27,7 +27,7 @@ from jobs.selectors import job_list as selectors_job_list
 from jobs.selectors import jobs as job_selectors
 from jobs.services import jobs as job_services
 from portal.common.errors import NotFound
-from portal.common.messages import told, told_job
+from portal.common.messages import localized, localized_job
 from rbac.access import may
 from rbac.models import User
 from rbac.scopes import Scope
@@ -144,7 +144,7 @@ def _files(job: Job) -> dict[str, str]:
 
 def _offer(user: User, job: Job) -> dict[str, Any] | None:
     offer = job_selectors.rehearsal_offer(user, job)
-    return offer and {**offer, "why": told(offer["why"])}
+    return offer and {**offer, "why": localized(offer["why"])}
 
 
 @require_safe
@@ -162,7 +162,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
         "rehearsal": _offer(user_of(request), job),
-        "job_data": told_job(job_selectors.job_detail(job)),
+        "job_data": localized_job(job_selectors.job_detail(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }
     return render(request, "jobs/job.html", context)

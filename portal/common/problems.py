@@ -33,7 +33,7 @@ from rest_framework.views import set_rollback
 
 from portal.common import outages
 from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
-from portal.common.messages import told, told_all
+from portal.common.messages import localized, localized_errors
 from portal.common.version import OLDEST_CLIENT, VERSION
 
 PROBLEM_TYPE = "application/problem+json"
@@ -74,14 +74,14 @@ def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]
         "title": title,
         "status": status,
         "code": code,
-        "detail": told(detail),
+        "detail": localized(detail),
         **extra,
     }
 
 
 def problem_of(error: RegattaError) -> dict[str, Any]:
     """One of our own errors as a problem document."""
-    errors = {"errors": told_all(error.errors)} if isinstance(error, ValidationFailed) else {}
+    errors = {"errors": localized_errors(error.errors)} if isinstance(error, ValidationFailed) else {}
     return problem(error.code, error.status, error.detail, **errors, **error.extra)
 
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.errors import Conflict, Forbidden, NotSignedIn, TooManyRequests, ValidationFailed
-from portal.common.messages import told
+from portal.common.messages import localized
 from rbac.sign_in import external, password_guessing, registration, second_factor
 from rbac.view_helpers import attempt, user_of
 
@@ -91,9 +91,9 @@ def switch_on(request: HttpRequest) -> HttpResponse:
     try:
         codes = second_factor.confirm(actor=user, code=request.POST.get("code", ""), request=request)
     except ValidationFailed as error:
-        return _set_up(request, second_factor.begun(user), told(error.errors["code"][0]))
+        return _set_up(request, second_factor.begun(user), localized(error.errors["code"][0]))
     except Conflict as error:
-        messages.error(request, told(error.detail))
+        messages.error(request, localized(error.detail))
         return redirect("second-factor")
     messages.success(request, gettext("The second factor is on."))
     return render(request, "rbac/recovery_codes.html", {"codes": codes})
@@ -129,6 +129,6 @@ def _has_shown_code(request: HttpRequest) -> bool:
     try:
         second_factor.verify(user_of(request), request.POST.get("code", ""))
     except (NotSignedIn, TooManyRequests) as error:
-        messages.error(request, told(error.detail))
+        messages.error(request, localized(error.detail))
         return False
     return True

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import ValidationFailed
-from portal.common.messages import told
+from portal.common.messages import localized
 from portal.common.problems import content_security_policy
 from rbac.sign_in import cli_authorization
 from rbac.view_helpers import user_of
@@ -61,7 +61,7 @@ def connect(request: HttpRequest) -> HttpResponse:
             return _agreed(request, wish)
     except ValidationFailed as error:
         message = next(iter(error.errors.values()))[0]
-        return render(request, "rbac/connect.html", {"error": told(message)}, status=error.status)
+        return render(request, "rbac/connect.html", {"error": localized(message)}, status=error.status)
     page = render(request, "rbac/connect.html", {"wish": wish, "lives": LIVES, "usual_life": USUAL_LIFE})
     if wish.port:
         # The browser follows the redirect behind the form only where the policy of the form's page names it.

@@ -16,7 +16,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.common.errors import Forbidden, TooManyRequests, ValidationFailed
-from portal.common.messages import told_all
+from portal.common.messages import localized_errors
 from rbac.access import require_admin
 from rbac.services import ensure_personal_namespace
 from rbac.sign_in import registration
@@ -32,7 +32,7 @@ def _form(
     try:
         deed()
     except ValidationFailed as error:
-        errors = {field: texts[0] for field, texts in told_all(error.errors).items()}
+        errors = {field: texts[0] for field, texts in localized_errors(error.errors).items()}
         return render(request, template, {**context, "errors": errors}, status=error.status)
     except TooManyRequests as error:
         return refused(request, template, context, error)

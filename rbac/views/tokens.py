@@ -16,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, ValidationFailed
-from portal.common.messages import told
+from portal.common.messages import localized
 from rbac import tokens
 from rbac.models import ApiToken, Role
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
@@ -74,9 +74,9 @@ def _page(
         fresh, secret = make()
     except ValidationFailed as error:
         message = next(iter(error.errors.values()))[0]
-        return render(request, template, {**context, "error": told(message)}, status=error.status)
+        return render(request, template, {**context, "error": localized(message)}, status=error.status)
     except Conflict as error:
-        return render(request, template, {**context, "error": told(error.detail)}, status=error.status)
+        return render(request, template, {**context, "error": localized(error.detail)}, status=error.status)
     return render(request, template, {**context, "fresh": fresh, "secret": secret})
 
 

@@ -109,7 +109,7 @@ class Membership:
         # After a lost answer the entry in the way may be our own.
         registration = answer.current if isinstance(answer, Conflict) else answer
         if registration is None or registration.lease != self._lease.id:
-            if settings.life > 1 and self._is_patient():
+            if settings.start_number > 1 and self._is_patient():
                 raise _StillThere
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():

@@ -87,7 +87,7 @@ def _end(why: str, code: int | None) -> int:
     """Leave word of an end before the beginning."""
     sys.stderr.write(why + "\n")
     state = ReplicaState(
-        os.getpid(), 0, "exited", 0.0, code=code, why=why, life=int(os.environ.get(contract.LIFE, "1"))
+        os.getpid(), 0, "exited", 0.0, code=code, why=why, start_number=int(os.environ.get(contract.START_NUMBER, "1"))
     )
     told = os.environ.get(contract.TERMINATION_FILE)
     return state.leave_word(Path(told)) if told else contract.EXIT_ERROR

@@ -30,7 +30,7 @@ class Settings:
     attempt: int
     role: str
     index: int
-    life: int
+    start_number: int
     directory: Path
     work: Path
     output: Path
@@ -73,7 +73,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         attempt=environment.attempt,
         role=environ[contract.ROLE],
         index=environment.index,
-        life=int(environ.get(contract.LIFE, "1")),
+        start_number=int(environ.get(contract.START_NUMBER, "1")),
         directory=directory,
         work=Path(environ.get(contract.WORK_DIR) or directory / "work"),
         output=Path(environ.get(contract.OUTPUT_DIR) or directory / "output"),

@@ -55,7 +55,7 @@ class Supervisor:
         self._command = command
         self._state_lock = threading.Lock()
         ticks = process_tree.start_ticks(os.getpid())
-        self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), life=settings.life)
+        self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), start_number=settings.start_number)
         self._link = Link()
         self._error = TracebackReader(str(settings.work))
         self._cap = Cap(settings.log_cap)
@@ -128,10 +128,10 @@ class Supervisor:
         settings = self._settings
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
         try:
-            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+            self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
         except OSError:  # the disk may be full
             self._reserve.release()
-            self._sender = Sender(ingest, settings.replica, settings.life, settings.directory, self._replaced)
+            self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
         self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
         self._sender.report("starting")

@@ -118,7 +118,7 @@ class Client:
         head = self._head._replace(op=op, seq=next(self._numbers), version=version)
         return Message(head, body or {}, blocks)
 
-    def tell(self, op: Op, blocks: Sequence[Block]) -> None:
+    def send_blocks(self, op: Op, blocks: Sequence[Block]) -> None:
         """Send what is not answered. It may be lost: the request that builds on it finds out."""
         self.send(Message(self._head._replace(op=op), {}, blocks))
 

@@ -53,7 +53,7 @@ class Listeners:
     def on(self, kind: type[Event], handler: Handler) -> None:
         self._handlers.append((kind, handler))
 
-    def tell(self, event: Event) -> None:
+    def notify(self, event: Event) -> None:
         for kind, handler in self._handlers:
             if isinstance(event, kind):
                 handler(event)

@@ -180,7 +180,7 @@ class Link:
             mine = [(at, place) for at, place in enumerate(self._places) if place.tensor == number]
             blocks = {at: self._narrowed(at, gradient[place.start : place.stop]) for at, place in mine}
             if blocks:
-                self._client.tell(Op.STAGE, list(blocks.values()))
+                self._client.send_blocks(Op.STAGE, list(blocks.values()))
                 self._ahead |= blocks
 
     def unstage(self, number: int) -> None:

@@ -268,12 +268,12 @@ class Loop:
         for self._place, batch in batches:
             number, self._batch = self._batch, self._batch + 1
             pass_id = self._told
-            self._listeners.tell(BeginIteration(pass_id, number))
+            self._listeners.notify(BeginIteration(pass_id, number))
             self._reports.last.clear()
             yield batch
             values = dict(self._reports.last)
             cost = values.pop("cost", float("nan"))
-            self._listeners.tell(EndIteration(pass_id, number, cost, values))
+            self._listeners.notify(EndIteration(pass_id, number, cost, values))
 
     def _keeping(self, task: Task, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, while the master is told now and then that the task is still worked on."""
@@ -290,7 +290,7 @@ class Loop:
         self._pass = pass_id
         if pass_id > self._told:
             self._told, self._batch = pass_id, 0
-            self._listeners.tell(BeginPass(pass_id))
+            self._listeners.notify(BeginPass(pass_id))
         if (params := self._params()) is not None:
             params.begin_pass(pass_id)
 
@@ -301,8 +301,8 @@ class Loop:
             params.end_pass(pass_id)
         if pass_id > self._told:
             self._told, self._batch = pass_id, 0
-            self._listeners.tell(BeginPass(pass_id))
-        self._listeners.tell(EndPass(pass_id, dict(self._reports.last)))
+            self._listeners.notify(BeginPass(pass_id))
+        self._listeners.notify(EndPass(pass_id, dict(self._reports.last)))
 
     def _wait(self, wait: Wait) -> None:
         if self._pass is not None and (params := self._params()) is not None:

@@ -213,9 +213,9 @@ class _Played(recovery.RunningJob):
         step = first + 2 * recovery.STEPS_AFTERWARDS
         return recovery.Points({name: {"x": [step], "min": [step], "max": [1e12], "count": [1]} for name in _SERIES})
 
-    def _at_work(self, replica: str, life: int) -> tuple[Path, ReplicaState]:
+    def _at_work(self, replica: str, start_number: int) -> tuple[Path, ReplicaState]:
         return self.data, _STATE
 
 
 _SERIES = ("began", "accepted", "applied")
-_STATE: Any = type("State", (), {"pid": 1, "ticks": 1, "life": 1})()
+_STATE: Any = type("State", (), {"pid": 1, "ticks": 1, "start_number": 1})()

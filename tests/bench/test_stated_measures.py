@@ -104,8 +104,8 @@ def test_r7_kills_a_process_alone_and_a_whole_machine(monkeypatch: pytest.Monkey
     monkeypatch.setattr(recovery.process_sessions, "kill_children", lambda *given: killed.append("children"))
     monkeypatch.setattr(recovery.process_sessions, "kill", lambda *given: killed.append("session"))
     monkeypatch.setattr(recovery, "_until", lambda what, condition: None)
-    state = SimpleNamespace(pid=1, ticks=1, life=1)
-    monkeypatch.setattr(recovery.RunningJob, "_at_work", lambda self, replica, life: (tmp_path, state))
+    state = SimpleNamespace(pid=1, ticks=1, start_number=1)
+    monkeypatch.setattr(recovery.RunningJob, "_at_work", lambda self, replica, start_number: (tmp_path, state))
     monkeypatch.setattr(recovery.RunningJob, "points", lambda self, first: recovery.Points({}))
     job = recovery.RunningJob(SimpleNamespace(), "id", tmp_path)  # type: ignore[arg-type]
     for way in recovery.WAYS:

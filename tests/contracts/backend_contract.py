@@ -151,10 +151,10 @@ class BackendContract:
         backend.launch(attempt)
         wait_until(backend, attempt.ref, all_exited)
         restart(backend, attempt.ref, "trainer-1", 2)
-        view = wait_until(backend, attempt.ref, lambda view: all_exited(view) and view.replicas[1].life == 2)
+        view = wait_until(backend, attempt.ref, lambda view: all_exited(view) and view.replicas[1].start_number == 2)
         restart(reopen(), attempt.ref, "trainer-1", 2)
         backend.launch(attempt)
-        assert [(one.life, one.code) for one in view.replicas] == [(1, 0), (2, 0)]
+        assert [(one.start_number, one.code) for one in view.replicas] == [(1, 0), (2, 0)]
         assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1", "trainer-1"]
 
     def test_who_still_runs_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
@@ -162,7 +162,7 @@ class BackendContract:
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and marker.exists())
         backend.restart(attempt.ref, "trainer-0", 2)
-        assert [one.life for one in backend.observe(attempt.ref).replicas] == [1, 1]
+        assert [one.start_number for one in backend.observe(attempt.ref).replicas] == [1, 1]
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
         backend.restart(attempt.ref, "trainer-0", 2)
@@ -194,12 +194,12 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
     return LaunchPlan(AttemptRef(JOB, attempt_id, 1, "team"), "team", bundle, replicas, GRACE, 2**20, "attempt-token")
 
 
-def restart(backend: ClusterBackend, ref: AttemptRef, name: str, life: int) -> None:
+def restart(backend: ClusterBackend, ref: AttemptRef, name: str, start_number: int) -> None:
     """An earlier life that has ended may hold its place for a moment, and the call comes again."""
 
     def begun(view: AttemptView) -> bool:
-        backend.restart(ref, name, life)
-        return any((one.name, one.life) == (name, life) for one in view.replicas)
+        backend.restart(ref, name, start_number)
+        return any((one.name, one.start_number) == (name, start_number) for one in view.replicas)
 
     wait_until(backend, ref, begun)
 

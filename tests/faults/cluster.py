@@ -42,7 +42,7 @@ PATIENCE_SECONDS = 100.0
 
 
 @dataclass
-class Life:
+class Run:
     """One life of a replica: its agent, and what is known of its end."""
 
     name: str
@@ -126,7 +126,7 @@ class Cluster:
         self.directory = directory
         self.histories = directory / "histories"
         self._reader = Reader(self.histories)
-        self.lives: dict[str, list[Life]] = defaultdict(list)
+        self.runs: dict[str, list[Run]] = defaultdict(list)
         self.portal = Portal()
         self.wires: dict[str, Proxy] = {}  # of each trainer, to master and parameter servers
         self.lines: dict[str, Proxy] = {}  # of each replica to etcd
@@ -146,9 +146,9 @@ class Cluster:
             for index in range(count):
                 self.start(f"{role}-{index}")
 
-    def start(self, name: str, **variables: str) -> Life:
+    def start(self, name: str, **variables: str) -> Run:
         """Start the next life of a replica."""
-        number = len(self.lives[name]) + 1
+        number = len(self.runs[name]) + 1
         directory = self.directory / f"{name}.{number}"
         for room in ("work", "output", "tmp"):
             (directory / room).mkdir(parents=True)
@@ -161,10 +161,10 @@ class Cluster:
                 stderr=log,
                 start_new_session=True,
             )
-        life = Life(name, number, directory, agent)
-        self.lives[name].append(life)
+        run = Run(name, number, directory, agent)
+        self.runs[name].append(run)
         self._dismissed.discard(name)
-        return life
+        return run
 
     def _command(self, name: str) -> tuple[str, ...]:
         role = name.partition("-")[0]
@@ -187,7 +187,7 @@ class Cluster:
             contract.ROLE: role,
             contract.REPLICA: name,
             contract.INDEX: index,
-            contract.LIFE: str(number),
+            contract.START_NUMBER: str(number),
             contract.TRAINERS: str(plan.trainers),
             contract.PSERVERS: str(plan.pservers),
             contract.MODE: plan.mode,
@@ -230,9 +230,9 @@ class Cluster:
     def _name_of(self, address: str) -> str:
         return next((member.name for member in self.members() if member.address == address), address)
 
-    def life(self, name: str) -> Life:
+    def run(self, name: str) -> Run:
         """The present life of a replica."""
-        return self.lives[name][-1]
+        return self.runs[name][-1]
 
     def history(self) -> list[Event]:
         """What everybody has done and seen so far."""
@@ -264,83 +264,83 @@ class Cluster:
 
     def report(self) -> str:
         """For a test that fails: how everybody is and what they said."""
-        lives = [life for lives in self.lives.values() for life in lives]
-        return "\n".join(f"--- {life.who}: {life.state}\n{self.portal.said(life.who)[-3000:]}" for life in lives)
+        runs = [run for runs in self.runs.values() for run in runs]
+        return "\n".join(f"--- {run.who}: {run.state}\n{self.portal.said(run.who)[-3000:]}" for run in runs)
 
     # --- Doing -------------------------------------------------------------------------------------------------------
-    def kill(self, name: str) -> Life:
+    def kill(self, name: str) -> Run:
         """SIGKILL to the process; its agent lives and takes the registration back."""
         return self._signal(name, signal.SIGKILL)
 
-    def terminate(self, name: str) -> Life:
+    def terminate(self, name: str) -> Run:
         """As the portal, or a preemption, asks a replica to end: SIGTERM, and the grace."""
-        life = self.life(name)
-        life.agent.send_signal(signal.SIGTERM)
-        return life
+        run = self.run(name)
+        run.agent.send_signal(signal.SIGTERM)
+        return run
 
-    def lose(self, name: str) -> Life:
+    def lose(self, name: str) -> Run:
         """The whole machine is gone: the process and its agent, without a word."""
-        life = self.life(name)
-        life.agent.kill()
-        life.agent.wait()
-        return life
+        run = self.run(name)
+        run.agent.kill()
+        run.agent.wait()
+        return run
 
-    def freeze(self, name: str) -> Life:
+    def freeze(self, name: str) -> Run:
         """The whole machine stands still."""
-        life = self.life(name)
-        for pid in (life.agent.pid, life.pid):
+        run = self.run(name)
+        for pid in (run.agent.pid, run.pid):
             os.kill(pid, signal.SIGSTOP)
             self._frozen.add(pid)
-        return life
+        return run
 
-    def thaw(self, life: Life) -> None:
-        for pid in (life.pid, life.agent.pid):
+    def thaw(self, run: Run) -> None:
+        for pid in (run.pid, run.agent.pid):
             os.kill(pid, signal.SIGCONT)
             self._frozen.discard(pid)
 
-    def dismiss(self, name: str) -> Life:
+    def dismiss(self, name: str) -> Run:
         """As the portal scales down: it is asked to end and not started again."""
         self._dismissed.add(name)
         return self.terminate(name)
 
     def kill_all(self) -> None:
         """Every process of the job and every agent, at once."""
-        lives = [self.life(name) for name in self.lives]
-        for life in lives:
-            life.agent.kill()
-        for life in lives:
-            life.agent.wait()
+        runs = [self.run(name) for name in self.runs]
+        for run in runs:
+            run.agent.kill()
+        for run in runs:
+            run.agent.wait()
 
-    def _signal(self, name: str, number: int) -> Life:
-        life = self.life(name)
-        os.kill(life.pid, number)
-        return life
+    def _signal(self, name: str, number: int) -> Run:
+        run = self.run(name)
+        os.kill(run.pid, number)
+        return run
 
     # --- Ending ------------------------------------------------------------------------------------------------------
     def finish(self, seconds: float = PATIENCE_SECONDS) -> list[Event]:
         """Wait until the job is done, with nothing more to fear; the whole history."""
         (self.histories / ENOUGH).touch()
         self.until(self._done, "the job is done", seconds)
-        for name in self.lives:
-            if not self.life(name).ended:
+        for name in self.runs:
+            if not self.run(name).ended:
                 self.dismiss(name)
-        until(lambda: all(self.life(name).ended for name in self.lives), "all have left", 30.0, self.report)
+        until(lambda: all(self.run(name).ended for name in self.runs), "all have left", 30.0, self.report)
         return self.history()
 
     def _done(self) -> bool:
         """A master that ends with 0 has seen all passes done and every trainer leave."""
-        return any(life.ended and life.code == contract.EXIT_OK and not life.why for life in self._masters())
+        return any(run.ended and run.code == contract.EXIT_OK and not run.why for run in self._masters())
 
-    def _masters(self) -> list[Life]:
-        return [life for name, lives in self.lives.items() if name.startswith(MASTER) for life in lives]
+    def _masters(self) -> list[Run]:
+        return [run for name, runs in self.runs.items() if name.startswith(MASTER) for run in runs]
 
     def _staff(self) -> None:
         """What the portal does: who was lost, or asks for it, gets another life. Who failed, failed."""
-        for name in list(self.lives):
-            life = self.life(name)
-            if not life.ended or name in self._dismissed or life.code == contract.EXIT_OK:
+        for name in list(self.runs):
+            run = self.run(name)
+            if not run.ended or name in self._dismissed or run.code == contract.EXIT_OK:
                 continue
-            assert life.code != contract.EXIT_ERROR, f"{life.who} failed.\n{self.report()}"
+            assert run.code != contract.EXIT_ERROR, f"{run.who} failed.\n{self.report()}"
             self.start(name)
 
     def close(self) -> None:
@@ -348,11 +348,11 @@ class Cluster:
         for pid in self._frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
-        lives = [life for lives in self.lives.values() for life in lives]
-        for life in lives:
-            life.agent.kill()
-        for life in lives:
-            life.agent.wait()
+        runs = [run for runs in self.runs.values() for run in runs]
+        for run in runs:
+            run.agent.kill()
+        for run in runs:
+            run.agent.wait()
         for proxy in (*self.wires.values(), *self.lines.values()):
             proxy.close()
         self._archive.close()

@@ -247,10 +247,12 @@ def _servers(events: Iterable[Event]) -> Mapping[int, list[Event]]:
     for event in events:
         if event.who.startswith("pserver-"):
             found[_index(event.who)].append(event)
-    return {server: sorted(some, key=lambda event: (_life(event.who), event.at)) for server, some in found.items()}
+    return {
+        server: sorted(some, key=lambda event: (_run_number(event.who), event.at)) for server, some in found.items()
+    }
 
 
-def _life(who: str) -> int:
+def _run_number(who: str) -> int:
     return int(who.rpartition(".")[2])
 
 
@@ -260,10 +262,10 @@ def steps_count_once(events: Iterable[Event]) -> Violations:
     found = []
     for server, deeds in _servers(events).items():
         made: list[tuple[int, set[tuple[int, int]]]] = [(0, set())]
-        before, life = made, 0  # what the earlier lives had made
+        before, run = made, 0  # what the earlier lives had made
         for event in deeds:
-            if _life(event.who) != life:
-                before, life = made, _life(event.who)
+            if _run_number(event.who) != run:
+                before, run = made, _run_number(event.who)
             if event.kind in ("initialised", "restored", "reseeded"):
                 version = event["version"]
                 made = [some for some in before if some[0] <= version]
@@ -303,23 +305,23 @@ class _Present:
 def rounds_are_of_members(events: Iterable[Event], quorum: int = 0) -> Violations:
     """I8. ``quorum``: how many make a version; 0: all that were there when it could begin."""
     found = []
-    for server, life, deeds in _lives(events):
+    for server, run, deeds in _runs(events):
         present, due = _Present(), set[int]()
         for event in deeds:
             present.take(event)
             due &= set(present.inside)
             if event.kind != "applied":
                 continue
-            found += [f"server {server}.{life}, version {event['version']}: {why}"
+            found += [f"server {server}.{run}, version {event['version']}: {why}"
                       for why in _round(event, present, due, quorum)]  # fmt: skip
             due = set(present.inside)
     return found
 
 
-def _lives(events: Iterable[Event]) -> Iterator[tuple[int, int, list[Event]]]:
+def _runs(events: Iterable[Event]) -> Iterator[tuple[int, int, list[Event]]]:
     for server, deeds in _servers(events).items():
-        for life in sorted({_life(event.who) for event in deeds}):
-            yield server, life, [event for event in deeds if _life(event.who) == life]
+        for run in sorted({_run_number(event.who) for event in deeds}):
+            yield server, run, [event for event in deeds if _run_number(event.who) == run]
 
 
 def _round(event: Event, present: _Present, due: set[int], quorum: int) -> Iterator[str]:
@@ -347,7 +349,7 @@ def _round(event: Event, present: _Present, due: set[int], quorum: int) -> Itera
 def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
     """I9."""
     found = []
-    for server, life, deeds in _lives(events):
+    for server, run, deeds in _runs(events):
         present, clocks = _Present(), dict[int, int]()
         for event in deeds:
             present.take(event)
@@ -361,7 +363,7 @@ def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
                     if step["trainer"] in clocks:
                         clocks[step["trainer"]] += 1
             elif event.kind == "let pull" and clocks.get(event["trainer"], 0) > min(clocks.values(), default=0) + bound:
-                found.append(f"server {server}.{life} let trainer {event['trainer']} pull at {clocks}")
+                found.append(f"server {server}.{run} let trainer {event['trainer']} pull at {clocks}")
     return found
 
 
@@ -388,10 +390,10 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
     for server, deeds in _servers(events).items():
         made = {0: _Account()}
         shares = _Shares(mode)
-        life = 0
+        run = 0
         for event in deeds:
-            if _life(event.who) != life:
-                life, shares = _life(event.who), _Shares(mode)
+            if _run_number(event.who) != run:
+                run, shares = _run_number(event.who), _Shares(mode)
             shares.take(event)
             version = event.facts.get("version", 0)
             if event.kind == "initialised":

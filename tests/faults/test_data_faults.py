@@ -29,10 +29,10 @@ def test_poison_task(job, etcd):
 
 
 def await_failure(cluster: Cluster, name: str) -> str:
-    life = cluster.life(name)
-    until(lambda: life.ended, f"{name} gives up", report=cluster.report)
-    assert life.code == contract.EXIT_ERROR
-    return cluster.portal.said(life.who)
+    run = cluster.run(name)
+    until(lambda: run.ended, f"{name} gives up", report=cluster.report)
+    assert run.code == contract.EXIT_ERROR
+    return cluster.portal.said(run.who)
 
 
 def test_dataset_file_missing(job, etcd):

@@ -64,7 +64,7 @@ def test_etcd_compact_under_watch(job, own_etcd):
     etcd.compact()
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert len(cluster.lives["pserver-0"]) == 1
+    assert len(cluster.runs["pserver-0"]) == 1
 
 
 def test_etcd_lease_revoked(job, own_etcd):
@@ -73,10 +73,10 @@ def test_etcd_lease_revoked(job, own_etcd):
     cluster = job(etcd, tasks=80, passes=2, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 2)
     for name in ("trainer-0", "pserver-0"):
-        life = cluster.life(name)
+        run = cluster.run(name)
         etcd.ctl("lease", "revoke", f"{lease_of(cluster, name):x}")
-        cluster.until(lambda: life.ended, f"{name} leaves")  # noqa: B023
-        assert "lost its place in the job" in life.why
+        cluster.until(lambda: run.ended, f"{name} leaves")  # noqa: B023
+        assert "lost its place in the job" in run.why
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_checkpoints(cluster, events) == []
@@ -99,7 +99,7 @@ def test_etcd_nospace(job, own_etcd):
     make_room(etcd)
     events = cluster.finish()
     assert verdict.of_tasks(cluster, events) == []
-    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1]
+    assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1]
 
 
 def fill(etcd: EtcdServer) -> None:
@@ -138,7 +138,7 @@ def test_etcd_down_30s(job, own_etcd):
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
-    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1, 1], "nobody had to start again"
+    assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1, 1], "nobody had to start again"
     assert any("answers again" in text for text in cluster.portal.events()), "the page tells"
 
 
@@ -153,17 +153,17 @@ def test_partition_master_etcd(job, etcd, outage, strict):
     cluster.until(lambda: len(cluster.members()) == 4, "all are there")
     first = min(("master-0", "master-1"), key=lambda name: cluster.member(name).incarnation)
     cluster.await_count("finished", 10)
-    life, before = cluster.life(first), cluster.member(first)
+    run, before = cluster.run(first), cluster.member(first)
     cluster.lines[first].edge.cut()
     if strict:
-        cluster.until(lambda: life.ended or not alive(life.pid), "it stops by itself")
+        cluster.until(lambda: run.ended or not alive(run.pid), "it stops by itself")
     cluster.until(lambda: cluster.member(first) != before, "its lease runs out")
     cluster.await_count("finished", cluster.count("finished") + 10)
     cluster.lines[first].edge.heal()
-    cluster.until(lambda: life.ended, "it has left")
+    cluster.until(lambda: run.ended, "it has left")
     events = cluster.finish()
     assert verdict.of_tasks(cluster, events) == []
-    assert life.code == contract.EXIT_RESTART
+    assert run.code == contract.EXIT_RESTART
 
 
 def alive(pid: int) -> bool:

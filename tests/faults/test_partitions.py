@@ -27,7 +27,7 @@ def test_partition_trainer(job, mode, others_go_on):
         edge.heal()
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1, 1], "nobody had to start again"
+    assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1, 1], "nobody had to start again"
 
 
 def test_partition_pserver(job):
@@ -41,7 +41,7 @@ def test_partition_pserver(job):
         edge.heal()
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert len(cluster.lives["trainer-0"]) == len(cluster.lives["pserver-1"]) == 1
+    assert len(cluster.runs["trainer-0"]) == len(cluster.runs["pserver-1"]) == 1
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -79,7 +79,7 @@ def test_slow_trainer(job, mode):
     cluster.wires["trainer-0"]["pserver-0"].weather.delay = 0.05
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert [len(lives) for lives in cluster.lives.values()] == [1, 1, 1, 1, 1], "nobody's lease was lost"
+    assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1, 1, 1], "nobody's lease was lost"
 
 
 @pytest.mark.invariant("A damaged frame is detected and sent again, and its step counts once.")
@@ -95,4 +95,4 @@ def test_corrupt_frame(job, direction):
         cluster.await_count("pulled", cluster.count("pulled", "trainer-0") + 2, "trainer-0")
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert len(cluster.lives["trainer-0"]) == 1
+    assert len(cluster.runs["trainer-0"]) == 1

@@ -32,29 +32,29 @@ def judge(cluster: Cluster) -> None:
 def test_preempt_master_kill(running):
     running.kill("master-0")
     judge(running)
-    assert len(running.lives["master-0"]) == 2
-    assert len(running.lives["trainer-0"]) == len(running.lives["pserver-0"]) == 1
+    assert len(running.runs["master-0"]) == 2
+    assert len(running.runs["trainer-0"]) == len(running.runs["pserver-0"]) == 1
 
 
 def test_preempt_master_term(running):
-    life = running.terminate("master-0")
-    running.until(lambda: life.ended, "the master ends")
+    run = running.terminate("master-0")
+    running.until(lambda: run.ended, "the master ends")
     running.start("master-0")  # the portal would, for the job is not over
     judge(running)
-    assert len(running.lives["trainer-0"]) == len(running.lives["pserver-0"]) == 1
+    assert len(running.runs["trainer-0"]) == len(running.runs["pserver-0"]) == 1
 
 
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
     assert "is back after" in running.portal.said("pserver-0.2")
-    assert len(running.lives["trainer-0"]) == 1, "its trainers wait for it"
+    assert len(running.runs["trainer-0"]) == 1, "its trainers wait for it"
 
 
 def test_preempt_pserver_term(running):
     """It writes what it has: nothing is lost."""
-    life = running.terminate("pserver-0")
-    running.until(lambda: life.ended, "the server ends")
+    run = running.terminate("pserver-0")
+    running.until(lambda: run.ended, "the server ends")
     last = max(event["version"] for event in running.history() if event.kind == "applied")
     running.start("pserver-0")
     judge(running)
@@ -64,18 +64,18 @@ def test_preempt_pserver_term(running):
 def test_preempt_trainer_kill(running):
     running.kill("trainer-0")
     judge(running)
-    assert len(running.lives["trainer-0"]) == 2
-    assert len(running.lives["trainer-1"]) == len(running.lives["pserver-0"]) == 1
+    assert len(running.runs["trainer-0"]) == 2
+    assert len(running.runs["trainer-1"]) == len(running.runs["pserver-0"]) == 1
 
 
 def test_preempt_trainer_term(running):
     """It hands its task back: nobody is blamed, nothing has to be taken away."""
-    life = running.terminate("trainer-0")
-    running.until(lambda: life.ended, "the trainer ends")
-    assert life.code == contract.EXIT_RESTART
+    run = running.terminate("trainer-0")
+    running.until(lambda: run.ended, "the trainer ends")
+    assert run.code == contract.EXIT_RESTART
     judge(running)
     assert "trainer-0 left.\n" in running.portal.said("master-0.1")
-    assert len(running.lives["trainer-1"]) == len(running.lives["pserver-0"]) == 1
+    assert len(running.runs["trainer-1"]) == len(running.runs["pserver-0"]) == 1
 
 
 @pytest.mark.parametrize("running", ["async"], indirect=True)
@@ -83,5 +83,5 @@ def test_kill_all_then_restart(running):
     """Every process and every agent at once: the leases run out, and the job resumes."""
     running.kill_all()
     judge(running)
-    assert all(len(lives) >= 2 for lives in running.lives.values())
-    assert "from its checkpoint." in "".join(running.portal.said(life.who) for life in running.lives["pserver-0"])
+    assert all(len(runs) >= 2 for runs in running.runs.values())
+    assert "from its checkpoint." in "".join(running.portal.said(run.who) for run in running.runs["pserver-0"])

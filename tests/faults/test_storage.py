@@ -46,7 +46,7 @@ def test_checkpoint_hammer(job, etcd):
         cluster.await_count("recorded", 2 + chance.randrange(4), f"pserver-0.{kills}")
         cluster.kill("pserver-0")
     judge(cluster)
-    assert len(cluster.lives["pserver-0"]) == 4
+    assert len(cluster.runs["pserver-0"]) == 4
 
 
 def test_disk_full(job, etcd):
@@ -60,7 +60,7 @@ def test_disk_full(job, etcd):
     full.unlink()
     cluster.await_count("recorded", cluster.count("recorded") + 1)
     judge(cluster)
-    assert len(cluster.lives["pserver-0"]) == 1
+    assert len(cluster.runs["pserver-0"]) == 1
     assert any("Training goes on" in text for text in cluster.portal.events())
 
 
@@ -68,11 +68,11 @@ def test_corrupt_checkpoint(job, etcd):
     """Bits of the newest checkpoint rot while nobody looks: the one before counts."""
     cluster = job(etcd, tasks=120, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 3)
-    life = cluster.freeze("pserver-0")
+    run = cluster.freeze("pserver-0")
     newest = [event for event in cluster.history() if event.kind == "recorded"][-1]["file"]
     rot(next(path for path in (cluster.directory / "checkpoints").rglob(newest) if path.parent.name != ARCHIVE))
     cluster.kill("pserver-0")
-    cluster.thaw(life)
+    cluster.thaw(run)
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     said = cluster.portal.said("pserver-0.2")

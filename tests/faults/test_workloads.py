@@ -63,9 +63,9 @@ def test_w4_trainers_come_and_go(job, etcd):
     for index in range(1, 8):
         cluster.await_count("pulled", 2, f"trainer-{index}")
     leaving = [cluster.dismiss(f"trainer-{index}") for index in range(2, 8)]
-    cluster.until(lambda: all(life.ended for life in leaving), "six have left")
+    cluster.until(lambda: all(run.ended for run in leaving), "six have left")
     events = cluster.finish()
-    assert [life.code for life in leaving] == [EXIT_RESTART] * 6
+    assert [run.code for run in leaving] == [EXIT_RESTART] * 6
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
     assert not any("failed" in text for text in cluster.portal.events()), "nobody is blamed who leaves"

@@ -6,7 +6,7 @@ import pytest
 
 from runtime import contract
 from tests.faults import invariants
-from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster, Life
+from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster, Run
 from tests.faults.recording import verdict
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
@@ -20,9 +20,9 @@ def await_expiry(cluster: Cluster, name: str) -> None:
     cluster.until(lambda: cluster.member(name) != before, f"the lease of {name} runs out")
 
 
-def await_end(cluster: Cluster, life: Life) -> None:
-    cluster.until(lambda: life.ended, f"{life.who} finds that it has been replaced")
-    assert life.code == contract.EXIT_RESTART, life.why
+def await_end(cluster: Cluster, run: Run) -> None:
+    cluster.until(lambda: run.ended, f"{run.who} finds that it has been replaced")
+    assert run.code == contract.EXIT_RESTART, run.why
 
 
 @pytest.mark.invariant("A replaced pserver applies no step and records no checkpoint after it resumes.")
@@ -87,12 +87,12 @@ def test_two_masters(job, etcd):
 def test_two_pservers_same_index(job, etcd):
     cluster = job(etcd, tasks=60, checkpoint_seconds=0.05, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("recorded", 2)
-    first = cluster.life("pserver-0")
-    second = cluster.start("pserver-0", **{contract.LIFE: "1"})
-    cluster.lives["pserver-0"].remove(second)
+    first = cluster.run("pserver-0")
+    second = cluster.start("pserver-0", **{contract.START_NUMBER: "1"})
+    cluster.runs["pserver-0"].remove(second)
     await_end(cluster, second)
     assert "another process is registered as pserver-0" in second.why
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_checkpoints(cluster, events) == []
-    assert cluster.life("pserver-0") is first
+    assert cluster.run("pserver-0") is first

@@ -39,11 +39,11 @@ class ObedientBackend:
         surplus = [name for name in views if name.startswith(role) and int(name.split("-")[1]) >= replicas]
         for name in surplus:
             if views[name].phase not in (Phase.EXITED, Phase.LOST):
-                self.becomes(ref.attempt_id, name, Phase.EXITED, code=75, life=views[name].life)
+                self.becomes(ref.attempt_id, name, Phase.EXITED, code=75, start_number=views[name].start_number)
 
-    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
-        self.calls.append(f"restart {name} as {life}")
-        self.becomes(ref.attempt_id, name, Phase.STARTING, life=life)
+    def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
+        self.calls.append(f"restart {name} as {start_number}")
+        self.becomes(ref.attempt_id, name, Phase.STARTING, start_number=start_number)
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         self.calls.append(f"kill {name}")

@@ -140,7 +140,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         challenge=CHALLENGE,
         user=personas.viewer,
         name="laptop",
-        expires=now() + cli_authorization.LIFE,
+        expires=now() + cli_authorization.START_NUMBER,
     )
     stored = upload(personas)
     places = {

@@ -19,13 +19,13 @@ def test_a_running_child_is_not_started_again() -> None:
 
 
 @given(st.lists(st.floats(0, STEADY_SECONDS - 0.001), min_size=1, max_size=20))
-def test_delays_double_up_to_the_longest(lives: list[float]) -> None:
+def test_delays_double_up_to_the_longest(starts: list[float]) -> None:
     child, now, delays = Child("web"), 0.0, []
-    for lived in lives:
+    for lived in starts:
         child = crash(child, now, lived)
         delays.append(child.retry_at - (now + lived))
         now = child.retry_at
-    expected = [min(FIRST_DELAY * 2**number, LONGEST_DELAY) for number in range(len(lives))]
+    expected = [min(FIRST_DELAY * 2**number, LONGEST_DELAY) for number in range(len(starts))]
     assert [round(delay, 6) for delay in delays] == expected
 
 

@@ -6,7 +6,7 @@ export interface Replica {
   role: string;
   index: number;
   /** How often it was started in this attempt. */
-  life: number;
+  start_number: number;
   state: string;
   why: string;
 }

@@ -131,12 +131,12 @@ function replicaRow(replica: Replica): HTMLElement {
     {},
     h("th", { scope: "row" }, replica.name),
     h("td", {}, chip),
-    h("td", { class: "quiet" }, replica.why, replica.life > 1 && h("div", {}, lifeInWords(replica.life))),
+    h("td", { class: "quiet" }, replica.why, replica.start_number > 1 && h("div", {}, startInWords(replica.start_number))),
   );
 }
 
-function lifeInWords(life: number): string {
-  return fill(gettext("started again ({nth} time)"), { nth: ordinal(life) });
+function startInWords(start_number: number): string {
+  return fill(gettext("started again ({nth} time)"), { nth: ordinal(startNumber) });
 }
 
 customElements.define("live-status", LiveStatus);

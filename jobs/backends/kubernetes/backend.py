@@ -1,7 +1,7 @@
 """Runs the replicas of an attempt as pods: a PaddleJob of its own for each attempt, whose controller makes them.
 
 Nothing is kept in memory. The PaddleJob holds what is wished for: how many replicas (``spec.<role>.replicas``), which
-of them may begin another life (``spec.lives``), and whether the attempt was stopped (``spec.runPolicy.suspend``). Its
+of them may begin another life (``spec.starts``), and whether the attempt was stopped (``spec.runPolicy.suspend``). Its
 status and its pods tell what is there. The controller makes pods and never decides that one is started again; so there
 is one who decides, the reconciler.
 
@@ -136,11 +136,11 @@ class KubernetesBackend:
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         self._change(ref, lambda job: _scaled(job, role, replicas))
 
-    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+    def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
         held = {Phase.STARTING, Phase.RUNNING}
         if any(one.name == name and one.phase in held for one in self.observe(ref).replicas):
             return
-        self._change(ref, lambda job: _begun_again(job, name, life))
+        self._change(ref, lambda job: _begun_again(job, name, start_number))
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         with _reachable():
@@ -242,13 +242,13 @@ def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:
     return {"spec": {manifests.ROLES[role]: {"replicas": replicas}}}
 
 
-def _begun_again(job: Object, name: str, life: int) -> Mapping[str, Any] | None:
+def _begun_again(job: Object, name: str, start_number: int) -> Mapping[str, Any] | None:
     """One life more for the replica, and a place for it, where somebody has taken that away."""
     place, role = manifests.place_of(name), name.rpartition("-")[0]
     wanted = int(name.rpartition("-")[2]) + 1
     body: dict[str, Any] = {}
-    if views.lives(job).get(place, 1) < life:
-        body["lives"] = {place: life}
+    if views.starts(job).get(place, 1) < start_number:
+        body["starts"] = {place: start_number}
     if views.replicas_of(job, role) < wanted:
         body[manifests.ROLES[role]] = {"replicas": wanted}
     return {"spec": body} if body else None

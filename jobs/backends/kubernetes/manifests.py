@@ -105,7 +105,7 @@ def pod_name(attempt_id: str, replica: str) -> str:
 
 
 def place_of(replica: str) -> str:
-    """What the replica is called in ``spec.lives``."""
+    """What the replica is called in ``spec.starts``."""
     role, _, index = replica.rpartition("-")
     return pod_names.place(ROLES[role], int(index))
 
@@ -152,7 +152,7 @@ def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
         # How pods have ended is read from them; they go with the PaddleJob.
         "cleanPodPolicy": "Never",
         # Who is started again is the portal's to say.
-        "lives": {},
+        "starts": {},
     }
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": _metadata(plan, cluster), "spec": spec}
 
@@ -272,7 +272,7 @@ def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> It
     """Those read from labels first: others refer to them."""
     for name, field_path in (
         (contract.INDEX, f"metadata.labels['{names.INDEX_LABEL}']"),
-        (contract.LIFE, f"metadata.labels['{names.LIFE_LABEL}']"),
+        (contract.START_NUMBER, f"metadata.labels['{names.START_NUMBER_LABEL}']"),
         (contract.ADDRESS, "status.podIP"),
     ):
         yield {"name": name, "valueFrom": {"fieldRef": {"fieldPath": field_path}}}
@@ -286,7 +286,7 @@ def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> It
 
 
 def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
-    own = (contract.INDEX, contract.LIFE, contract.ADDRESS, contract.REPLICA, *SECRET)
+    own = (contract.INDEX, contract.START_NUMBER, contract.ADDRESS, contract.REPLICA, *SECRET)
     said = {name: value for name, value in replica.environment.items() if name not in own}
     mounted = _mounted(replica, cluster)
     decided = {

@@ -13,7 +13,7 @@ from jobs.kubernetes_objects import pod_names
 from jobs.kubernetes_objects.kubelet_messages import CONFIG_ERROR, no_config_map
 from jobs.operator.model import names
 from jobs.operator.model.names import Object
-from jobs.operator.model.observed import life_of, phase_of
+from jobs.operator.model.observed import phase_of, start_number_of
 from runtime import contract
 
 _SIGTERM, _SIGKILL = 15, 9
@@ -58,9 +58,9 @@ def _is_bare(job: Object) -> bool:
     return BARE_LABEL in (job["metadata"].get("labels") or {})
 
 
-def lives(job: Object) -> Mapping[str, int]:
+def starts(job: Object) -> Mapping[str, int]:
     """How many pods each place may have had."""
-    return (job.get("spec") or {}).get("lives") or {}
+    return (job.get("spec") or {}).get("starts") or {}
 
 
 def is_stopped(job: Object) -> bool:
@@ -82,30 +82,30 @@ def _places(job: Object) -> Iterator[str]:
 
 
 def _made(job: Object) -> Mapping[str, int]:
-    return (job.get("status") or {}).get("lives") or {}
+    return (job.get("status") or {}).get("starts") or {}
 
 
 def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
-    name, made, allowed = replica_of(place), int(_made(job).get(place, 0)), int(lives(job).get(place, 1))
+    name, made, allowed = replica_of(place), int(_made(job).get(place, 0)), int(starts(job).get(place, 1))
     if pod is None:
         return _absent(job, name, place, made, allowed)
-    life = life_of(pod) or 1
+    start_number = start_number_of(pod) or 1
     if phase_of(pod) in _OVER:
-        if _begins(job, place, allowed, life):
-            return ReplicaView(name, Phase.STARTING, life=allowed)
-        return _ended(job, name, pod, life)
+        if _begins(job, place, allowed, start_number):
+            return ReplicaView(name, Phase.STARTING, start_number=allowed)
+        return _ended(job, name, pod, start_number)
     if phase_of(pod) == "Running":
-        return ReplicaView(name, Phase.RUNNING, life=life)
-    return ReplicaView(name, Phase.STARTING, why=_trouble(job, pod), life=life)
+        return ReplicaView(name, Phase.RUNNING, start_number=start_number)
+    return ReplicaView(name, Phase.STARTING, why=_trouble(job, pod), start_number=start_number)
 
 
 def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> ReplicaView:
     if _begins(job, place, allowed, made):
-        return ReplicaView(name, Phase.STARTING, why=_refusal(job), life=allowed)
+        return ReplicaView(name, Phase.STARTING, why=_refusal(job), start_number=allowed)
     if is_stopped(job) or not _is_wanted(job, place) or _phase_of_job(job) in ("Completed", "Failed"):
         why = "was asked to stop" if made else "was stopped before it began"
-        return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, life=max(made, allowed))
-    return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", life=made)
+        return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, start_number=max(made, allowed))
+    return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", start_number=made)
 
 
 def _begins(job: Object, place: str, allowed: int, made: int) -> bool:
@@ -149,18 +149,18 @@ def _trouble(job: Object, pod: Object) -> str:
     return ""
 
 
-def _ended(job: Object, name: str, pod: Object, life: int) -> ReplicaView:
+def _ended(job: Object, name: str, pod: Object, start_number: int) -> ReplicaView:
     status = pod.get("status") or {}
     terminated = next(_terminations(status), {})
     word = None if _is_bare(job) else _word(str(terminated.get("message") or ""))
     if word is not None:
         memory, why = bool(word.get("out_of_memory")), str(word.get("why") or "")
         code, number = word.get("code"), word.get("signal")
-        return ReplicaView(name, Phase.EXITED, code, number, out_of_memory=memory, why=why, life=life)
+        return ReplicaView(name, Phase.EXITED, code, number, out_of_memory=memory, why=why, start_number=start_number)
     if status.get("reason"):
         said = _short(str(status.get("message") or status["reason"]))
-        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {said}", life=life)
-    ended = _ended_without_word(name, terminated, life)
+        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {said}", start_number=start_number)
+    ended = _ended_without_word(name, terminated, start_number)
     return _ended_by_itself(ended, terminated) if _is_bare(job) else ended
 
 
@@ -174,19 +174,25 @@ def _ended_by_itself(ended: ReplicaView, terminated: Mapping[str, Any]) -> Repli
     return replace(ended, why="")
 
 
-def _ended_without_word(name: str, terminated: Mapping[str, Any], life: int) -> ReplicaView:
+def _ended_without_word(name: str, terminated: Mapping[str, Any], start_number: int) -> ReplicaView:
     """The container was killed, or could not be started."""
     code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
     if code is None:
-        return ReplicaView(name, Phase.LOST, why="its pod ended and left no word of how", life=life)
+        return ReplicaView(name, Phase.LOST, why="its pod ended and left no word of how", start_number=start_number)
     if reason == "OOMKilled":
         why = "ran out of memory: the node killed its container"
-        return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, out_of_memory=True, why=why, life=life)
+        return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, out_of_memory=True, why=why, start_number=start_number)
     said = str(terminated.get("message") or "").strip().rpartition("\n")[2]
     if code > 128:
-        return ReplicaView(name, Phase.EXITED, signal=int(code) - 128, why="its container was killed", life=life)
+        return ReplicaView(
+            name, Phase.EXITED, signal=int(code) - 128, why="its container was killed", start_number=start_number
+        )
     return ReplicaView(
-        name, Phase.EXITED, code=int(code), why=f"its agent did not start: {_short(said or reason)}", life=life
+        name,
+        Phase.EXITED,
+        code=int(code),
+        why=f"its agent did not start: {_short(said or reason)}",
+        start_number=start_number,
     )
 
 
@@ -203,7 +209,7 @@ def _word(message: str) -> Mapping[str, Any] | None:
         word = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    return word if isinstance(word, dict) and "life" in word else None
+    return word if isinstance(word, dict) and "start_number" in word else None
 
 
 def _short(text: str) -> str:

@@ -54,7 +54,7 @@ from jobs.backends.local import cgroups, ports, process_sessions, uids
 from jobs.backends.local.isolation import Policy
 from jobs.frameworks.definitions import NATIVE
 from jobs.frameworks.paddle import Endpoint
-from jobs.frameworks.peer_env import PORTS, Told, told
+from jobs.frameworks.peer_env import PORTS, Environments, environments
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
 
@@ -168,12 +168,12 @@ class LocalBackend:
         for surplus in ever[replicas:]:
             self._stop(attempt / surplus.name, plan.grace)
 
-    def restart(self, ref: AttemptRef, name: str, life: int) -> None:
+    def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
         attempt = self._directory(ref)
         plan = _read_plan(attempt)
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
-        self._start(attempt, plan, [one for one in plan.replicas if one.name == name], life)
+        self._start(attempt, plan, [one for one in plan.replicas if one.name == name], start_number)
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         state = _state(self._directory(ref) / name)
@@ -211,14 +211,14 @@ class LocalBackend:
         self._keepsakes.forget(job_id)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
-    def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], life: int = 1) -> None:
+    def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], start_number: int = 1) -> None:
         """Start one life of each replica unless it, or a later one, has begun. The locks decide between two callers."""
         with contextlib.ExitStack() as open_files:
-            orders = [self._prepare(attempt, plan, one, life, open_files) for one in replicas]
+            orders = [self._prepare(attempt, plan, one, start_number, open_files) for one in replicas]
             _start_agents([order for order in orders if order is not None])
 
     def _prepare(
-        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, life: int, open_files: contextlib.ExitStack
+        self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, start_number: int, open_files: contextlib.ExitStack
     ) -> AgentOrder | None:
         """Make the directories of the replica; how its agent is started, None where it is not."""
         directory = attempt / replica.name
@@ -228,7 +228,7 @@ class LocalBackend:
             return None
         open_files.callback(os.close, lock)
         before = ReplicaState.load(directory)
-        begun = before is not None if life == 1 else _life(directory) >= life
+        begun = before is not None if start_number == 1 else _start_number(directory) >= start_number
         if begun:
             return None
         if before is not None:
@@ -237,8 +237,8 @@ class LocalBackend:
         _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
             _give_rooms(directory, int(isolation[contract.RUN_AS]))
-        cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, life)
-        order = self._order(attempt, plan, replica, life, lock, ("--", *replica.command), open_files)
+        cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
+        order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
         if self._policy is not None and (network := self._policy().network):
             order["environment"][contract.NETWORK] = network
         return order
@@ -256,14 +256,14 @@ class LocalBackend:
                 return
             _kill(directory, state)
             replace(state, handed_over=True).write(directory)
-            _start_agents([self._order(attempt, plan, replica, state.life, lock, ("--deliver",), open_files)])
+            _start_agents([self._order(attempt, plan, replica, state.start_number, lock, ("--deliver",), open_files)])
 
     def _order(
         self,
         attempt: Path,
         plan: LaunchPlan,
         replica: ReplicaPlan,
-        life: int,
+        start_number: int,
         lock: int,
         arguments: tuple[str, ...],
         open_files: contextlib.ExitStack,
@@ -271,15 +271,18 @@ class LocalBackend:
         directory = attempt / replica.name
         return {
             "arguments": list(arguments),
-            "environment": {**self._environment(attempt, plan, replica, lock), contract.LIFE: str(life)},
+            "environment": {
+                **self._environment(attempt, plan, replica, lock),
+                contract.START_NUMBER: str(start_number),
+            },
             "directory": str(directory),
             "lock": lock,
-            "log": open_files.enter_context(_agent_log(directory, life).open("ab")).fileno(),
+            "log": open_files.enter_context(_agent_log(directory, start_number).open("ab")).fileno(),
         }
 
     def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
         directory = attempt / replica.name
-        told_of_others = _told(attempt, plan).get((replica.role, replica.index), {})
+        peer_environment = _peer_environments(attempt, plan).get((replica.role, replica.index), {})
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
         if not replica.runs_user_code:
@@ -306,7 +309,7 @@ class LocalBackend:
             **self._isolation(attempt, replica),
             **cgroups.variables(directory),
         }
-        return {**inherited, **defaults, **replica.environment, **told_of_others, **decided}
+        return {**inherited, **defaults, **replica.environment, **peer_environment, **decided}
 
     def _isolation(self, attempt: Path, replica: ReplicaPlan) -> dict[str, str]:
         """The variables of the contract that say how a process that runs user code is isolated. Raises OSError."""
@@ -336,11 +339,11 @@ class LocalBackend:
         state = _state(directory)
         if state is None:
             return  # its agent looks for the stop file before it starts anything
-        lives = contract.is_locked(directory)
+        alive = contract.is_locked(directory)
         late = self._clock() > asked + (grace + LAST_WORDS).total_seconds()
-        if lives and not late:
+        if alive and not late:
             process_sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
-        elif lives or state.phase != "exited":
+        elif alive or state.phase != "exited":
             _kill(directory, state)
 
     def _note_stop(self, directory: Path, grace: timedelta) -> float:
@@ -379,34 +382,38 @@ class LocalBackend:
 # --- Looking ---------------------------------------------------------------------------------------------------------
 def _view(directory: Path, name: str, now: float) -> ReplicaView:
     # The lock before the state: an agent writes its last state before it lets go of the lock.
-    lives = contract.is_locked(directory)
+    alive = contract.is_locked(directory)
     state = _state(directory)
     if state is None:
-        return _view_without_state(directory, name, lives)
-    if not lives:
+        return _view_without_state(directory, name, alive)
+    if not alive:
         process_sessions.collect(state.pid)
-    if state.phase == "exited" and (state.delivered or not lives or now > (state.finished or 0) + HANDOVER_SECONDS):
-        return ReplicaView(name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.life)
-    if not lives:
+    if state.phase == "exited" and (state.delivered or not alive or now > (state.finished or 0) + HANDOVER_SECONDS):
+        return ReplicaView(
+            name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.start_number
+        )
+    if not alive:
         why = "its agent is gone and left no word of how the process ended"
-        return ReplicaView(name, Phase.LOST, why=why, life=state.life)
-    return ReplicaView(name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, life=state.life)
+        return ReplicaView(name, Phase.LOST, why=why, start_number=state.start_number)
+    return ReplicaView(
+        name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, start_number=state.start_number
+    )
 
 
 def _state(directory: Path) -> ReplicaState | None:
     """What the agent of the present life last wrote; None before its first word."""
     state = ReplicaState.load(directory)
-    return state if state is not None and state.life >= _life(directory) else None
+    return state if state is not None and state.start_number >= _start_number(directory) else None
 
 
-def _life(directory: Path) -> int:
+def _start_number(directory: Path) -> int:
     """The life that was begun last, which its agent's log tells; 0 before the first."""
     begun = [int(path.name.split(".")[1]) for path in directory.glob("agent.*.log")]
     return max(begun, default=int(_agent_log(directory, 1).exists()))
 
 
-def _agent_log(directory: Path, life: int) -> Path:
-    return directory / ("agent.log" if life == 1 else f"agent.{life}.log")
+def _agent_log(directory: Path, start_number: int) -> Path:
+    return directory / ("agent.log" if start_number == 1 else f"agent.{start_number}.log")
 
 
 def _is_orphaned(directory: Path) -> bool:
@@ -422,12 +429,12 @@ def _is_busy(directory: Path) -> bool:
     return contract.is_locked(directory) and not (state and state.delivered)
 
 
-def _view_without_state(directory: Path, name: str, lives: bool) -> ReplicaView:
-    life = _life(directory)
-    if not lives and life:
-        last = _last_line(_agent_log(directory, life))
-        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}", life=life)
-    return ReplicaView(name, Phase.STARTING, life=max(1, life))
+def _view_without_state(directory: Path, name: str, alive: bool) -> ReplicaView:
+    start_number = _start_number(directory)
+    if not alive and start_number:
+        last = _last_line(_agent_log(directory, start_number))
+        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}", start_number=start_number)
+    return ReplicaView(name, Phase.STARTING, start_number=max(1, start_number))
 
 
 def _last_line(path: Path) -> str:
@@ -509,13 +516,13 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
 
 
-def _told(attempt: Path, plan: LaunchPlan) -> Told:
-    """What the processes of the plan are told of one another."""
+def _peer_environments(attempt: Path, plan: LaunchPlan) -> Environments:
+    """Environment variables with the addresses of its peers, for each process of the plan."""
     if plan.framework not in PORTS:
         return {}
     first = json.loads((attempt / PORTS_FILE).read_text(encoding="utf-8"))
     here = (replica for replica in plan.replicas if replica.name in first)
-    return told(plan.framework, {(one.role, one.index): Endpoint(ports.HOST, first[one.name]) for one in here})
+    return environments(plan.framework, {(one.role, one.index): Endpoint(ports.HOST, first[one.name]) for one in here})
 
 
 def _ports_in(path: Path) -> Iterator[int]:

@@ -17,13 +17,13 @@ _log = logging.getLogger(__name__)
 CGROUP_FILE = "cgroup"
 
 
-def make(home: Home | None, directory: Path, replica: ReplicaPlan, life: int) -> None:
+def make(home: Home | None, directory: Path, replica: ReplicaPlan, start_number: int) -> None:
     """Make that of another life of the replica, whose directory is in its attempt's; the one of an earlier life is
     ended. Limits are for processes that run user code: the platform's own are measured alone. Raises OSError."""
     end(directory)
     if home is None:
         return
-    path = home.path / f"{directory.parent.name}.{directory.name}.{life}"
+    path = home.path / f"{directory.parent.name}.{directory.name}.{start_number}"
     # The file first: of two steps the second may not happen.
     (directory / CGROUP_FILE).write_text(str(path), encoding="utf-8")
     limits = (replica.memory, replica.processes) if replica.runs_user_code else (0, 0)

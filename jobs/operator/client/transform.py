@@ -14,7 +14,7 @@ _METADATA = (
 )
 _POD_STATUS = ("phase", "podIP", "reason", "message")
 _CONTAINER = ("name", "ready", "restartCount", "state")
-_POD_LABELS = (names.ATTEMPT_LABEL, names.LIFE_LABEL)
+_POD_LABELS = (names.ATTEMPT_LABEL, names.START_NUMBER_LABEL)
 _POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION, names.TOLD_ANNOTATION)
 
 

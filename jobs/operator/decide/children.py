@@ -135,10 +135,10 @@ def _missing_pods(job: PaddleJob, record: Record, observed: Observed, options: P
     for name, role, index in job.pod_names():
         if name in observed.pods_by_name or ("Pod", name) in observed.foreign:
             continue
-        before = record.lives.get(pod_names.place(role.name, index), 0)
-        if job.lives is None:
+        before = record.starts.get(pod_names.place(role.name, index), 0)
+        if job.starts is None:
             yield Create(pod(job, role, index, record.attempt, options))
-        elif before < job.lives_of(role.name, index):
+        elif before < job.starts_of(role.name, index):
             yield Create(pod(job, role, index, record.attempt, options, before + 1))
 
 

@@ -20,7 +20,7 @@ from jobs.operator.model import names
 from jobs.operator.model.conditions import ENDED, Kind, Phase, moment_of, since, written
 from jobs.operator.model.failure_policy import Failure, Verdict, failure_of, judge, pause
 from jobs.operator.model.names import Object
-from jobs.operator.model.observed import Observed, Settings, attempt_of, is_finished, life_of, phase_of
+from jobs.operator.model.observed import Observed, Settings, attempt_of, is_finished, phase_of, start_number_of
 from jobs.operator.model.spec import PaddleJob
 
 
@@ -42,7 +42,7 @@ class Record:
     progress: Mapping[str, str] = field(default_factory=dict)
     suspended: bool = False
     running_since: datetime | None = None
-    lives: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, status: Object) -> Record:
@@ -61,7 +61,7 @@ class Record:
             progress=status.get("progress") or {},
             suspended=since(status, Kind.SUSPENDED) is not None,
             running_since=since(status, Kind.RUNNING),
-            lives=status.get("lives") or {},
+            starts=status.get("starts") or {},
         )
 
     @property
@@ -70,7 +70,7 @@ class Record:
         phase = self.phase if self.ended else Phase.NONE
         moments = (self.start, self.not_before, self.holding_since, self.running_since)
         return (
-            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, dict(self.lives)),
+            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, dict(self.starts)),
             *moments,
         )
 
@@ -93,7 +93,7 @@ def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Obj
 
 
 def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Settings) -> Record:
-    before = _with_lives(job, observed, Record.of(job.status))
+    before = _with_starts(job, observed, Record.of(job.status))
     if job.leaving:
         return replace(before, phase=Phase.TERMINATING)
     if before.ended and not _is_called_back(job, before):
@@ -107,7 +107,7 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     if job.run.suspend:
         return _suspended(before)
     if before.suspended:
-        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, lives={})
+        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, starts={})
         return replace(fresh, reason="", message="")
     return _living(job, observed, before, now, settings)
 
@@ -115,25 +115,25 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
 def _is_called_back(job: PaddleJob, ended: Record) -> bool:
     """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
     after the last has succeeded."""
-    if job.lives is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
+    if job.starts is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
         return False
     if not job.success.every or cleans(job.clean, ended.phase):
         return False
     awaited = ((role.name, index) for _, role, index in job.pod_names() if role.name in job.success.roles)
-    return any(ended.lives.get(pod_names.place(*place), 0) < job.lives_of(*place) for place in awaited)
+    return any(ended.starts.get(pod_names.place(*place), 0) < job.starts_of(*place) for place in awaited)
 
 
-def _with_lives(job: PaddleJob, observed: Observed, record: Record) -> Record:
+def _with_starts(job: PaddleJob, observed: Observed, record: Record) -> Record:
     """Pods that have been seen are counted: they may be gone the next time."""
-    if job.lives is None:
+    if job.starts is None:
         return record
     seen = {
-        pod_names.place(*pod_names.role_and_index(names.name_of(pod))): life
+        pod_names.place(*pod_names.role_and_index(names.name_of(pod))): start_number
         for pod in observed.pods
-        if (life := life_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
+        if (start_number := start_number_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
     }
-    fresh = {place: life for place, life in seen.items() if life > record.lives.get(place, 0)}
-    return replace(record, lives={**record.lives, **fresh}) if fresh else record
+    fresh = {place: start_number for place, start_number in seen.items() if start_number > record.starts.get(place, 0)}
+    return replace(record, starts={**record.starts, **fresh}) if fresh else record
 
 
 def _suspended(before: Record) -> Record:
@@ -193,15 +193,15 @@ def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
 
 def is_superseded(job: PaddleJob, pod: Object) -> bool:
     """Whether another is to begin in the place of one that has ended."""
-    if job.lives is None or not is_finished(pod):
+    if job.starts is None or not is_finished(pod):
         return False
-    return life_of(pod) < job.lives_of(*pod_names.role_and_index(names.name_of(pod)))
+    return start_number_of(pod) < job.starts_of(*pod_names.role_and_index(names.name_of(pod)))
 
 
 def _failures(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
 ) -> Record:
-    if job.lives is not None:
+    if job.starts is not None:
         return record  # it is not the controller's to say what follows
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     found = [(names.uid_of(pod), failure_of(pod, replica_status.role_of(pod))) for pod in failed]
@@ -279,7 +279,7 @@ def _membership(
 def _gang(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, settings: Settings
 ) -> Record:
-    if job.lives is not None or not gang.is_holding(job, pods):
+    if job.starts is not None or not gang.is_holding(job, pods):
         return replace(record, holding_since=None)
     since = record.holding_since or now
     if not gang.has_waited(job, since, now, settings):
@@ -299,7 +299,7 @@ def _anew(record: Record, not_before: datetime | None) -> Record:
         counted=(),
         progress={},
         running_since=None,
-        lives={},
+        starts={},
     )
 
 

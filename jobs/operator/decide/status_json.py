@@ -38,7 +38,7 @@ def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime)
         "notBefore": record.not_before and written(record.not_before),
         "holdingSince": record.holding_since and written(record.holding_since),
         "progress": dict(record.progress),
-        "lives": dict(record.lives),
+        "starts": dict(record.starts),
     }
     return status | {key: value for key, value in remembered.items() if value}
 

@@ -42,7 +42,7 @@ def members(job: PaddleJob, addresses: Mapping[str, str], uids: Mapping[str, str
 def data(job: PaddleJob, addresses: Mapping[str, str], port: int) -> dict[str, str]:
     """The variables of the contract of paddle-operator 0.3.5."""
     places = {role: [Endpoint(host, port) for host in _hosts(job, role, addresses)] for role in job.roles}
-    told = paddle.told_to_all(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
+    told = paddle.shared_environment(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
     for role, name in _LISTS.items():
         if role in places:
             told[name] = paddle.listed(places[role])

@@ -14,7 +14,7 @@ from jobs.operator.model.spec import Intranet, PaddleJob, Role
 
 
 def pod(
-    job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, life: int | None = None
+    job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, start_number: int | None = None
 ) -> dict[str, Any]:
     """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is, if that counts."""
     name = pod_names.pod_name(job.name, role.name, index)
@@ -33,8 +33,8 @@ def pod(
     if options.volcano:
         spec["schedulerName"] = names.VOLCANO
     metadata = _metadata(job, role, index, attempt, options)
-    if life is not None:
-        metadata["labels"][names.LIFE_LABEL] = str(life)
+    if start_number is not None:
+        metadata["labels"][names.START_NUMBER_LABEL] = str(start_number)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -86,7 +86,7 @@ def _container(job: PaddleJob, role: Role, index: int, name: str, container: Any
 def _environment(job: PaddleJob, role: Role, index: int, name: str) -> list[dict[str, Any]]:
     by_name = job.intranet is Intranet.SERVICE
     own: dict[str, Any] = {"value": name} if by_name else {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    told = paddle.told_to_one(names.TRAINING_ROLES[role.name], index)
+    told = paddle.own_environment(names.TRAINING_ROLES[role.name], index)
     if job.elastic is not None:
         told |= {
             "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",

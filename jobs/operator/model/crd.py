@@ -123,7 +123,7 @@ def _spec() -> Schema:
                 }
             ),
             "runPolicy": _run_policy(),
-            "lives": {
+            "starts": {
                 "type": "object",
                 "additionalProperties": _integer(1, None),
                 "description": "How many pods each place, such as worker-0, may have had; where nothing is said, 1. "
@@ -216,7 +216,7 @@ def _status() -> Schema:
             "notBefore": {**_TIME, "description": "When pods are made again."},
             "holdingSince": {**_TIME, "description": "Since when some pods hold nodes and others find none."},
             "progress": _object({"value": _STRING, "since": _TIME}),
-            "lives": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "starts": {"type": "object", "additionalProperties": {"type": "integer"}},
             "conditions": {
                 "type": "array",
                 "items": {

@@ -37,8 +37,8 @@ JOB_LABEL = f"{GROUP}/job-name"
 ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
-# Which pod of its name it is, from 1; where the job has ``spec.lives``.
-LIFE_LABEL = f"{GROUP}/life"
+# Which pod of its name it is, from 1; where the job has ``spec.starts``.
+START_NUMBER_LABEL = f"{GROUP}/start-number"
 # On the ConfigMap: the pods whose addresses it tells, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
 # On a pod: UID of the ConfigMap that it was woken for.

@@ -57,9 +57,9 @@ def attempt_of(item: Object, default: int) -> int:
     return int(said) if said else default
 
 
-def life_of(item: Object) -> int:
+def start_number_of(item: Object) -> int:
     """Which pod of its name it is; 0 where nobody counts."""
-    return int((item["metadata"].get("labels") or {}).get(names.LIFE_LABEL, 0))
+    return int((item["metadata"].get("labels") or {}).get(names.START_NUMBER_LABEL, 0))
 
 
 def is_finished(pod: Object) -> bool:

@@ -117,7 +117,7 @@ class PaddleJob:
     scheduling: SchedulingPolicy
     success: SuccessPolicy
     failure_rules: tuple[Rule, ...]
-    lives: Mapping[str, int] | None
+    starts: Mapping[str, int] | None
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     status: Object
@@ -138,7 +138,7 @@ class PaddleJob:
     def meets_again(self) -> bool:
         """Whether its processes find one another anew while they run, or it is not for the controller to see to that:
         then pods may come and go one by one."""
-        return self.elastic is not None or names.MASTER in self.roles or self.lives is not None
+        return self.elastic is not None or names.MASTER in self.roles or self.starts is not None
 
     @property
     def keeps_names(self) -> bool:
@@ -152,9 +152,9 @@ class PaddleJob:
     def replaces_alone(self) -> bool:
         return self.meets_again or self.keeps_names
 
-    def lives_of(self, role: str, index: int) -> int:
+    def starts_of(self, role: str, index: int) -> int:
         """How many pods a place may have had, where ``lives`` says it."""
-        return int((self.lives or {}).get(pod_names.place(role, index), 1))
+        return int((self.starts or {}).get(pod_names.place(role, index), 1))
 
     def pod_names(self) -> Iterator[tuple[str, Role, int]]:
         for role in self.roles.values():
@@ -194,7 +194,7 @@ def read(item: Object) -> PaddleJob:
         scheduling=_scheduling(spec.get("schedulingPolicy") or {}),
         success=_success(spec.get("successPolicy") or {}, roles, problems),
         failure_rules=rules_of((spec.get("failurePolicy") or {}).get("rules") or [], problems),
-        lives=spec.get("lives"),
+        starts=spec.get("starts"),
         annotations=metadata.get("annotations") or {},
         finalizers=tuple(metadata.get("finalizers") or ()),
         status=item.get("status") or {},

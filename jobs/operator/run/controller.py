@@ -186,15 +186,15 @@ class Controller:
         if reason or phase in (Phase.RUNNING, Phase.COMPLETED):
             ordinary = phase == Phase.COMPLETED or not reason or reason in ("Suspended", "BackOff", "Queued")
             message = new.get("message") or f"The job is {str(phase).lower()}."
-            self._recorder.tell(job, NORMAL if ordinary else WARNING, reason or phase, message)
+            self._recorder.record(job, NORMAL if ordinary else WARNING, reason or phase, message)
 
     def _tell_of_actions(self, job: Object, outcome: Outcome) -> None:
         for (verb, kind), found in outcome.done.items():
             if verb in _PAST_TENSE and kind != names.KIND:
                 past = _PAST_TENSE[verb]
-                self._recorder.tell(job, NORMAL, past.capitalize(), f"{past} {events.listing(kind, found)}")
+                self._recorder.record(job, NORMAL, past.capitalize(), f"{past} {events.listing(kind, found)}")
         for message in sorted({refusal.message for refusal in outcome.refusals})[:3]:
-            self._recorder.tell(job, WARNING, "Refused", message)
+            self._recorder.record(job, WARNING, "Refused", message)
 
     # --- What comes in -----------------------------------------------------------------------------------------------
     def _changed(self, kind: str, item: Object) -> None:

@@ -29,7 +29,7 @@ class Recorder:
     ) -> None:
         self._api, self._now, self._later = api, now, later
 
-    def tell(self, job: Object, kind: str, reason: str, message: str) -> None:
+    def record(self, job: Object, kind: str, reason: str, message: str) -> None:
         body = event(job, kind, reason, message[:_LONGEST], self._now())
         self._later(partial(self._try, body))
 

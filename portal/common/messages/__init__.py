@@ -34,26 +34,26 @@ _PLACE = re.compile(r"\{(\w+)\}")
 _JOINT = re.compile(r"(?<=[.;:?]) ")
 
 
-def told(message: str) -> str:
+def localized(message: str) -> str:
     """The message in the language that is active now."""
     language = get_language() or "en"
-    return message if language.startswith("en") else _told(message, language)
+    return message if language.startswith("en") else _localized(message, language)
 
 
-def told_all(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
+def localized_errors(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """The messages of refused fields."""
-    return {field: [told(message) for message in messages] for field, messages in errors.items()}
+    return {field: [localized(message) for message in messages] for field, messages in errors.items()}
 
 
-def told_job(document: Mapping[str, Any]) -> dict[str, Any]:
+def localized_job(document: Mapping[str, Any]) -> dict[str, Any]:
     """A job's document (``why`` of the job and of its ``replicas``, ``sizing``) for a reader."""
-    replicas = [{**replica, "why": told(replica["why"])} for replica in document["replicas"]]
-    sizing = {"sizing": told(document["sizing"])} if "sizing" in document else {}
-    return {**document, "why": told(document["why"]), "replicas": replicas, **sizing}
+    replicas = [{**replica, "why": localized(replica["why"])} for replica in document["replicas"]]
+    sizing = {"sizing": localized(document["sizing"])} if "sizing" in document else {}
+    return {**document, "why": localized(document["why"]), "replicas": replicas, **sizing}
 
 
 @lru_cache(maxsize=4096)
-def _told(message: str, language: str) -> str:
+def _localized(message: str, language: str) -> str:
     # The language is the key under which the answer is kept; gettext takes the active one.
     for way in (_as_messages, _translated, _in_parts):
         if (found := way(message, language)) is not None:
@@ -66,7 +66,7 @@ def _as_messages(message: str, language: str) -> str | None:
     for full_stop in re.finditer(r"\.(?= )", message):
         head, tail = message[: full_stop.end()], message[full_stop.end() + 1 :]
         if _known(head) and _known(tail):
-            return _joined(_told(head, language), _told(tail, language))
+            return _joined(_localized(head, language), _localized(tail, language))
     return None
 
 
@@ -77,7 +77,7 @@ def _known(message: str) -> bool:
 def _translated(message: str, language: str) -> str | None:
     for pattern in _PATTERNS:
         if found := pattern.match(message):
-            values = {name: _told(value, language) for name, value in found.groupdict().items()}
+            values = {name: _localized(value, language) for name, value in found.groupdict().items()}
             return _filled(gettext(pattern.original), values)
     return None
 
@@ -91,7 +91,7 @@ def _in_parts(message: str, language: str) -> str | None:
     joints = [joint.start() for joint in _JOINT.finditer(message)]
     for at in reversed(joints):
         if (head := _translated(message[:at], language)) is not None:
-            return _joined(head, _told(message[at + 1 :], language))
+            return _joined(head, _localized(message[at + 1 :], language))
     for at in joints:
         if (tail := _translated(message[at + 1 :], language)) is not None:
             return _joined(message[:at], tail)

@@ -50,7 +50,7 @@ def _send(settings: Settings, state: ReplicaState) -> bool:
     ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
     last = state.last_report(settings.replica) if state.phase == "exited" else None
     try:
-        sender = Sender(ingest, settings.replica, state.life, settings.directory, lambda why: None)
+        sender = Sender(ingest, settings.replica, state.start_number, settings.directory, lambda why: None)
     except OSError as error:
         sys.stderr.write(f"What this replica has kept cannot be read: {error}.\n")
         return last is not None and report_alone(ingest, last, PATIENCE_SECONDS)

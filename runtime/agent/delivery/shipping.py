@@ -55,7 +55,7 @@ class Sender:
         self,
         ingest: Ingest,
         replica: str,
-        life: int,
+        start_number: int,
         directory: Path,
         on_replaced: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -66,7 +66,7 @@ class Sender:
         self._clock = clock
         self._ingest = ingest
         self._replica = replica
-        self._life = life
+        self._start_number = start_number
         self._on_replaced = on_replaced
         self._state = threading.Condition()
         before = _numbered_before(directory)
@@ -107,7 +107,7 @@ class Sender:
         self._wake()
 
     def _report(self, phase: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"replica": self._replica, "life": self._life, "phase": phase, **facts}
+        return {"replica": self._replica, "start_number": self._start_number, "phase": phase, **facts}
 
     def give_up_at(self, deadline: float) -> None:
         """Try no longer than this (monotonic). What is left stays in the spool."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jobs.frameworks.paddle import Endpoint
-from jobs.frameworks.peer_env import told
+from jobs.frameworks.peer_env import environments
 
 HOST = "127.0.0.1"
 FLEET = {
@@ -27,7 +27,7 @@ def test_a_fleet() -> None:
         "PADDLE_GLOO_HTTP_ENDPOINT": "127.0.0.1:20018",
         "POD_IP": "127.0.0.1",
     }
-    found = told("paddle", FLEET)
+    found = environments("paddle", FLEET)
     assert found["pserver", 1] == everybody | {
         "PADDLE_TRAINER_ID": "1",
         "TRAINING_ROLE": "PSERVER",
@@ -43,7 +43,7 @@ def test_a_fleet() -> None:
 
 
 def test_collective_workers_are_told_of_no_servers() -> None:
-    assert told("paddle", WORKERS)["trainer", 1] == {
+    assert environments("paddle", WORKERS)["trainer", 1] == {
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:36000,10.0.0.2:36000",
         "PADDLE_TRAINERS": "10.0.0.1,10.0.0.2",
@@ -57,7 +57,7 @@ def test_collective_workers_are_told_of_no_servers() -> None:
 
 
 def test_pytorch() -> None:
-    assert told("torch", WORKERS)["trainer", 1] == {
+    assert environments("torch", WORKERS)["trainer", 1] == {
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "36000",
         "WORLD_SIZE": "2",
@@ -69,14 +69,14 @@ def test_pytorch() -> None:
 
 def test_on_one_machine_gloo_stays_on_it() -> None:
     here = {("trainer", 0): Endpoint(HOST, 20000)}
-    assert told("torch", here)["trainer", 0]["GLOO_SOCKET_IFNAME"] == "lo"
+    assert environments("torch", here)["trainer", 0]["GLOO_SOCKET_IFNAME"] == "lo"
 
 
 def test_the_tenth_comes_after_the_ninth() -> None:
     many = {("trainer", index): Endpoint(HOST, 20000 + index) for index in range(11)}
-    endpoints = told("paddle", many)["trainer", 0]["PADDLE_TRAINER_ENDPOINTS"].split(",")
+    endpoints = environments("paddle", many)["trainer", 0]["PADDLE_TRAINER_ENDPOINTS"].split(",")
     assert endpoints == [f"127.0.0.1:{20000 + index}" for index in range(11)]
 
 
 def test_who_meets_at_the_coordination_store_is_told_nothing() -> None:
-    assert told("native", FLEET) == told("command", FLEET) == {}
+    assert environments("native", FLEET) == environments("command", FLEET) == {}

@@ -88,8 +88,8 @@ class Scaling(RuleBasedStateMachine):
         for name in asked.dismiss:
             self.change(name, dismissed=True)
         for name in asked.return_:
-            life = self.trainers[int(name[-1])].life + 1
-            self.trainers[int(name[-1])] = trainer(int(name[-1]), life=life)
+            start_number = self.trainers[int(name[-1])].start_number + 1
+            self.trainers[int(name[-1])] = trainer(int(name[-1]), start_number=start_number)
 
     @rule(index=st.integers(0, 4))
     def one_leaves(self, index: int) -> None:

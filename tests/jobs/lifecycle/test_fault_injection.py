@@ -35,7 +35,7 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0}
     ("replicas", "expected"),
     [
         ([replica("master-0"), replica("trainer-0"), replica("trainer-1")], "trainer-1"),
-        ([replica("trainer-0"), replica("trainer-1", life=2)], "trainer-0"),
+        ([replica("trainer-0"), replica("trainer-1", start_number=2)], "trainer-0"),
         ([replica("trainer-0"), replica("trainer-1", registered=False)], "trainer-0"),
         ([replica("trainer-0"), replica("trainer-1", dismissed=True)], "trainer-0"),
         ([replica("trainer-0"), replica("trainer-1", **DONE)], ""),

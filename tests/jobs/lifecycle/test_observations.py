@@ -96,7 +96,7 @@ def test_in_a_job_that_is_over_in_a_moment_everybody_is_waited_for() -> None:
 
 def test_the_view_of_an_earlier_life_says_nothing_of_this_one() -> None:
     before = AttemptView(False, (ReplicaView("trainer-0", Phase.EXITED, code=0),))
-    [fact] = merge([replica("trainer-0", life=2)], before)
+    [fact] = merge([replica("trainer-0", start_number=2)], before)
     assert not fact.ended
 
 

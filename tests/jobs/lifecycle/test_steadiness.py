@@ -30,7 +30,7 @@ JOB = UUID(int=7)
 
 # --- Pure ------------------------------------------------------------------------------------------------------------
 def row(name: str = "trainer-0", state: str = ReplicaState.REGISTERED, **fields: object) -> ReplicaReading:
-    usual = {"life": 1, "dismissed": False, "rehearsed": False, "why": "", **fields}
+    usual = {"start_number": 1, "dismissed": False, "rehearsed": False, "why": "", **fields}
     return ReplicaReading(name, state, **usual)  # type: ignore[arg-type]
 
 
@@ -61,7 +61,7 @@ RESTLESS = {
     "seen ended": replace(STEADY, view=AttemptView(False, (seen(phase=Phase.EXITED, code=0),))),
     "seen lost": replace(STEADY, view=AttemptView(False, (seen(phase=Phase.LOST),))),
     "not there": replace(STEADY, view=AttemptView(False, ())),
-    "of an earlier restart": replace(STEADY, replicas=(row(life=2),)),
+    "of an earlier restart": replace(STEADY, replicas=(row(start_number=2),)),
     "to be killed": replace(STEADY, replicas=(row(rehearsed=True),)),
     "dismissed and still there": replace(STEADY, replicas=(row(dismissed=True),)),
     "unknown to the portal": replace(STEADY, view=AttemptView(False, (seen(), seen("trainer-1")))),

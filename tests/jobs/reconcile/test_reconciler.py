@@ -242,7 +242,7 @@ def test_a_lost_master_begins_another_life_and_the_timeline_tells(backend: Obedi
     ended_before(job, "master-0", 1)
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     row = Replica.objects.get(name="master-0")
-    assert (row.state, row.life, row.restarts, row.signal) == ("waiting", 2, 1, None)
+    assert (row.state, row.start_number, row.restarts, row.signal) == ("waiting", 2, 1, None)
     assert backend.calls[-1] == "restart master-0 as 2"
     event = JobEvent.objects.get(job=job, kind="restarted")
     assert (event.replica, event.text) == ("master-0", "master-0 was ended by SIGKILL; started again (1 of 3).")
@@ -260,18 +260,18 @@ def test_the_next_life_of_a_replica_begins_without_the_incarnation_of_the_last(
     ended_before(job, "master-0", 1)
     reconciler.reconcile(job.pk)
     row = Replica.objects.get(name="master-0")
-    assert (row.life, row.incarnation) == (2, None)
+    assert (row.start_number, row.incarnation) == (2, None)
 
 
 def test_the_restarts_of_a_replica_are_bounded(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit)
-    for life in (1, 2, 3, 4):
-        backend.becomes(next(iter(backend.views)), "trainer-1", Phase.LOST, life=life, why="it is gone")
+    for start_number in (1, 2, 3, 4):
+        backend.becomes(next(iter(backend.views)), "trainer-1", Phase.LOST, start_number=start_number, why="it is gone")
         reconciler.reconcile(job.pk)
         ended_before(job, "trainer-1", 10)
         assert reconciler.reconcile(job.pk) is JobState.RUNNING
     row = Replica.objects.get(name="trainer-1")
-    assert (row.state, row.life, row.restarts) == ("lost", 4, 3)
+    assert (row.state, row.start_number, row.restarts) == ("lost", 4, 3)
 
 
 def test_one_broken_job_does_not_hold_up_the_sweep(use: Use, submit: Submit) -> None:
@@ -387,7 +387,7 @@ def test_two_reconcilers_at_once_make_each_transition_once(backend: ObedientBack
 # --- Scaling ---------------------------------------------------------------------------------------------------------
 def trainers(job: Job) -> dict[str, tuple[int, bool]]:
     rows = Replica.objects.filter(attempt__job=job, role="trainer").order_by("index")
-    return {row.name: (row.life, row.dismissed) for row in rows}
+    return {row.name: (row.start_number, row.dismissed) for row in rows}
 
 
 def scaled(job: Job, wanted: int, personas: Personas) -> Job:
@@ -417,11 +417,11 @@ def test_who_leaves_is_not_missed_and_may_come_back(
 ) -> None:
     job = scaled(running(submit, roles=ROLES), 1, personas)
     assert (trainers(job)["trainer-1"], job.why) == ((1, True), "Training with 1 trainer.")
-    tell(job, "trainer-1", "exited", code=75, life=1)
+    tell(job, "trainer-1", "exited", code=75, start_number=1)
     job = scaled(job, 2, personas)
     assert trainers(job)["trainer-1"] == (2, False)
     assert backend.calls[-1] == "restart trainer-1 as 2"
-    tell(job, "trainer-1", "exited", code=75, life=1)
+    tell(job, "trainer-1", "exited", code=75, start_number=1)
     assert Replica.objects.get(name="trainer-1").state == "waiting", "a word of the life before changes nothing"
 
 
@@ -460,7 +460,7 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
     ended_before(job, "master-0", 1)
     reconciler.reconcile(job.pk)
     row = Replica.objects.get(name="master-0")
-    assert (row.life, row.restarts, row.rehearsed) == (2, 0, False)
+    assert (row.start_number, row.restarts, row.rehearsed) == (2, 0, False)
     told = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted")).order_by("id")
     assert list(told.values_list("text", flat=True)) == [
         "developer rehearses failure: every 1 second a master is killed.",

@@ -92,7 +92,7 @@ def test_of_two_reconcilers_that_loaded_a_lost_replica_one_starts_it_again(
     outdated.meanwhile = lambda: reconciler.reconcile(job.pk)
     reconciler.reconcile(job.pk)
     row = Replica.objects.get(name="trainer-1")
-    assert (row.life, row.restarts) == (2, 1)
+    assert (row.start_number, row.restarts) == (2, 1)
     assert JobEvent.objects.filter(job=job, kind="restarted").count() == 1
     assert outdated.calls.count("restart trainer-1 as 2") == 1
 

@@ -161,8 +161,8 @@ def test_a_rehearsed_kill_is_told_with_how_long_it_cost(attempt: Attempt) -> Non
     JobEvent.objects.filter(kind="rehearsal").update(at=at)
     JobEvent.objects.create(job=attempt.job, attempt=1, at=at, replica="trainer-0", kind="restarted", text="")
     Replica.objects.filter(attempt=attempt, name="trainer-0").update(
-        life=2, state=ReplicaState.WAITING, registered=None, flushed=False
+        start_number=2, state=ReplicaState.WAITING, registered=None, flushed=False
     )
-    report(attempt, "registered", life=2)
+    report(attempt, "registered", start_number=2)
     told = JobEvent.objects.filter(job=attempt.job, replica="trainer-0").latest("id").text
     assert re.fullmatch(r"trainer-0 was killed for the rehearsal; back after 3\.\d s\.", told), told

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.utils import translation
 
-from portal.common.messages import MESSAGES, told
+from portal.common.messages import MESSAGES, localized
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "portal" / "common" / "messages.py"
@@ -152,7 +152,7 @@ def template(node: ast.AST) -> str:
 
 def is_told(message: str) -> bool:
     """Whether nothing of it stays in English: three English words in a row."""
-    return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", told(message))
+    return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", localized(message))
 
 
 @pytest.mark.invariant("Every message of jobs, runtime and datasets has a Chinese translation.")
@@ -181,7 +181,7 @@ def longest_part(piece: str) -> str:
 
 def test_in_english_nothing_changes() -> None:
     with translation.override("en"):
-        assert told("Training with 2 trainers.") == "Training with 2 trainers."
+        assert localized("Training with 2 trainers.") == "Training with 2 trainers."
 
 
 @pytest.mark.usefixtures("chinese")
@@ -229,10 +229,10 @@ def test_in_english_nothing_changes() -> None:
     ],
 )
 def test_in_chinese(message: str, expected: str) -> None:
-    assert told(message) == expected
+    assert localized(message) == expected
 
 
 @pytest.mark.usefixtures("chinese")
 def test_what_a_script_printed_is_not_taken_apart_for_long() -> None:
     hostile = "exited with code 1: " + "is gone: ran. " * 200
-    assert told(hostile).startswith("已退出，退出码 1：")
+    assert localized(hostile).startswith("已退出，退出码 1：")

@@ -66,7 +66,7 @@ def test_of_two_reports_at_once_neither_is_lost(meet: Meet) -> None:
         report = Report(replica="trainer-0", phase=phase, code=0, signal=None, out_of_memory=False, why="")
         return lambda: replica_reports.record_report(attempt, report)
 
-    assert meet("jobs.services.replica_reports.tell", told("registered"), told("exited")) == [None, None]
+    assert meet("jobs.services.replica_reports.notify", told("registered"), told("exited")) == [None, None]
     row = Replica.objects.get()
     assert row.registered is not None
     assert (row.state, row.flushed) == (ReplicaState.EXITED, True)
@@ -133,7 +133,7 @@ def ended(team: Namespace, owner: User, spec: JobSpec) -> Job:
 def test_a_job_that_is_run_again_is_not_deleted(ended: Job, owner: User, meet: Meet) -> None:
     retry = partial(job_services.retry_job, actor=owner, job_id=ended.pk)
     again, refused = meet(
-        "jobs.services.jobs.tell", retry, partial(job_services.delete_job, actor=owner, job_id=ended.pk)
+        "jobs.services.jobs.notify", retry, partial(job_services.delete_job, actor=owner, job_id=ended.pk)
     )
     assert isinstance(refused, Conflict)
     assert again == Job.objects.get(state=JobState.QUEUED)
@@ -195,7 +195,7 @@ def test_who_takes_over_the_lead_finds_what_was_written_before(running: Job, mee
         return led, Job.objects.get().trainers
 
     scale = partial(automatically, running, partial(leader_lease.holds, term, now), now)
-    assert meet("jobs.services.scaling.tell", scale, take_over) == [scaling.Growth.DONE, (True, 3)]
+    assert meet("jobs.services.scaling.notify", scale, take_over) == [scaling.Growth.DONE, (True, 3)]
 
 
 def test_the_audit_log_has_the_mode_that_was_there_before_each_change(meet: Meet) -> None:

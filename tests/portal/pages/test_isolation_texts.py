@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import translation
 
 from jobs.backends.local import isolation
-from portal.common.messages import told
+from portal.common.messages import localized
 from runtime.isolation import delegation, probe
 from runtime.isolation.delegation import Home, Seen
 from runtime.isolation.probe import Isolation, Mode
@@ -65,7 +65,7 @@ def test_whatever_is_missing_is_named_in_chinese_with_how_to_get_it(monkeypatch:
 
 @pytest.mark.usefixtures("chinese")
 def test_every_layer_has_a_chinese_name(layers: set[str]) -> None:
-    assert {layer for layer in layers if told(layer) == layer} == {"seccomp", "Landlock", "cgroup"}
+    assert {layer for layer in layers if localized(layer) == layer} == {"seccomp", "Landlock", "cgroup"}
 
 
 @pytest.mark.django_db

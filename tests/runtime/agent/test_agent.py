@@ -43,7 +43,7 @@ def test_what_is_printed_arrives_line_by_line_and_the_end_is_reported(replica: R
     report = replica.run("import sys\nprint('one')\nprint('two')\nprint('three', file=sys.stderr)")
     assert (portal.texts("stdout"), portal.texts("stderr")) == (["one", "two"], ["three"])
     assert report == {
-        "replica": "trainer-0", "life": 1, "phase": "exited",
+        "replica": "trainer-0", "start_number": 1, "phase": "exited",
         "code": 0, "signal": None, "out_of_memory": False, "why": "",
     }  # fmt: skip
 
@@ -458,7 +458,7 @@ def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
         for line in link.makefile("rb"):
             print([member["incarnation"] for member in json.loads(line)["members"]], flush=True)
         """,
-        LIFE=2,
+        START_NUMBER=2,
     )
     portal.wait_until(lambda: bool(portal.texts("stdout")))
     store.delete(before.key)

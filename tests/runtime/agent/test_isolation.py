@@ -323,8 +323,8 @@ def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_res
         until("it listens", lambda: any(text.startswith("port ") for text in cell.portal.texts()))
         (port,) = (text.split()[1] for text in cell.portal.texts() if text.startswith("port "))
         assert answer_of(int(port)) != env["ANSWER"].encode()
-        for life in range(2):
-            trainer = cell.start(visit, name=f"trainer-{life}", env={**env, "PORT": port})
+        for start_number in range(2):
+            trainer = cell.start(visit, name=f"trainer-{start_number}", env={**env, "PORT": port})
             trainer.wait(30)
             trainer.end()
             assert trainer.state is not None

@@ -95,15 +95,20 @@ def test_the_data_set_comes_from_the_portal(start: Start, portal: IngestServer, 
 
 def test_numbering_goes_on_where_earlier_lives_were_taken_in(start: Start, portal: IngestServer) -> None:
     portal.taken["logs"] = [[0.0, "stdout", "of the life before"]]
-    assert start("print('of this one')", LIFE="2").wait(20) == 0
+    assert start("print('of this one')", START_NUMBER="2").wait(20) == 0
     assert portal.texts("stdout") == ["of the life before", "of this one"]
 
 
 def test_the_exit_code_is_that_of_the_command(start: Start, word: Callable[[], dict[str, Any]]) -> None:
     assert start("raise SystemExit(7)").wait(20) == 7
     assert word() == {
-        "life": 1, "code": 7, "signal": None, "out_of_memory": False, "delivered": True, "why": "exited with code 7",
-    }  # fmt: skip
+        "start_number": 1,
+        "code": 7,
+        "signal": None,
+        "out_of_memory": False,
+        "delivered": True,
+        "why": "exited with code 7",
+    }
 
 
 def test_a_command_that_is_killed_ends_the_container_as_a_shell_would(

@@ -204,7 +204,7 @@ def test_a_pod_that_somebody_deletes_is_seen_as_killed_and_stays_away(
     wait_until(backend, attempt.ref, all_running)
     cluster.kubectl("delete", "pod", pod_name(attempt.ref.attempt_id, "trainer-1"), "--wait=false")
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[1].phase is Phase.EXITED)
-    assert (view.replicas[1].life, view.replicas[0].phase) == (1, Phase.RUNNING)
+    assert (view.replicas[1].start_number, view.replicas[0].phase) == (1, Phase.RUNNING)
 
 
 def test_an_attempt_goes_when_its_paddle_job_is_deleted(
@@ -229,7 +229,7 @@ def test_somebody_who_takes_a_place_away_does_not_keep_its_replica_from_starting
     wait_until(backend, attempt.ref, lambda view: view.replicas[1].phase is Phase.EXITED)
     backend_contract.restart(backend, attempt.ref, "trainer-1", 2)
     view = wait_until(backend, attempt.ref, all_running)
-    assert [one.life for one in view.replicas] == [1, 2]
+    assert [one.start_number for one in view.replicas] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_it_has_no_field_that_the_schema_would_drop() -> None:
 
 
 def test_who_is_started_again_is_not_the_controllers_to_say() -> None:
-    assert spec.read(manifests.paddle_job(plan(), CLUSTER)).lives == {}
+    assert spec.read(manifests.paddle_job(plan(), CLUSTER)).starts == {}
 
 
 def test_the_longest_pod_name_is_a_hosts_name() -> None:

@@ -13,17 +13,17 @@ from jobs.backends.kubernetes.observe import container, view
 
 def job(**fields: Any) -> dict[str, Any]:
     """One with a master, a parameter server and two trainers, of which ``lives`` were made."""
-    made = fields.pop("lives", {"master-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 1})
-    spec = {"master": {"replicas": 1}, "ps": {"replicas": 1}, "worker": {"replicas": 2}, "lives": {}}
+    made = fields.pop("starts", {"master-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 1})
+    spec = {"master": {"replicas": 1}, "ps": {"replicas": 1}, "worker": {"replicas": 2}, "starts": {}}
     return {
         "metadata": {"name": "a"},
         "spec": {**spec, **fields.pop("spec", {})},
-        "status": {"lives": made, **fields.pop("status", {})},
+        "status": {"starts": made, **fields.pop("status", {})},
     }
 
 
-def pod(place: str = "worker-0", life: int = 1, **status: Any) -> dict[str, Any]:
-    labels = {"batch.paddlepaddle.org/life": str(life)}
+def pod(place: str = "worker-0", start_number: int = 1, **status: Any) -> dict[str, Any]:
+    labels = {"batch.paddlepaddle.org/start-number": str(start_number)}
     return {"metadata": {"name": f"a-{place}", "labels": labels}, "status": {"phase": "Running", **status}}
 
 
@@ -38,7 +38,7 @@ def waiting(reason: str, message: str = "") -> dict[str, Any]:
 
 
 def word(**facts: Any) -> str:
-    return json.dumps({"life": 1, "code": None, "signal": None, "out_of_memory": False, "why": "", **facts})
+    return json.dumps({"start_number": 1, "code": None, "signal": None, "out_of_memory": False, "why": "", **facts})
 
 
 def seen(made: dict[str, Any], *pods: dict[str, Any], name: str = "trainer-0") -> ReplicaView:
@@ -47,15 +47,22 @@ def seen(made: dict[str, Any], *pods: dict[str, Any], name: str = "trainer-0") -
 
 # --- Who is there ----------------------------------------------------------------------------------------------------
 def test_all_that_are_wanted_are_told_in_the_order_of_roles() -> None:
-    assert [one.name for one in view(job(lives={}), []).replicas] == ["master-0", "pserver-0", "trainer-0", "trainer-1"]
+    assert [one.name for one in view(job(starts={}), []).replicas] == [
+        "master-0",
+        "pserver-0",
+        "trainer-0",
+        "trainer-1",
+    ]
 
 
 def test_who_is_not_made_yet_starts() -> None:
-    assert seen(job(lives={})) == ReplicaView("trainer-0", Phase.STARTING)
+    assert seen(job(starts={})) == ReplicaView("trainer-0", Phase.STARTING)
 
 
 def test_a_running_pod_is_seen_in_its_life() -> None:
-    assert seen(job(lives={"worker-0": 2}), pod(life=2)) == ReplicaView("trainer-0", Phase.RUNNING, life=2)
+    assert seen(job(starts={"worker-0": 2}), pod(start_number=2)) == ReplicaView(
+        "trainer-0", Phase.RUNNING, start_number=2
+    )
 
 
 def test_a_pod_that_leaves_runs_until_it_is_gone() -> None:
@@ -105,8 +112,8 @@ def test_a_pod_that_somebody_deleted_was_killed() -> None:
 
 
 def test_a_trainer_that_is_to_begin_again_is_starting_also_where_all_had_succeeded() -> None:
-    made = job(spec={"lives": {"worker-0": 2}}, status={"phase": "Completed"})
-    assert seen(made) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+    made = job(spec={"starts": {"worker-0": 2}}, status={"phase": "Completed"})
+    assert seen(made) == ReplicaView("trainer-0", Phase.STARTING, start_number=2)
 
 
 @pytest.mark.parametrize(
@@ -122,15 +129,15 @@ def test_a_pod_that_had_to_go_was_asked_to(made: dict[str, Any]) -> None:
 
 
 def test_who_was_stopped_before_there_was_a_pod_has_ended() -> None:
-    one = seen(job(lives={}, spec={"runPolicy": {"suspend": True}}))
+    one = seen(job(starts={}, spec={"runPolicy": {"suspend": True}}))
     assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it began")
 
 
 # --- Another life ----------------------------------------------------------------------------------------------------
 def test_another_life_is_seen_from_the_moment_it_is_wished_for() -> None:
-    wished = job(spec={"lives": {"worker-0": 2}})
-    assert seen(wished, pod(**ended(137))) == ReplicaView("trainer-0", Phase.STARTING, life=2)
-    assert seen(wished) == ReplicaView("trainer-0", Phase.STARTING, life=2)
+    wished = job(spec={"starts": {"worker-0": 2}})
+    assert seen(wished, pod(**ended(137))) == ReplicaView("trainer-0", Phase.STARTING, start_number=2)
+    assert seen(wished) == ReplicaView("trainer-0", Phase.STARTING, start_number=2)
 
 
 def test_who_was_taken_away_stays_so_when_there_is_a_place_for_it_again() -> None:
@@ -167,7 +174,7 @@ def test_what_keeps_a_pod_from_starting_is_told(status: dict[str, Any], why: str
 
 @pytest.mark.parametrize("reason", ["Refused", "InvalidSpec", "NameTaken"])
 def test_what_the_api_server_refuses_is_told(reason: str) -> None:
-    refused = job(lives={}, status={"reason": reason, "message": "exceeded quota: cpu"})
+    refused = job(starts={}, status={"reason": reason, "message": "exceeded quota: cpu"})
     assert seen(refused).why == "the cluster refuses it: exceeded quota: cpu"
 
 

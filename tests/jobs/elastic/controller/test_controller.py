@@ -68,24 +68,24 @@ class World:
             for name, view in self.backend.views.get(str(attempt.pk), {}).items():
                 row = Replica.objects.get(attempt=attempt, name=name)
                 if view.phase is Phase.STARTING:
-                    self.backend.becomes(str(attempt.pk), name, Phase.RUNNING, life=view.life)
-                    tell(attempt, name, "registered", row.life)
+                    self.backend.becomes(str(attempt.pk), name, Phase.RUNNING, start_number=view.start_number)
+                    tell(attempt, name, "registered", row.start_number)
                 elif view.phase is Phase.EXITED and not row.flushed:
-                    tell(attempt, name, "exited", row.life, code=view.code)
+                    tell(attempt, name, "exited", row.start_number, code=view.code)
 
     def ends(self, job: Job) -> None:
         """Its trainers have done all there is to do."""
         job.refresh_from_db()
         attempt = Attempt.objects.get(job=job, number=job.attempt)
         for row in Replica.objects.filter(attempt=attempt):
-            self.backend.becomes(str(attempt.pk), row.name, Phase.EXITED, code=0, life=row.life)
-            tell(attempt, row.name, "exited", row.life, code=0)
+            self.backend.becomes(str(attempt.pk), row.name, Phase.EXITED, code=0, start_number=row.start_number)
+            tell(attempt, row.name, "exited", row.start_number, code=0)
         reconciler.reconcile(job.pk, clock=lambda: self.now)
 
 
-def tell(attempt: Attempt, name: str, phase: str, life: int, **fields: Any) -> None:
+def tell(attempt: Attempt, name: str, phase: str, start_number: int, **fields: Any) -> None:
     told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    replica_reports.record_report(attempt, Report(replica=name, phase=phase, life=life, **told))
+    replica_reports.record_report(attempt, Report(replica=name, phase=phase, start_number=start_number, **told))
 
 
 @pytest.fixture

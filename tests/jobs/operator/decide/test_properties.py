@@ -55,7 +55,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     if draw(st.booleans()):
-        spec["lives"] = draw(st.dictionaries(st.sampled_from(["worker-0", "worker-1", "ps-0"]), st.integers(1, 3)))
+        spec["starts"] = draw(st.dictionaries(st.sampled_from(["worker-0", "worker-1", "ps-0"]), st.integers(1, 3)))
     return paddle_job(**spec)
 
 
@@ -84,7 +84,7 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
 @settings(max_examples=examples(40), deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
     job["spec"]["runPolicy"].pop("suspend", None)
-    job["spec"].pop("lives", None)  # by it, who has gone stays away
+    job["spec"].pop("starts", None)  # by it, who has gone stays away
     whole = World(copy.deepcopy(job)).up()
     part = World(job).up()
     for key in data.draw(st.sets(st.sampled_from(sorted(part.objects)))):
@@ -140,7 +140,7 @@ class Life(RuleBasedStateMachine):
         change=st.sampled_from(
             [
                 {"worker": {"replicas": 2}},
-                {"lives": {"worker-0": 2}},
+                {"starts": {"worker-0": 2}},
                 {"runPolicy": {"suspend": True}},
                 {"runPolicy": {"suspend": False}},
             ]

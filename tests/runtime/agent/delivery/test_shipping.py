@@ -22,7 +22,7 @@ from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch
 
 Reply = Callable[[str, Any], Answer]
 FIELDS = {LOGS: "lines", METRICS: "points", EVENTS: "events"}
-LAST: Mapping[str, Any] = {"replica": "trainer-0", "life": 1, "phase": "exited"}
+LAST: Mapping[str, Any] = {"replica": "trainer-0", "start_number": 1, "phase": "exited"}
 
 
 class Scripted:

@@ -1,4 +1,4 @@
-"""A job that says itself how many pods each of its places may have had: ``spec.lives``."""
+"""A job that says itself how many pods each of its places may have had: ``spec.starts``."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from jobs.operator.model import names
 from tests.jobs.operator.world import SUCCEEDED, World, failed, paddle_job, running
 
 
-def world(lives: dict[str, int] | None = None, **spec: Any) -> World:
-    return World(paddle_job(master=1, worker=2, lives=lives or {}, **spec)).up()
+def world(starts: dict[str, int] | None = None, **spec: Any) -> World:
+    return World(paddle_job(master=1, worker=2, starts=starts or {}, **spec)).up()
 
 
-def lives(world: World) -> dict[str, str]:
-    return {names.name_of(pod): pod["metadata"]["labels"][names.LIFE_LABEL] for pod in world.of("Pod")}
+def starts(world: World) -> dict[str, str]:
+    return {names.name_of(pod): pod["metadata"]["labels"][names.START_NUMBER_LABEL] for pod in world.of("Pod")}
 
 
 def test_the_first_pod_of_each_place_is_its_first_life() -> None:
-    assert lives(world()) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
+    assert starts(world()) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
 
 
 @pytest.mark.invariant("A pod that failed or disappeared stays away until its PaddleJob allows another one.")
@@ -47,16 +47,16 @@ def test_whoever_raises_the_number_has_another_pod_made() -> None:
     around.pod("wd-worker-0", failed(137))
     around.lose("wd-worker-1")
     around.settle()
-    around.change({"spec": {"lives": {"worker-0": 2, "worker-1": 2}}})
+    around.change({"spec": {"starts": {"worker-0": 2, "worker-1": 2}}})
     around.settle()
-    assert lives(around) == {"wd-master-0": "1", "wd-worker-0": "2", "wd-worker-1": "2"}
+    assert starts(around) == {"wd-master-0": "1", "wd-worker-0": "2", "wd-worker-1": "2"}
     assert around.pods() == ["wd-master-0", "wd-worker-0", "wd-worker-1"]
 
 
 def test_a_pod_that_still_runs_keeps_its_place() -> None:
     around = world()
     before = around.of("Pod")
-    around.change({"spec": {"lives": {"worker-0": 2}}})
+    around.change({"spec": {"starts": {"worker-0": 2}}})
     around.settle()
     assert around.of("Pod") == before
 
@@ -64,9 +64,9 @@ def test_a_pod_that_still_runs_keeps_its_place() -> None:
 def test_a_controller_that_dies_after_it_made_a_pod_counts_it_later() -> None:
     around = world()
     around.lose("wd-worker-1")
-    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.change({"spec": {"starts": {"worker-1": 2}}})
     around.do(around.plan().actions)  # and its status is not written
-    assert lives(around)["wd-worker-1"] == "2"
+    assert starts(around)["wd-worker-1"] == "2"
     around.settle()
     around.lose("wd-worker-1")
     around.settle()
@@ -74,12 +74,12 @@ def test_a_controller_that_dies_after_it_made_a_pod_counts_it_later() -> None:
 
 
 def test_what_was_seen_is_written_before_anything_is_done() -> None:
-    around = World(paddle_job(master=1, worker=2, lives={}))
+    around = World(paddle_job(master=1, worker=2, starts={}))
     around.do(around.plan().actions)
     made = around.plan()
     assert made.status_first
     assert made.status is not None
-    assert made.status["lives"] == {"master-0": 1, "worker-0": 1, "worker-1": 1}
+    assert made.status["starts"] == {"master-0": 1, "worker-0": 1, "worker-1": 1}
 
 
 def test_a_job_that_is_scaled_down_and_up_starts_nobody_by_itself() -> None:
@@ -89,13 +89,13 @@ def test_a_job_that_is_scaled_down_and_up_starts_nobody_by_itself() -> None:
     around.change({"spec": {"worker": {"replicas": 3}}})
     around.settle()
     assert around.pods() == ["wd-master-0", "wd-worker-0", "wd-worker-2"]
-    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.change({"spec": {"starts": {"worker-1": 2}}})
     around.settle()
-    assert lives(around)["wd-worker-1"] == "2"
+    assert starts(around)["wd-worker-1"] == "2"
 
 
 def test_pods_that_find_no_node_are_waited_for() -> None:
-    around = World(paddle_job(master=1, worker=2, lives={}))
+    around = World(paddle_job(master=1, worker=2, starts={}))
     around.settle()
     around.pod("wd-master-0", running())
     around.settle()
@@ -123,9 +123,9 @@ def completed() -> World:
 @pytest.mark.invariant("A worker of a completed PaddleJob can run again if the PaddleJob allows another pod.")
 def test_a_worker_of_a_completed_job_may_begin_again() -> None:
     around = completed()
-    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.change({"spec": {"starts": {"worker-1": 2}}})
     around.settle()
-    assert lives(around)["wd-worker-1"] == "2"
+    assert starts(around)["wd-worker-1"] == "2"
     assert (around.phase, around.status.get("completionTime")) == ("Pending", None)
     around.pod("wd-worker-1", dict(SUCCEEDED))
     around.settle()
@@ -135,7 +135,7 @@ def test_a_worker_of_a_completed_job_may_begin_again() -> None:
 def test_a_master_of_a_completed_job_does_not_begin_again() -> None:
     around = completed()
     before = around.status
-    around.change({"spec": {"lives": {"master-0": 2}}})
+    around.change({"spec": {"starts": {"master-0": 2}}})
     around.settle()
     assert {**around.status, "observedGeneration": 0} == {**before, "observedGeneration": 0}
     assert around.pods() == ["wd-worker-0", "wd-worker-1"]
@@ -143,18 +143,18 @@ def test_a_master_of_a_completed_job_does_not_begin_again() -> None:
 
 def test_nobody_of_a_completed_job_begins_again_once_it_is_stopped() -> None:
     around = completed()
-    around.change({"spec": {"lives": {"worker-1": 2}, "runPolicy": {"suspend": True}}})
+    around.change({"spec": {"starts": {"worker-1": 2}, "runPolicy": {"suspend": True}}})
     around.settle()
     assert around.phase == "Completed"
 
 
 def test_a_worker_that_is_to_begin_again_is_waited_for() -> None:
     around = world(cleanPodPolicy="Never")
-    around.change({"spec": {"lives": {"worker-1": 2}}})
+    around.change({"spec": {"starts": {"worker-1": 2}}})
     around.all_pods(dict(SUCCEEDED), only="worker")
     around.settle()
     assert around.phase == "Pending"
-    assert lives(around)["wd-worker-1"] == "2"
+    assert starts(around)["wd-worker-1"] == "2"
 
 
 def test_after_a_suspension_everybody_starts_anew() -> None:
@@ -163,11 +163,11 @@ def test_after_a_suspension_everybody_starts_anew() -> None:
     around.settle()
     around.change({"spec": {"runPolicy": {"suspend": False}}})
     around.settle()
-    assert lives(around) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
+    assert starts(around) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
 
 
 def test_pods_without_a_master_are_not_started_anew_together_either() -> None:
-    around = World(paddle_job(worker=2, lives={})).up()
+    around = World(paddle_job(worker=2, starts={})).up()
     around.lose("wd-worker-1")
     around.settle()
     assert (around.pods(), around.status["attempt"]) == (["wd-worker-0"], 1)
