@@ -75,7 +75,7 @@ function showEvents(events: JobEvent[]): void {
   const rows = events.map((event, i) => eventRow(event, happenings[i] ?? null));
   panel("events").replaceChildren(
     ...(hasOlder() ? [olderButton()] : []),
-    rows.length ? h("ol", { class: "timeline" }, ...rows) : h("p", { class: "quiet" }, gettext("Nothing has happened yet.")),
+    rows.length ? h("ol", { class: "timeline" }, ...rows) : h("p", { class: "quiet" }, gettext("No events yet.")),
   );
   document.dispatchEvent(new CustomEvent("regatta:rendered"));
 }
@@ -128,7 +128,7 @@ function offerMoreArtifacts(cursor: string | null | undefined): void {
 }
 
 function noArtifacts(): string {
-  return isTerminal(state) ? gettext("This job left no files.") : gettext("The trained model appears here when the job has ended.");
+  return isTerminal(state) ? gettext("No files.") : gettext("The trained model appears here when the job ends.");
 }
 
 function artifactTable(rows: ArtifactRow[]): HTMLElement {

@@ -190,7 +190,7 @@ class NewJob {
     const { parse } = await import("yaml");
     try {
       const spec = parse(this.yaml.value) as unknown;
-      if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error(gettext("Write keys and values."));
+      if (spec === null || typeof spec !== "object" || Array.isArray(spec)) throw new Error(gettext("Enter keys and values."));
       this.fromYaml(spec as Spec);
       this.showError("yaml", []);
     } catch (error) {
@@ -210,7 +210,7 @@ class NewJob {
     if (!example) return;
     const files = JSON.stringify(this.editor.files);
     const untouched = this.data.examples.some((known) => JSON.stringify(known.spec["files"] ?? {}) === files);
-    if (!untouched && !confirm(gettext("Replace the code in the editor by this example?"))) return;
+    if (!untouched && !confirm(gettext("Replace the code in the editor with this example?"))) return;
     this.clearErrors();
     this.use(example.spec);
     this.saveDraft();
@@ -257,8 +257,8 @@ class NewJob {
   }
 
   private showVerdict({ verdict, reason }: DryRun): void {
-    if (verdict === "admitted") this.say(gettext("Fits the quota and would start at once."), "good");
-    else if (verdict === "queued") this.say(fill(gettext("It would wait. {why}"), { why: reason }), "wait");
+    if (verdict === "admitted") this.say(gettext("Fits the quota and can start now."), "good");
+    else if (verdict === "queued") this.say(fill(gettext("The job would be queued. {why}"), { why: reason }), "wait");
     else this.say(reason, "bad");
   }
 
@@ -274,7 +274,7 @@ class NewJob {
     } catch (error) {
       this.submitButton.disabled = false;
       if (error instanceof ApiError) this.complain(error.problem, true);
-      else this.say(gettext("The portal cannot be reached. The draft is safe; try again."), "bad");
+      else this.say(gettext("The portal cannot be reached. The draft is saved. Try again."), "bad");
     }
   }
 
@@ -291,7 +291,7 @@ class NewJob {
     const homeless = [...shown].filter(([place, texts]) => !this.showError(place, [...texts]));
     this.editor.mark(faultsOf(problem), loudly);
     const rest = homeless.flatMap(([, texts]) => [...texts]).join(" ");
-    this.say(rest || (shown.size ? gettext("Please look at the marked fields.") : problem.detail), "bad");
+    this.say(rest || (shown.size ? gettext("Check the marked fields.") : problem.detail), "bad");
     if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }
 

@@ -64,7 +64,7 @@ def test_why_a_version_could_not_be_sealed_is_told(uploader: Uploader, personas:
     uploader.upload("a.csv", b'a\n"open\n')
     indexing.index(uploader.seal().pk)
     page = text(personas.client("developer"))
-    assert "could not be sealed" in page and "a quote is opened here" in page
+    assert "indexing failed" in page and "a quote is opened here" in page
     assert "No version has been sealed yet" in text(personas.client("viewer"))
 
 
@@ -78,7 +78,7 @@ def test_the_jobs_that_use_it_are_named_to_those_who_may_see_them(sealed: Versio
     make_job(personas.namespace, personas.developer, name="of-another", spec={"dataset": "team/mine-too@1"})
     page = text(personas.client("viewer"))
     assert page.index("ours") < page.index("older") and "theirs" not in page and "of-another" not in page
-    assert "No job that you may see has used it." in text(personas.client("stranger"))
+    assert "No visible job has used it." in text(personas.client("stranger"))
 
 
 def test_the_api_names_the_jobs_that_use_it_to_those_who_may_see_them(sealed: Version, personas: Personas) -> None:
@@ -173,7 +173,7 @@ def test_what_is_deleted_says_so_and_comes_back(sealed: Version, personas: Perso
     developer = personas.client("developer")
     post(developer, f"{MINE}/delete")
     assert "has been deleted" in text(developer)
-    assert "Gone for good" in text(developer, "/n/team/datasets")
+    assert "Removed permanently" in text(developer, "/n/team/datasets")
     assert developer.get(f"{MINE}/upload").headers["Location"] == MINE
     post(developer, f"{MINE}/restore")
     assert "has been deleted;" not in text(developer)
@@ -199,7 +199,7 @@ def test_what_is_in_the_way_of_sealing_can_be_taken_out(uploader: Uploader, pers
     half = uploader.announce("half.txt", b"0123456789abc")
     developer = personas.client("developer")
     page = text(developer, f"{MINE}/upload")
-    assert page.index("half.txt") < page.index("good.txt") and "not whole yet" in page
+    assert page.index("half.txt") < page.index("good.txt") and "incomplete" in page
     answer = post(developer, f"{MINE}/versions/1/files/{half.pk}/take-out")
     assert answer.headers["Location"] == f"{MINE}/upload?version=1"
     assert "half.txt" not in text(developer, answer.headers["Location"])

@@ -66,7 +66,7 @@ CASES = {
     "two-inits": Case(
         "from runtime import dist\ndist.init()\ndist.init()\n",
         "dist.init() was called before in this process; use the job that it gave.",
-        "本进程已调用过 dist.init()；请使用它返回的作业。",
+        "本进程已调用过 dist.init()；请使用它返回的任务。",
     ),
     "no-init": Case(
         "print('nothing to do with the platform')\n",

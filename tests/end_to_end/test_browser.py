@@ -117,7 +117,7 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
     ada.wait_for_state("RUNNING")
     ada.wait_for_socket()
     ada.page.get_by_role("button", name="Cancel", exact=True).click()
-    ada.page.get_by_role("button", name="Cancel the job").click()
+    ada.page.get_by_role("button", name="Cancel job").click()
     assert ada.wait_for_state("CANCELLED", "FAILED", "SUCCEEDED") == "CANCELLED"
 
 
@@ -180,11 +180,11 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     expect(panel.get_by_role("alert")).to_contain_text('"soon" is no length of time')
     panel.get_by_label("every").fill("2s")
     panel.get_by_label("every").press("Enter")
-    expect(panel.get_by_role("status")).to_contain_text("Every 2s a trainer is killed")
+    expect(panel.get_by_role("status")).to_contain_text("Kills a trainer every 2s")
     survived = panel.locator("[data-back]").first
     expect(survived).to_contain_text("was killed for the rehearsal; back after", timeout=30_000)
     ada.photograph("rehearsed")
-    expect(panel.get_by_role("button", name="End the rehearsal")).to_be_focused()
+    expect(panel.get_by_role("button", name="Stop the rehearsal")).to_be_focused()
     page.keyboard.press("Enter")
     expect(panel.get_by_role("button", name="Start")).to_be_visible()
     page.get_by_role("tab", name="Events").click()
@@ -229,7 +229,7 @@ def test_the_command_signs_in_by_the_browser(
     until("the command opens the page", page_file.exists, 30)
     ada.page.goto(page_file.read_text())
     ada.photograph("connect")
-    ada.page.get_by_role("button", name="Let it act as me").click()
+    ada.page.get_by_role("button", name="Grant access").click()
     expect(ada.page.get_by_text("You are signed in. Go back to the terminal.")).to_be_visible()
     assert command.wait(30) == 0
     asked = [*regatta, "whoami", "-o", "name"]

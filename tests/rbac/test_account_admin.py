@@ -77,7 +77,7 @@ def looking(personas: Personas) -> Client:
 
 def test_an_admin_sees_what_the_account_sees_under_a_banner(looking: Client) -> None:
     assert looking.get("/api/v1/me").json()["username"] == "developer"
-    assert "You see the portal as developer" in looking.get("/n/team/jobs").content.decode()
+    assert "You are viewing as developer" in looking.get("/n/team/jobs").content.decode()
     assert looking.get("/admin/users").status_code == 403
 
 

@@ -124,5 +124,5 @@ def test_the_language_can_be_chosen_and_stays(personas: Personas) -> None:
     assert answer["Location"] == "/"
     page = client.get("/n/team/jobs").content.decode()
     assert '<html lang="zh-hans"' in page
-    assert "新建作业" in page
+    assert "新建任务" in page
     assert json.dumps("正在重新连接").strip('"') in client.get("/texts.js").content.decode()

@@ -30,7 +30,7 @@ const LABELS: Record<Happening, () => string> = {
   elastic: () => gettext("Elastic"),
   restarted: () => gettext("Restarted"),
   recovered: () => gettext("Recovered"),
-  rehearsal: () => gettext("Rehearsal"),
+  rehearsal: () => gettext("Fault injection"),
   checkpoint: () => gettext("Checkpoint"),
   store: () => gettext("Coordination"),
   member: () => gettext("Trainers"),

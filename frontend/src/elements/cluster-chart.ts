@@ -110,7 +110,7 @@ export class ClusterChart extends HTMLElement {
     }));
     if (held.capacity !== null) {
       const ends = [x[0], x.at(-1)];
-      traces.push({ x: ends, y: [held.capacity, held.capacity], name: gettext("there are"), type: "scatter", mode: "lines", line: { dash: "dash", width: 1.5, color: getComputedStyle(this).getPropertyValue("--quiet").trim() } });
+      traces.push({ x: ends, y: [held.capacity, held.capacity], name: gettext("capacity"), type: "scatter", mode: "lines", line: { dash: "dash", width: 1.5, color: getComputedStyle(this).getPropertyValue("--quiet").trim() } });
     }
     await Plotly.react(this.plot, traces, this.layout(), {
       displaylogo: false,
@@ -142,8 +142,8 @@ export class ClusterChart extends HTMLElement {
   /** As they are stacked, the highest first. */
   private showLegend(held: Held): void {
     const entries = layers(held).reverse().map(({ name, colour, y }) => legendEntry(name, colour, y.at(-1) ?? 0));
-    if (held.capacity !== null) entries.unshift(legendEntry(gettext("there are"), "", held.capacity));
-    if (layers(held).length === 0) entries.push(h("li", {}, gettext("Nothing was held in this time.")));
+    if (held.capacity !== null) entries.unshift(legendEntry(gettext("capacity"), "", held.capacity));
+    if (layers(held).length === 0) entries.push(h("li", {}, gettext("No reservations in this period.")));
     this.legend.replaceChildren(...entries);
   }
 
@@ -151,7 +151,7 @@ export class ClusterChart extends HTMLElement {
     const last = held.x.length - 1;
     const now = layers(held).reduce((sum, { y }) => sum + (y[last] ?? 0), 0);
     const all = held.capacity === null ? "" : short(held.capacity);
-    const text = held.capacity === null ? fill(gettext("{now} cores are held now"), { now: short(now) }) : fill(gettext("{now} of {all} cores are held now"), { now: short(now), all });
+    const text = held.capacity === null ? fill(gettext("{now} cores reserved now"), { now: short(now) }) : fill(gettext("{now} of {all} cores reserved now"), { now: short(now), all });
     this.summary.textContent = text;
     this.plot.setAttribute("aria-label", text);
   }

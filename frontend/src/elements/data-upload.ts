@@ -22,12 +22,12 @@ const SHOWN = 200;
 const PAINT_MS = 150;
 const LOOK_MS = 1000;
 const STAGES: Record<Stage, () => string> = {
-  waiting: () => gettext("waits"),
-  hashing: () => gettext("its checksum is made"),
-  sending: () => gettext("is sent"),
-  checking: () => gettext("is checked"),
-  whole: () => gettext("is there"),
-  failed: () => gettext("is not there"),
+  waiting: () => gettext("queued"),
+  hashing: () => gettext("computing checksum"),
+  sending: () => gettext("uploading"),
+  checking: () => gettext("verifying"),
+  whole: () => gettext("uploaded"),
+  failed: () => gettext("failed"),
 };
 
 /** A bar of its own: how much of all is done, how fast, how long still. */
@@ -76,8 +76,8 @@ export class DataUpload extends HTMLElement {
   private readonly zone = h("div", { class: "drop" });
   private readonly notice = h("p", { class: "notice", role: "status", hidden: true });
   private readonly problem = h("p", { class: "notice error", role: "alert", hidden: true });
-  private readonly hashing = new Sum(gettext("Checksums"));
-  private readonly sending = new Sum(gettext("Sent"));
+  private readonly hashing = new Sum(gettext("Checksums computed"));
+  private readonly sending = new Sum(gettext("Uploaded"));
   private readonly pauseButton = h("button", { class: "button", type: "button", onclick: () => this.turn() });
   private readonly sealButton = h("button", { class: "button primary", type: "button", onclick: () => void this.seal() }, gettext("Seal the version"));
   private readonly sums = h("section", { class: "card padded upload-sums", hidden: true });
@@ -97,7 +97,7 @@ export class DataUpload extends HTMLElement {
       h("button", { class: "button", type: "button", onclick: () => input.click() }, words);
     this.zone.append(
       h("strong", {}, gettext("Drop files and folders here")),
-      h("p", { class: "quiet" }, gettext("They are sent in parts. You may pause, close the page and come back: what is there is not sent again.")),
+      h("p", { class: "quiet" }, gettext("Files are uploaded in parts. You can pause, close this page and return later: uploaded parts are not sent again.")),
       h("div", { class: "in-row" }, choose(this.files, gettext("Choose files")), choose(this.folder, gettext("Choose a folder"))),
       this.files,
       this.folder,
@@ -140,7 +140,7 @@ export class DataUpload extends HTMLElement {
     const fresh = found.filter(({ path }) => !this.uploader.items.some((item) => item.path === path && item.stage !== "failed"));
     const left = hidden ? fill(gettext("{n} hidden files were left out."), { n: hidden }) : "";
     const double = found.length - fresh.length;
-    this.tell([left, double ? fill(gettext("{n} files are in the list already."), { n: double }) : ""].filter(Boolean).join(" "));
+    this.tell([left, double ? fill(gettext("{n} files are already in the list."), { n: double }) : ""].filter(Boolean).join(" "));
     if (!fresh.length) return;
     try {
       await this.begin(fresh);
@@ -172,8 +172,8 @@ export class DataUpload extends HTMLElement {
     if (!there) return;
     const missing = (this.memory?.all ?? []).filter(({ path }) => !there.has(path)).map(({ path }) => path);
     const names = missing.slice(0, 5).join(", ") + (missing.length > 5 ? " …" : "");
-    if (missing.length) this.tell(fill(gettext("Choose the same files again to go on. Still missing: {names}."), { names }));
-    else if (there.size) this.tell(fill(gettext("{n} files are there. Add more, or seal the version."), { n: there.size }));
+    if (missing.length) this.tell(fill(gettext("Choose the same files again to continue. Missing: {names}."), { names }));
+    else if (there.size) this.tell(fill(gettext("{n} files uploaded. Add more files, or seal the version."), { n: there.size }));
     this.sums.hidden = there.size === 0;
     this.paint();
   }
@@ -219,7 +219,7 @@ export class DataUpload extends HTMLElement {
       let version = await postJson<Version>(`${this.url()}/seal`, null);
       for (const began = Date.now(); version.state === "indexing"; ) {
         const time = duration((Date.now() - began) / 1000);
-        this.tell(fill(gettext("The files are being looked through: records are counted and chunks found. {time} so far."), { time }), true);
+        this.tell(fill(gettext("Indexing: records are counted and split into chunks. {time} so far."), { time }), true);
         await new Promise((done) => setTimeout(done, LOOK_MS));
         version = await getJson<Version>(this.url());
       }
@@ -265,13 +265,13 @@ export class DataUpload extends HTMLElement {
     this.sending.show(sent, all, busy && !paused && !trouble);
     if (items.length) this.sums.hidden = this.table.hidden = false;
     this.pauseButton.hidden = !busy || this.sealing;
-    this.pauseButton.textContent = paused ? gettext("Go on") : gettext("Pause");
+    this.pauseButton.textContent = paused ? gettext("Continue") : gettext("Pause");
     this.sealButton.disabled = busy || this.sealing || !this.uploader.whole || this.version === null;
     this.zone.hidden = this.sealing;
     if (trouble !== this.trouble) this.complain(trouble);
     this.trouble = trouble;
     const whole = items.length > 0 && this.uploader.whole;
-    if (whole && !this.complete) this.tell(gettext("All files are there. Add more, or seal the version: then it never changes, and jobs can use it."));
+    if (whole && !this.complete) this.tell(gettext("All files are uploaded. Add more files, or seal the version. A sealed version does not change and can be used by jobs."));
     this.complete = whole;
     this.paintRows(items);
     this.remember(items);
@@ -329,7 +329,7 @@ class FileRow {
 
   private words(): string {
     const { stage, error, hashed, arrived, blob } = this.item;
-    if (error instanceof Unreadable) return gettext("It was changed or moved while it was read. Choose it again.");
+    if (error instanceof Unreadable) return gettext("The file was changed or moved while it was read. Choose it again.");
     if (stage === "failed") return messageOf(error);
     const done = stage === "hashing" ? hashed : stage === "sending" ? arrived : 0;
     return STAGES[stage]() + (done && blob.size ? ` ${Math.floor((100 * done) / blob.size)} %` : "");
@@ -337,9 +337,9 @@ class FileRow {
 
   private buttons(): HTMLElement[] {
     const button = (words: string, deed: () => void): HTMLElement => h("button", { class: "button small", type: "button", onclick: deed }, words);
-    const replace = button(gettext("Take the other one out"), () => void this.uploader.replace(this.item));
+    const replace = button(gettext("Remove the other file"), () => void this.uploader.replace(this.item));
     const again = button(gettext("Try again"), () => this.uploader.again(this.item));
-    const without = button(gettext("Leave it out"), () => void this.uploader.leaveOut(this.item));
+    const without = button(gettext("Skip this file"), () => void this.uploader.leaveOut(this.item));
     return [h("div", { class: "in-row end" }, this.item.other === null ? null : replace, again, without)];
   }
 }

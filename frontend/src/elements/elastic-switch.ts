@@ -13,7 +13,7 @@ export class ElasticSwitch {
   readonly element = h(
     "div",
     { class: "replica-stepper elastic-switch", hidden: true },
-    h("label", { class: "inline" }, this.box, gettext("The platform chooses the number of trainers")),
+    h("label", { class: "inline" }, this.box, gettext("Elastic: the platform sets the number of trainers")),
     this.problem,
   );
 

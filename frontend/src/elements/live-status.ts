@@ -107,13 +107,13 @@ export class LiveStatus extends HTMLElement {
     const chip = document.querySelector<HTMLElement>("[data-connection]");
     if (!chip) return;
     chip.hidden = state === "live" || state === "connecting";
-    chip.textContent = state === "polling" ? gettext("Live view by polling") : gettext("Reconnecting…");
+    chip.textContent = state === "polling" ? gettext("Live updates by polling") : gettext("Reconnecting…");
   }
 }
 
 function replicasTable(job: Job): HTMLElement {
   if (job.replicas.length === 0) {
-    return h("p", { class: "quiet" }, gettext("No process has been started yet. They appear here as soon as the job is launched."));
+    return h("p", { class: "quiet" }, gettext("No replicas yet. They appear here when the job is launched."));
   }
   const head = [gettext("Replica"), gettext("State"), gettext("What happened")].map((text) => h("th", { scope: "col" }, text));
   return h(
@@ -136,7 +136,7 @@ function replicaRow(replica: Replica): HTMLElement {
 }
 
 function startInWords(start_number: number): string {
-  return fill(gettext("started again ({nth} time)"), { nth: ordinal(startNumber) });
+  return fill(gettext("restarted ({nth} time)"), { nth: ordinal(startNumber) });
 }
 
 customElements.define("live-status", LiveStatus);

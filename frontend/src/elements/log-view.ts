@@ -111,7 +111,7 @@ export class LogView extends HTMLElement {
       this.listen();
       void this.fillUp();
     } catch {
-      this.say(gettext("The log could not be loaded. It is tried again."));
+      this.say(gettext("The log could not be loaded. Retrying."));
       setTimeout(() => this.isConnected && generation === this.generation && void this.reload(), 3000);
     }
   }
@@ -259,7 +259,7 @@ export class LogView extends HTMLElement {
             type: "button",
             class: `chip replica-${colour}`,
             "aria-pressed": String(!hidden),
-            title: gettext("Click to hide or show; double-click to show it alone"),
+            title: gettext("Click to hide or show. Double-click to show only this replica."),
             onclick: () => this.toggleReplica(name),
             ondblclick: () => this.onlyReplica(name),
           },
@@ -518,7 +518,7 @@ export class LogView extends HTMLElement {
     ];
     const select = h("select", {
       class: "small",
-      "aria-label": gettext("Which lines"),
+      "aria-label": gettext("Line filter"),
       onchange: () => {
         this.show = select.value as Show;
         void this.reload();
@@ -567,16 +567,16 @@ export class LogView extends HTMLElement {
     this.say(this.emptyText());
     this.pill.hidden = this.follow || (this.unseen === 0 && !this.detached);
     this.pill.textContent = this.unseen
-      ? fill(gettext("{n} new lines – to the end"), { n: this.unseen })
-      : gettext("To the end");
+      ? fill(gettext("{n} new lines – go to the end"), { n: this.unseen })
+      : gettext("Go to the end");
   }
 
   private emptyText(): string {
     if (this.lines.length) return "";
     if (this.query || this.show !== "all" || [...this.replicas.values()].some((replica) => replica.hidden)) {
-      return gettext("No line passes the filters.");
+      return gettext("No lines match the filters.");
     }
-    return this.ended ? gettext("Nothing was printed.") : gettext("Nothing has been printed yet. Lines appear here as they are written.");
+    return this.ended ? gettext("No log lines.") : gettext("No log lines yet. Lines appear here as they are written.");
   }
 
   /** Which lines belong in the document. Wrapped lines have no fixed height: then it is many around the reader's. */

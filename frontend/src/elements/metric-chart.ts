@@ -92,7 +92,7 @@ export class MetricChart extends HTMLElement {
   private timer: ReturnType<typeof setInterval> | undefined;
   private generation = 0;
   private readonly plot = h("div", { class: "chart-plot", role: "img" });
-  private readonly picker = h("div", { class: "segmented", role: "group", "aria-label": gettext("Curve") });
+  private readonly picker = h("div", { class: "segmented", role: "group", "aria-label": gettext("Metric") });
   private readonly summary = h("p", { class: "chart-summary quiet", "aria-live": "off" });
   private readonly omission = h("p", { class: "chart-omission quiet", role: "note", hidden: true });
   private readonly table = h("div", { class: "chart-table" });
@@ -138,7 +138,7 @@ export class MetricChart extends HTMLElement {
       this.listen();
       this.draw();
     } catch {
-      this.summary.textContent = gettext("The chart could not be loaded. It is tried again.");
+      this.summary.textContent = gettext("The chart could not be loaded. Retrying.");
       setTimeout(() => this.isConnected && generation === this.generation && void this.load(), 3000);
     }
   }
@@ -364,7 +364,7 @@ export class MetricChart extends HTMLElement {
   }
 
   private dataTable(): HTMLElement {
-    const details = h("details", { class: "quiet-details" }, h("summary", {}, gettext("The last values as a table")), this.table);
+    const details = h("details", { class: "quiet-details" }, h("summary", {}, gettext("Latest values as a table")), this.table);
     details.addEventListener("toggle", () => details.open && this.showTable());
     return details;
   }
@@ -579,7 +579,7 @@ export class MetricChart extends HTMLElement {
   private emptyNote(): Record<string, unknown> {
     const text = isTerminal(this.job?.state ?? "")
       ? gettext("This job reported no metrics.")
-      : gettext("The curve begins with the first report of a trainer.");
+      : gettext("The chart starts with the first metric that a trainer reports.");
     return { text, xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, font: { size: 14 } };
   }
 
@@ -625,7 +625,7 @@ export class MetricChart extends HTMLElement {
     const text =
       at < 0
         ? ""
-        : fill(gettext("{key}: {last} now, lowest {least}, from {points} points"), {
+        : fill(gettext("{key}: latest {last}, lowest {least}, {points} points"), {
             key: this.key,
             last: short(series.last.at(-1)),
             least: short(series.min[at]),
@@ -638,7 +638,7 @@ export class MetricChart extends HTMLElement {
   /** How many metrics the chart leaves out, and where they are. */
   private showOmission(names: string[]): void {
     this.omission.hidden = names.length === 0;
-    const text = gettext("{n} further metrics are not shown, such as {names}. The CSV file has all of them.");
+    const text = gettext("{n} more metrics are not shown, such as {names}. The CSV file contains all metrics.");
     const some = names.slice(0, NAMES_TOLD).join(", ");
     this.omission.textContent = names.length ? fill(text, { n: names.length.toLocaleString(language()), names: some }) : "";
   }
@@ -647,7 +647,7 @@ export class MetricChart extends HTMLElement {
     if (!(this.table.parentElement as HTMLDetailsElement | null)?.open) return;
     const { x, min, max, last } = this.current();
     const from = Math.max(0, x.length - TABLE_ROWS);
-    const head = [this.axisTitle(), gettext("last"), gettext("least"), gettext("most")];
+    const head = [this.axisTitle(), gettext("latest"), gettext("min"), gettext("max")];
     const rows = x.slice(from).map((value, i) => {
       const at = this.onAxis(value);
       const cells = [typeof at === "string" ? at : short(at), ...[last, min, max].map((of) => short(of[from + i]))];

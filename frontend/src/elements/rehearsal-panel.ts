@@ -30,7 +30,7 @@ export class RehearsalPanel {
   private readonly every = h("input", { name: "every", class: "small", value: "10s", required: true, autocomplete: "off", size: 5 });
   private readonly form = h("form", { class: "rehearsal-form" });
   private readonly running = h("p", { role: "status", hidden: true });
-  private readonly stop = h("button", { class: "button small", type: "button", hidden: true, onclick: () => void this.end() }, gettext("End the rehearsal"));
+  private readonly stop = h("button", { class: "button small", type: "button", hidden: true, onclick: () => void this.end() }, gettext("Stop the rehearsal"));
   private readonly problem = h("p", { class: "field-error", role: "alert", hidden: true });
   private readonly kills = h("ul", { class: "rehearsal-kills" });
 
@@ -68,13 +68,13 @@ export class RehearsalPanel {
       event.preventDefault();
       void this.start();
     });
-    const purpose = fill(gettext("One process is killed now and then, so that you can see the job go on. After {most} kills it ends by itself."), { most });
+    const purpose = fill(gettext("Kills one process at a time to show how the job recovers. Stops after {most} kills."), { most });
     return [h("p", { class: "quiet" }, purpose), this.form, this.running, this.stop, this.problem, this.kills];
   }
 
   private inWords({ kill, every, done }: Rehearsal): string {
     const values = { role: nameOf(kill), every, done, most: this.offer.most };
-    return fill(gettext("Every {every} {role} is killed: {done} of {most} so far."), values);
+    return fill(gettext("Kills {role} every {every}: {done} of {most} so far."), values);
   }
 
   private start(): Promise<void> {

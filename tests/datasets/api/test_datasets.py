@@ -291,7 +291,7 @@ def test_what_is_deleted_can_be_restored(sealed: Version, developer: Client, per
     assert names(developer) == ["public/diabetes", "public/digits"]
     assert developer.post(f"{MINE}/versions", {}, JSON).status_code == 409
     again = developer.post("/api/v1/namespaces/team/datasets", {"name": "mine"}, JSON)
-    assert "Restore it" in again.json()["detail"]
+    assert "Restore" in again.json()["detail"]
     assert developer.post(f"{MINE}/restore").json()["deleted_at"] is None
     assert names(developer)[-1] == "team/mine"
 

@@ -71,21 +71,21 @@ def test_an_upload_that_was_paused_goes_on_after_the_page_was_loaded_anew(
     choose(developer, path)
     expect(developer.get_by_role("status").filter(has_text="192 KiB of")).to_be_visible()
     developer.get_by_role("button", name="Pause").click()
-    expect(developer.get_by_role("button", name="Go on")).to_be_visible()
+    expect(developer.get_by_role("button", name="Continue")).to_be_visible()
     there = set(Version.objects.get().files.get().parts.values_list("number", flat=True))
 
     developer.unroute_all()
     again = Line(developer, let_through=10_000)
     developer.reload()
     expect(developer.get_by_role("status").first).to_contain_text(
-        "Choose the same files again to go on. Still missing: rows.csv"
+        "Choose the same files again to continue. Missing: rows.csv"
     )
     choose(developer, path)
-    expect(developer.get_by_role("status").first).to_contain_text("All files are there.")
+    expect(developer.get_by_role("status").first).to_contain_text("All files are uploaded.")
     assert there and not there & set(again.sent) and len(again.sent) == PARTS - len(there)
 
     developer.get_by_role("button", name="Seal the version").click()
-    expect(developer.get_by_role("status").first).to_contain_text("being looked through")
+    expect(developer.get_by_role("status").first).to_contain_text("Indexing")
     indexing.index(Version.objects.get().pk)
     expect(developer.get_by_role("heading", name="First records")).to_be_visible()
     expect(developer.get_by_role("cell", name="some words to make it longer").first).to_be_visible()
@@ -100,14 +100,14 @@ def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
     (tmp_path / "b.txt").write_text("another one")
     developer.goto(f"{live_server.url}/datasets/team/mine/upload")
     developer.locator("data-upload input[webkitdirectory]").set_input_files(tmp_path / "set")
-    expect(developer.get_by_role("status").first).to_contain_text("All files are there.")
+    expect(developer.get_by_role("status").first).to_contain_text("All files are uploaded.")
     files = Version.objects.get().files
     assert set(files.values_list("path", flat=True)) == {"train/a.txt", "b.txt"}
 
     developer.reload()
     choose(developer, tmp_path / "b.txt")
-    developer.get_by_role("button", name="Take the other one out").click()
-    expect(developer.locator("data-upload").get_by_role("row", name="b.txt")).to_contain_text("is there")
+    developer.get_by_role("button", name="Remove the other file").click()
+    expect(developer.locator("data-upload").get_by_role("row", name="b.txt")).to_contain_text("uploaded")
     assert files.get(path="b.txt").size == len("another one")
 
 
@@ -119,16 +119,16 @@ def test_the_page_of_a_data_set_shows_by_itself_that_a_version_was_looked_throug
     uploader.upload("rows.csv", b"number,text\n1,ada\n")
     version = uploader.seal()
     developer.goto(f"{live_server.url}/datasets/team/mine?version={version.number}")
-    expect(developer.get_by_text("Its files are being looked through")).to_be_visible()
+    expect(developer.get_by_text("Indexing: records are counted")).to_be_visible()
 
     # Where the portal is away for a moment, it is asked again.
     away = f"**/api/v1/datasets/team/mine/versions/{version.number}"
     with developer.expect_request(away):
         developer.route(away, lambda route: route.abort())
     developer.unroute(away)
-    expect(developer.get_by_text("Its files are being looked through")).to_be_visible()
+    expect(developer.get_by_text("Indexing: records are counted")).to_be_visible()
 
     indexing.index(version.pk)
     expect(developer.get_by_role("heading", name="First records")).to_be_visible(timeout=15_000)
     expect(developer.get_by_role("cell", name="ada")).to_be_visible()
-    expect(developer.get_by_text("Its files are being looked through")).to_have_count(0)
+    expect(developer.get_by_text("Indexing: records are counted")).to_have_count(0)

@@ -191,5 +191,5 @@ def test_a_refused_field_is_told_in_the_language_of_the_reader(personas: Persona
         content_type="application/json",
         headers={"Accept-Language": "zh-CN"},
     )
-    assert answer.json()["errors"]["name"] == ["请为作业起个名称，例如 digits。"]
-    assert answer.json()["detail"] == "name: 请为作业起个名称，例如 digits。"
+    assert answer.json()["errors"]["name"] == ["请为任务起个名称，例如 digits。"]
+    assert answer.json()["detail"] == "name: 请为任务起个名称，例如 digits。"

@@ -151,7 +151,7 @@ def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_come
     for gone in ("pandas", "train.py"):
         expect(yaml).not_to_have_value(contains(gone))
     assert shown(command, "code-editor", "#requirements", *OF_MASTER, *OF_SERVERS) == [False] * 6
-    expect(command.locator("[data-no-code]").first).to_contain_text("no code goes with this job")
+    expect(command.locator("[data-no-code]").first).to_contain_text("without code from this page")
     command.fill("#image", "")
     expect(command.locator("code-editor .cm-content")).to_contain_text("import")
 

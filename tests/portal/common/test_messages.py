@@ -192,7 +192,7 @@ def test_in_english_nothing_changes() -> None:
         ("Training with 2 trainers.", "正在用 2 个训练器训练。"),
         (
             "Waiting for quota. Needs 3 cpu; 1 of 2 are free in `vision`: 1 are held by running jobs.",
-            "正在等待配额。需要 3 个 CPU；“vision”的 2 中还有 1 可用：运行中的作业占用了 1。",
+            "正在等待配额。需要 3 个 CPU；“vision”的 2 中还有 1 可用：运行中的任务占用了 1。",
         ),
         (
             "trainer-0 exited with code 1: NameError: in a.py line 3. Trying again as attempt 2; 1 more try after it.",
@@ -222,7 +222,7 @@ def test_in_english_nothing_changes() -> None:
         ),
         (
             "Shrinks from 8 to 1 trainer: room for jobs that have less than their share.",
-            "由 8 个减少到 1 个训练器：为 所得少于应有份额的作业 腾出资源。",
+            "由 8 个减少到 1 个训练器：为 所得少于应有份额的任务 腾出资源。",
         ),
         ("Nobody wrote this message.", "Nobody wrote this message."),
         ("", ""),
