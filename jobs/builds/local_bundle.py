@@ -33,19 +33,19 @@ from jobs.launch import planner
 PYTHON = Path(sys.executable)  # of the platform's own roles
 
 
-def rooms() -> tuple[Path, Path]:
+def directories() -> tuple[Path, Path]:
     """Where the bundles and where the environments are. What is used is marked by its time of change, for
     ``jobs/maintenance/garbage_collection.py``."""
     return Path(settings.DATA_DIR) / "bundles", Path(settings.DATA_DIR) / "environments"
 
 
 def bundle_folder(digest: str) -> Path:
-    return rooms()[0] / digest
+    return directories()[0] / digest
 
 
 def environment_folder(requirements: tuple[str, ...], framework: str = NATIVE) -> Path:
     recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *_alone(framework)])
-    return rooms()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
+    return directories()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
 
 
 def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
@@ -103,13 +103,13 @@ def build(
     if not (_is_there(folder) and outcome.exists()):
         _begin(folder, requirements, _alone(framework))
         return planner.BuildView(log=_log_of(folder))
-    told = json.loads(outcome.read_text(encoding="utf-8"))
-    if told["ok"]:
+    result = json.loads(outcome.read_text(encoding="utf-8"))
+    if result["ok"]:
         return planner.BuildView(made(digest, requirements, framework), log=_log_of(folder, whole=True))
     log = _log_of(folder, whole=True)
     # The next try, of this job or another, begins anew: what was missing may be there by then.
     shutil.rmtree(folder, ignore_errors=True)
-    return planner.BuildView(problem=told["why"], log=log)
+    return planner.BuildView(problem=result["why"], log=log)
 
 
 def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:
@@ -147,7 +147,7 @@ def _begin(folder: Path, requirements: tuple[str, ...], words: tuple[str, ...]) 
 
 def end_all() -> None:
     """End what installs now, with all that it has started; the next ``build`` begins anew."""
-    for lock in rooms()[1].glob("*/lock"):
+    for lock in directories()[1].glob("*/lock"):
         if _is_held(lock):
             with contextlib.suppress(ValueError, ProcessLookupError):
                 # An installer leads a session of its own, and so a group.

@@ -35,7 +35,7 @@ def main(folder: Path, words: Sequence[str] = ()) -> int:
         lock.write(str(os.getpid()))
         lock.flush()
         if not (folder / "outcome.json").exists():
-            _tell(folder, _install(folder, log, alone=ALONE in words))
+            _write_outcome(folder, _install(folder, log, alone=ALONE in words))
     return 0
 
 
@@ -73,7 +73,7 @@ def _last_words(folder: Path) -> str:
     return "pip could not install the requirements: " + " / ".join(lines[-LAST_LINES:])
 
 
-def _tell(folder: Path, problem: str) -> None:
+def _write_outcome(folder: Path, problem: str) -> None:
     fresh = folder / "outcome.json.part"
     fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
     with contextlib.suppress(FileNotFoundError):

@@ -29,18 +29,18 @@ def shared_environment(
     servers: Sequence[Endpoint] | None, trainers: Sequence[Endpoint] | None, with_gloo: int = 0
 ) -> dict[str, str]:
     """Where everybody is; None: the job has no such role. ``with_gloo``: 1 gives trainers a barrier, 2 everybody."""
-    told = {"TRAINER_PORTS_NUM": str(PORTS)}
+    variables = {"TRAINER_PORTS_NUM": str(PORTS)}
     if servers is not None:
-        told["PADDLE_PSERVERS_IP_PORT_LIST"] = listed(servers)
+        variables["PADDLE_PSERVERS_IP_PORT_LIST"] = listed(servers)
     if trainers is not None:
-        told["PADDLE_TRAINER_ENDPOINTS"] = listed(trainers)
-        told["PADDLE_TRAINERS"] = ",".join(trainer.host for trainer in trainers)
-        told["PADDLE_TRAINERS_NUM"] = str(len(trainers))
+        variables["PADDLE_TRAINER_ENDPOINTS"] = listed(trainers)
+        variables["PADDLE_TRAINERS"] = ",".join(trainer.host for trainer in trainers)
+        variables["PADDLE_TRAINERS_NUM"] = str(len(trainers))
     if with_gloo > 0 and servers:
-        told["PADDLE_WITH_GLOO"] = str(with_gloo)
-        told["PADDLE_GLOO_RENDEZVOUS"] = "3"  # over HTTP
-        told["PADDLE_GLOO_HTTP_ENDPOINT"] = str(Endpoint(servers[0].host, servers[0].port + GLOO_OFFSET))
-    return told
+        variables["PADDLE_WITH_GLOO"] = str(with_gloo)
+        variables["PADDLE_GLOO_RENDEZVOUS"] = "3"  # over HTTP
+        variables["PADDLE_GLOO_HTTP_ENDPOINT"] = str(Endpoint(servers[0].host, servers[0].port + GLOO_OFFSET))
+    return variables
 
 
 def own_environment(training_role: str, index: int) -> dict[str, str]:

@@ -13,8 +13,8 @@ def shared_environment(trainers: Sequence[Endpoint]) -> dict[str, str]:
     """The first trainer holds the store in which all meet. On one machine gloo has to be kept from a link that leads
     out of it, and may not lead back."""
     first = trainers[0]
-    told = {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.port), "WORLD_SIZE": str(len(trainers))}
-    return {**told, "GLOO_SOCKET_IFNAME": "lo"} if first.host.startswith(LOOPBACK) else told
+    variables = {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.port), "WORLD_SIZE": str(len(trainers))}
+    return {**variables, "GLOO_SOCKET_IFNAME": "lo"} if first.host.startswith(LOOPBACK) else variables
 
 
 def own_environment(index: int) -> dict[str, str]:

@@ -76,9 +76,9 @@ def keep() -> int:
     try:
         tenants = _tenants()
         there = Namespace.objects.filter(name__in=tenants.present())
-        wanted = [tenant_of(each) for each in there.filter(closed=None)]
+        desired = [tenant_of(each) for each in there.filter(closed=None)]
         closed = there.exclude(closed=None).values_list("name", flat=True)
-        done = tenants.sweep(wanted, closed)
+        done = tenants.sweep(desired, closed)
     except (Refusal, BadReach) as problem:
         _log.warning("The namespaces on the cluster could not be looked at: %s", problem)
         return 0
@@ -99,10 +99,10 @@ def _tenants() -> Tenants:
     from jobs.operator.tenants.namespace_sync import Tenants, address_of_the_api
 
     api = backend_factory.api_server()
-    return Tenants(api, surroundings(address_of_the_api(api)))
+    return Tenants(api, settings_of_tenants(address_of_the_api(api)))
 
 
-def surroundings(api: Iterable[tuple[str, int]]) -> Surroundings:
+def settings_of_tenants(api: Iterable[tuple[str, int]]) -> Surroundings:
     """What the settings say. Raises BadReach."""
     credentials = settings.KUBERNETES_PULL_CREDENTIALS
     return Surroundings(

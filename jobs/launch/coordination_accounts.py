@@ -21,7 +21,7 @@ from jobs.models import Attempt
 # How often it is cleaned up; etcd's history is so long, and up to twice as long.
 EVERY = timedelta(minutes=5)
 # A store that did not answer is asked again after so many seconds: else each job in turn would wait for it.
-LEFT_ALONE = 5.0
+RETRY_AFTER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
@@ -50,16 +50,16 @@ def arrange(ref: AttemptRef) -> str:
     from runtime.coordination.etcd_accounts import open_account
 
     try:
-        _SILENCE.check(settings.COORDINATION)
+        _OUTAGE.check(settings.COORDINATION)
         return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref))
     except CoordinationError as error:
         passing = isinstance(error, StoreUnavailable)
         if passing:
-            _SILENCE.note(settings.COORDINATION, str(error))
+            _OUTAGE.note(settings.COORDINATION, str(error))
         raise LaunchFailed(f"The coordination store cannot be used. {error}", retryable=passing) from error
 
 
-class _Silence:
+class _RecentOutage:
     """What store did not answer just now, and how that was told."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _Silence:
 
     def note(self, address: str, why: str) -> None:
         known, _, at = self._last
-        if known != address or time.monotonic() > at + LEFT_ALONE:
+        if known != address or time.monotonic() > at + RETRY_AFTER_SECONDS:
             self._last = (address, why, time.monotonic())
 
     def check(self, address: str) -> None:
@@ -75,11 +75,11 @@ class _Silence:
         from runtime.coordination.base import StoreUnavailable
 
         known, why, at = self._last
-        if known == address and time.monotonic() <= at + LEFT_ALONE:
+        if known == address and time.monotonic() <= at + RETRY_AFTER_SECONDS:
             raise StoreUnavailable(why)
 
 
-_SILENCE = _Silence()
+_OUTAGE = _RecentOutage()
 
 
 def clear(ref: AttemptRef) -> None:

@@ -88,11 +88,11 @@ def replicas(spec: JobSpec) -> Iterator[tuple[str, int, RoleSpec]]:
 
 def amounts(spec: JobSpec) -> dict[str, float]:
     """What an attempt asks of the quota: cores, bytes of memory, devices, and one job."""
-    asked = [each for _, _, each in replicas(spec)]
+    role_specs = [each for _, _, each in replicas(spec)]
     return {
-        "cpu": round(sum(each.cpu for each in asked), 3),
-        "memory": sum(each.memory for each in asked),
-        "gpu": sum(each.gpu for each in asked),
+        "cpu": round(sum(each.cpu for each in role_specs), 3),
+        "memory": sum(each.memory for each in role_specs),
+        "gpu": sum(each.gpu for each in role_specs),
         "jobs": 1,
     }
 

@@ -27,13 +27,13 @@ BACK_OFF = (timedelta(seconds=0.5), timedelta(seconds=2), timedelta(seconds=5))
 class Changes:
     """``hire`` are indices without a replica yet; the others are names of replicas."""
 
-    hire: tuple[int, ...] = ()
+    start: tuple[int, ...] = ()
     dismiss: tuple[str, ...] = ()
     return_: tuple[str, ...] = ()  # dismissed earlier and ended since: they begin another life
     replace: tuple[str, ...] = ()  # lost: they begin another life
 
     def __bool__(self) -> bool:
-        return bool(self.hire or self.dismiss or self.return_ or self.replace)
+        return bool(self.start or self.dismiss or self.return_ or self.replace)
 
 
 def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Changes:
@@ -46,7 +46,7 @@ def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Cha
     ending = any((trainer.succeeded or trainer.failed) and not trainer.dismissed for trainer in trainers.values())
     joining = () if ending else tuple(_joining(job.trainers, trainers))
     return Changes(
-        hire=tuple(index for index in joining if index not in trainers),
+        start=tuple(index for index in joining if index not in trainers),
         dismiss=dismiss,
         return_=tuple(trainers[index].name for index in joining if index in trainers),
         replace=tuple(
@@ -55,7 +55,7 @@ def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Cha
     )
 
 
-def headcount(replicas: Sequence[ReplicaFact]) -> int:
+def trainer_count(replicas: Sequence[ReplicaFact]) -> int:
     """How many trainers are there and not dismissed."""
     return sum(replica.role == contract.TRAINER and not replica.dismissed for replica in replicas)
 
@@ -70,8 +70,8 @@ def _may_leave(trainer: ReplicaFact) -> bool:
     return not trainer.dismissed and (not trainer.ended or trainer.left_without_blame)
 
 
-def _joining(wanted: int, trainers: dict[int, ReplicaFact]) -> Iterator[int]:
-    for index in range(wanted):
+def _joining(desired: int, trainers: dict[int, ReplicaFact]) -> Iterator[int]:
+    for index in range(desired):
         trainer = trainers.get(index)
         if trainer is not None and trainer.dismissed and not trainer.ended:
             return  # it is still on its way out, and those above it wait for it

@@ -53,13 +53,15 @@ def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
     return "" if here else NOT_HERE
 
 
-def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:
+def problems(request: Mapping[Any, Any]) -> dict[str, list[str]]:
     """What is wrong with a wish such as ``{"kill": "trainer", "every": "10s"}``: messages by field."""
-    found = {str(key): ["There is no such field; known are kill and every."] for key in set(wish) - {"kill", "every"}}
-    if wish.get("kill") not in contract.ROLES:
+    found = {
+        str(key): ["There is no such field; known are kill and every."] for key in set(request) - {"kill", "every"}
+    }
+    if request.get("kill") not in contract.ROLES:
         found["kill"] = [f"Name the role to be killed: {', '.join(contract.ROLES)}; or null to end the rehearsal."]
     try:
-        every = quantities.span(wish.get("every"))
+        every = quantities.span(request.get("every"))
     except ValueError as problem:
         return {**found, "every": [str(problem)]}
     if not SHORTEST <= every <= LONGEST:

@@ -39,9 +39,9 @@ RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 3, contract
 
 
 # From the end of a master's process until its agent has told of it.
-MASTERS_LAST_WORD = timedelta(seconds=2)
+MASTER_REPORT_DELAY = timedelta(seconds=2)
 # How long a process may take to end after its connections broke: Python and its libraries shut down.
-CAUSE_COMES_WITHIN = timedelta(seconds=5)
+CAUSE_REPORT_DELAY = timedelta(seconds=5)
 # What gloo, NCCL and sockets say of a peer that is gone.
 _LOST_PEER = re.compile(
     r"gloo.*pair\.cc|[Cc]onnection (?:closed|reset|refused)|remote (?:worker|process)|ncclRemoteError|DistNetworkError"
@@ -170,15 +170,15 @@ def _events_of_training(
         return  # the end of an attempt takes the pods away, and with them what they printed
     decided = verdict(job, replicas)
     if decided:
-        if not _cause_may_come(job, replicas, now):
+        if not _awaits_cause(job, replicas, now):
             yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
-    elif job.state is JobState.REGISTERING and (told := _awaited(replicas)) != (job.why or told):
+    elif job.state is JobState.REGISTERING and (message := _awaited(replicas)) != (job.why or message):
         if not _all_registered(replicas):
-            yield StrengthChanged(job.attempt, told)
-    elif job.state is JobState.RUNNING and (told := _strength(replicas, recovering(job, replicas))) != job.why:
-        yield StrengthChanged(job.attempt, told)
+            yield StrengthChanged(job.attempt, message)
+    elif job.state is JobState.RUNNING and (message := _strength(replicas, recovering(job, replicas))) != job.why:
+        yield StrengthChanged(job.attempt, message)
 
 
 def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:
@@ -234,8 +234,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     coming = recovering(job, replicas)
     trainers = _trainers(replicas)
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
-    lost = [replica for replica in missed if replica not in coming and not _has_heir(replica, replicas, coming)]
-    forgetful = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
+    lost = [replica for replica in missed if replica not in coming and not _has_standby(replica, replicas, coming)]
+    without_values = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
     working = [
         replica for replica in trainers if replica in coming or not (replica.ended or replica in _too_late(replicas))
     ]
@@ -244,7 +244,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if not working and not failed and any(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
-    for replica in forgetful:
+    for replica in without_values:
         return AttemptEnded(job.attempt, f"{replica.name} could not be given back its values.", Reason.VALUES_LOST)
     for replica in lost:
         why = f"{ending(replica)}, before training was complete."
@@ -283,12 +283,12 @@ def _first_failed(job: JobView, replicas: Sequence[ReplicaFact]) -> ReplicaFact 
     return min(ended, key=lambda one: (one.lost_peer, one.finished is None, one.finished or job.changed), default=None)
 
 
-def _cause_may_come(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> bool:
+def _awaits_cause(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> bool:
     """Whether all that failed lost a peer, and the one that they lost may still be about to end."""
     first = _first_failed(job, replicas) if job.together else None
     if first is None or not first.lost_peer or first.finished is None:
         return False
-    return now < first.finished + CAUSE_COMES_WITHIN and not all(replica.ended for replica in replicas)
+    return now < first.finished + CAUSE_REPORT_DELAY and not all(replica.ended for replica in replicas)
 
 
 def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
@@ -301,7 +301,7 @@ def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
     if not ends:
         return []
     trainers, end = _trainers(replicas), min((at for at in ends if at), default=None)
-    recent = [one for one in trainers if end and one.since and one.since > end - MASTERS_LAST_WORD]
+    recent = [one for one in trainers if end and one.since and one.since > end - MASTER_REPORT_DELAY]
     earlier = any(trainer.succeeded and trainer not in recent for trainer in trainers)
     return [one for one in trainers if one.joining or (earlier and one in recent and not one.ended)]
 
@@ -328,11 +328,11 @@ def _is_missed(replica: ReplicaFact) -> bool:
     return replica.ended and not (replica.role == contract.MASTER and replica.succeeded)
 
 
-def _has_heir(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> bool:
+def _has_standby(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> bool:
     """Whether it is a master for which another stands by."""
     others = (one for one in replicas if one.role == contract.MASTER and one.name != lost.name)
-    heir = any(not one.ended or one in coming for one in others)
-    return lost.role == contract.MASTER and lost.left_without_blame and heir
+    standby = any(not one.ended or one in coming for one in others)
+    return lost.role == contract.MASTER and lost.left_without_blame and standby
 
 
 def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> AttemptEnded | None:
@@ -340,8 +340,8 @@ def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[Rep
     left = len(trainers) - len(lost)
     if not lost or left >= max(1, job.min_trainers):
         return None
-    told = "; ".join(ending(replica) for replica in lost)
-    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {told}."
+    endings = "; ".join(ending(replica) for replica in lost)
+    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {endings}."
     memory = any(replica.out_of_memory for replica in lost)
     return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if memory else Reason.KILLED)
 
@@ -353,8 +353,8 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
         return "The script ended without an error, but it never called dist.init(): the platform trained nothing."
     if not lost:
         return f"Trained with {count(len(trainers), 'trainer')}."
-    told = "; ".join(ending(replica) for replica in lost)
-    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
+    endings = "; ".join(ending(replica) for replica in lost)
+    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {endings}."
 
 
 def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> str:
@@ -365,12 +365,14 @@ def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) ->
     joining = [replica.name for replica in replicas if replica.joining and not replica.dismissed]
     if not lost and not joining:
         return f"Training with {count(len(trainers), 'trainer')}."
-    told = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
+    parts = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
     if joining:
-        told.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
+        parts.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
     missing = sum(replica in lost or replica.joining for replica in trainers)
     there = f"{len(trainers) - missing} of {count(len(trainers), 'trainer')}"
-    return " ".join((f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}.", *_hindrances(replicas)))
+    return " ".join(
+        (f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(parts)}.", *_waiting_reasons(replicas))
+    )
 
 
 def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
@@ -386,10 +388,10 @@ def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
 
 def _awaited(replicas: Sequence[ReplicaFact]) -> str:
     """What the job waits for before it trains, with what keeps it from beginning."""
-    return " ".join(("Waiting for the replicas to register.", *_hindrances(replicas)))
+    return " ".join(("Waiting for the replicas to register.", *_waiting_reasons(replicas)))
 
 
-def _hindrances(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
+def _waiting_reasons(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
     """What keeps replicas from beginning, as far as the backend knows, once for all of which it is the same."""
     joining = [replica for replica in replicas if replica.joining and not replica.dismissed and replica.why]
     for why in dict.fromkeys(replica.why for replica in joining):
@@ -399,7 +401,7 @@ def _hindrances(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
 def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy: Policy) -> AttemptEnded:
     missing = [replica.name for replica in replicas if not replica.registered and not replica.ended]
     why = f"After {in_words(policy.registration)} {', '.join(missing)} had not registered."
-    hindrances = list(_hindrances(replicas))
+    hindrances = list(_waiting_reasons(replicas))
     if hindrances:
         why = " ".join((why, *hindrances))
     elif job.together:
@@ -427,10 +429,10 @@ def _drained(
 # --- Words -----------------------------------------------------------------------------------------------------------
 def ending(replica: ReplicaFact) -> str:
     """How a replica ended, as the start of a message. Where its agent told, in the agent's words."""
-    told = replica.why.strip().rstrip(".")
+    report = replica.why.strip().rstrip(".")
     if replica.state is ReplicaState.LOST:
-        return f"{replica.name} is gone" + (f": {told}" if told else "")
-    return f"{replica.name} {told or _manner(replica)}"
+        return f"{replica.name} is gone" + (f": {report}" if report else "")
+    return f"{replica.name} {report or _manner(replica)}"
 
 
 def _manner(replica: ReplicaFact) -> str:

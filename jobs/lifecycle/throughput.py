@@ -13,10 +13,10 @@ _FEWEST = 5
 
 
 # Kinds of events of a replica: it is at work from then on, or not any more.
-CAME, WENT = "registered", ("exited", "lost", "restarted")
+JOINED, LEFT = "registered", ("exited", "lost", "restarted")
 
 
-class Happened(NamedTuple):
+class ReplicaEvent(NamedTuple):
     at: float
     kind: str
     replica: str
@@ -29,15 +29,15 @@ class Number(NamedTuple):
     trainers: int
 
 
-def at_work(happened: Iterable[Happened]) -> list[Number]:
+def trainer_counts(events: Iterable[ReplicaEvent]) -> list[Number]:
     """How many of those to whom this happened, in order, were at work when. It is not what was wished for that counts:
     a machine that has to fetch an image first may take minutes until a trainer is there."""
     there: set[str] = set()
     numbers: list[Number] = []
-    for at, kind, replica in happened:
-        if kind == CAME:
+    for at, kind, replica in events:
+        if kind == JOINED:
             there.add(replica)
-        elif kind in WENT:
+        elif kind in LEFT:
             there.discard(replica)
         if not numbers or numbers[-1].trainers != len(there):
             numbers.append(Number(at, len(there)))

@@ -23,14 +23,14 @@ _DRAIN_SECONDS = 15.0
 
 def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if it came now. Nothing is reserved."""
-    asked = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
-    return quota.preview(namespace, asked, length=_longest(spec), priority=spec.priority)
+    requested = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
+    return quota.preview(namespace, requested, length=_longest(spec), priority=spec.priority)
 
 
 def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Whether the job would be admitted if nothing else ran."""
-    asked = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
-    return quota.if_alone(bounds, asked, length=_longest(spec))
+    requested = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
+    return quota.if_alone(bounds, requested, length=_longest(spec))
 
 
 def refuse_what_never_fits(bounds: quota.Bounds, spec: JobSpec) -> None:

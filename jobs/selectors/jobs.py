@@ -53,8 +53,8 @@ def jobs_in(actor: Actor, namespace: Namespace, query: Mapping[str, str]) -> Que
     """The jobs of a namespace, filtered by ``state`` (several with commas; ACTIVE and ENDED are groups), ``owner`` (a
     user's name) and ``q`` (a part of the name). Raises ValidationFailed for an unknown state."""
     jobs = jobs_for(actor).filter(namespace=namespace)
-    if wanted := query.get("state"):
-        jobs = jobs.filter(state__in=_states(wanted))
+    if names := query.get("state"):
+        jobs = jobs.filter(state__in=_states(names))
     if owner := query.get("owner"):
         jobs = jobs.filter(owner__username=owner)
     if part := query.get("q"):
@@ -62,9 +62,9 @@ def jobs_in(actor: Actor, namespace: Namespace, query: Mapping[str, str]) -> Que
     return jobs
 
 
-def _states(wanted: str) -> set[str]:
+def _states(names: str) -> set[str]:
     found: set[str] = set()
-    for word in wanted.upper().split(","):
+    for word in names.upper().split(","):
         if word in _GROUPS:
             found.update(_GROUPS[word])
         elif word in JobState.__members__:
@@ -139,12 +139,12 @@ def _replicas_json(replicas: Sequence[Any]) -> list[dict[str, Any]]:
     The order in which their reports arrived may be another; it decides only for agents that report no incarnation.
     """
     masters = [one for one in replicas if one.role == contract.MASTER and one.state == ReplicaState.REGISTERED]
-    first, *others = sorted(masters, key=_turn) or [None]
+    first, *others = sorted(masters, key=_serving_order) or [None]
     standby = {one.pk: f"Stands by, and takes over if {first.name} is lost." for one in others if first}
     return [_replica_json(replica, standby.get(replica.pk, replica.why)) for replica in replicas]
 
 
-def _turn(master: Replica) -> tuple[bool, int, datetime | None]:
+def _serving_order(master: Replica) -> tuple[bool, int, datetime | None]:
     return master.incarnation is None, master.incarnation or 0, master.registered
 
 

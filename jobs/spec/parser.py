@@ -382,8 +382,8 @@ class _Reader:
         self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
         masters = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
         cpu = self.cpu(path, body, MASTER_CPU)
-        for key, said in (("replicas", masters > 1), ("cpu", "cpu" in body)):
-            if said and self.together:
+        for key, given in (("replicas", masters > 1), ("cpu", "cpu" in body)):
+            if given and self.together:
                 self.fail(f"{path}.{key}", f"A {self.row.name} job has no master. Leave this out.")
         return masters, cpu
 

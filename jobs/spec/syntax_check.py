@@ -56,17 +56,17 @@ class _Clean:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[bytes, None] = {}
+        self._digests: dict[bytes, None] = {}
         self._lock = threading.Lock()
 
-    def knows(self, text: str) -> bool:
-        return _digest(text) in self._known
+    def contains(self, text: str) -> bool:
+        return _digest(text) in self._digests
 
     def add(self, texts: Iterable[str]) -> None:
         with self._lock:
-            self._known.update((_digest(text), None) for text in texts)
-            while len(self._known) > self._most:
-                del self._known[next(iter(self._known))]
+            self._digests.update((_digest(text), None) for text in texts)
+            while len(self._digests) > self._most:
+                del self._digests[next(iter(self._digests))]
 
 
 def _digest(text: str) -> bytes:
@@ -78,7 +78,7 @@ _CLEAN = _Clean(most=4096)
 
 def syntax_problems(files: Mapping[str, str]) -> dict[str, SyntaxProblem]:
     """The Python files among ``files`` (path to text) that cannot be parsed, by path."""
-    sources = {path: text for path, text in files.items() if path.endswith(".py") and not _CLEAN.knows(text)}
+    sources = {path: text for path, text in files.items() if path.endswith(".py") and not _CLEAN.contains(text)}
     if not sources:
         return {}
     found = _parse_apart(sources)

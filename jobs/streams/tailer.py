@@ -64,7 +64,7 @@ class Missing:
     last: int
 
 
-class _News:
+class _Broadcast:
     """Wakes all who wait, once for each ``announce``. Take ``next`` before looking, wait for it after: nothing is
     missed.
     """
@@ -72,7 +72,7 @@ class _News:
     def __init__(self) -> None:
         self.next = asyncio.Event()
 
-    def announce(self) -> None:
+    def notify(self) -> None:
         rung, self.next = self.next, asyncio.Event()
         rung.set()
 
@@ -99,7 +99,7 @@ class StreamReader:
         self.ended = False
         self._started = False
         self._window: Window[AnyFrame] = Window(WINDOW_BYTES)
-        self._news = _News()
+        self._broadcast = _Broadcast()
 
     async def run(self, bell: Bell) -> None:
         """Read on for ever; whatever goes wrong is tried again."""
@@ -123,7 +123,7 @@ class StreamReader:
         for frame in frames:
             self._keep(frame)
         self.ended = head.closed and self.hi >= head.last
-        self._news.announce()
+        self._broadcast.notify()
         return self.hi >= head.last
 
     def _keep(self, frame: AnyFrame) -> None:
@@ -134,7 +134,7 @@ class StreamReader:
         """Everything after the cursor, in order, once; stops after the last entry of a stream that has ended."""
         cursor = after
         while True:
-            news = self._news.next
+            change = self._broadcast.next
             if (frame := self._window.after(cursor)) is not None:
                 frames = [frame]
             elif cursor < self.hi:
@@ -152,7 +152,7 @@ class StreamReader:
                 continue
             if self.ended:
                 return
-            await news.wait()
+            await change.wait()
 
 
 def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:
@@ -180,8 +180,8 @@ class Watcher:
         self.readers = 0
         self._version: Hashable = None
         self._state: Any = None
-        self._turn = 0
-        self._news = _News()
+        self._changes = 0
+        self._broadcast = _Broadcast()
 
     async def run(self, bell: Bell) -> None:
         """Read at each ring of the bell, and every ``POLL_SECONDS`` in case one was lost. A failed read is retried."""
@@ -196,21 +196,21 @@ class Watcher:
             await bell.wait(POLL_SECONDS)
 
     def _note(self, version: Hashable, state: Any) -> None:
-        if self._turn and version == self._version:
+        if self._changes and version == self._version:
             return
-        self._version, self._state, self._turn = version, state, self._turn + 1
-        self._news.announce()
+        self._version, self._state, self._changes = version, state, self._changes + 1
+        self._broadcast.notify()
 
     async def follow(self) -> AsyncIterator[Any]:
         """The present state, then each newer one."""
         seen = 0
         while True:
-            news = self._news.next
-            if self._turn > seen:
-                seen = self._turn
+            change = self._broadcast.next
+            if self._changes > seen:
+                seen = self._changes
                 yield self._state
             else:
-                await news.wait()
+                await change.wait()
 
 
 Follower = TypeVar("Follower", bound=_Shared)

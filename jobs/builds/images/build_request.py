@@ -13,7 +13,7 @@ from jobs.builds.images.plan import Image, Kind
 
 ORDER, OUTCOME, LOG, LOCK = "order.json", "outcome.json", "build.log", "lock"
 _RUNTIME_BYTES = 8 * 1024**3  # the platform's own is not what is limited
-ROOM = 2 * 1024**3  # bytes beside what an image adds: what pip unpacks, the packed layer
+WORKSPACE_BYTES = 2 * 1024**3  # bytes beside what an image adds: what pip unpacks, the packed layer
 BUILDAH, POD = "buildah", "pod"
 
 
@@ -68,7 +68,7 @@ def step(order: Order, image: Image, pip: Mapping[str, str], seconds: float, pla
 
 
 @dataclass(frozen=True)
-class Shelves:
+class PipMounts:
     """Files and folders of this machine that pip's settings name, and the settings with the places at which the image
     sees them. ``mounts``: {place: path here}."""
 
@@ -76,14 +76,14 @@ class Shelves:
     mounts: Mapping[str, str]
 
 
-def shelves(pip: Mapping[str, str], below: str, exists: Any = lambda path: Path(path).exists()) -> Shelves:
+def pip_mounts(pip: Mapping[str, str], below: str, exists: Any = lambda path: Path(path).exists()) -> PipMounts:
     """Where the image sees what lies here: ``below/0``, ``below/1`` and so on."""
     mounts: dict[str, str] = {}
     changed: dict[str, str] = {}
     for name, value in sorted(pip.items()):
         words = [_moved(word, below, mounts, exists) for word in value.split()]
         changed[name] = " ".join(words)
-    return Shelves(changed, mounts)
+    return PipMounts(changed, mounts)
 
 
 def _moved(word: str, below: str, mounts: dict[str, str], exists: Any) -> str:

@@ -42,7 +42,7 @@ _IDLE = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
     | {"tkinter", "turtledemo"}
 )
-_TELLS = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
+_IMPORT_CHECK = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
 
 
 class Problem(Exception):
@@ -190,7 +190,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 def _check(target: Path) -> None:
     """Whether the platform can run here: a base image without a C++ library, say, is told of now and not by pods."""
-    command = (str(target / "bin" / "python"), "-I", "-c", _TELLS)
+    command = (str(target / "bin" / "python"), "-I", "-c", _IMPORT_CHECK)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

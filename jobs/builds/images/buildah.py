@@ -41,7 +41,7 @@ class Buildah:
     def make(self, image: Image, folder: Path) -> None:
         """Make an image of its parent and push it. ``folder`` is the build's own."""
         name = image.reference.rpartition(":")[2]
-        moved = build_request.shelves(self._order.pip, f"{_PLACE}/shelves")
+        moved = build_request.pip_mounts(self._order.pip, f"{_PLACE}/shelves")
         context = self._lay_out(image, folder / f"context-{name}", moved)
         try:
             self._quietly("rm", name)
@@ -62,7 +62,7 @@ class Buildah:
             self._quietly("rm", name)
             shutil.rmtree(context, ignore_errors=True)
 
-    def _lay_out(self, image: Image, context: Path, moved: build_request.Shelves) -> Path:
+    def _lay_out(self, image: Image, context: Path, moved: build_request.PipMounts) -> Path:
         """The folder that the image sees while it is made: the program, pip, and where other things are mounted."""
         shutil.rmtree(context, ignore_errors=True)
         tool = context / "tool"
@@ -112,12 +112,12 @@ class Buildah:
         except subprocess.TimeoutExpired:
             raise BuildFailed(too_long(self._order)) from None
         if done.returncode != 0:
-            raise BuildFailed(told(self._said_since(begin), what))
+            raise BuildFailed(failure_message(self._output_since(begin), what))
 
-    def _said_since(self, begin: int) -> list[str]:
-        with Path(self._log.name).open(encoding="utf-8", errors="replace") as said:
-            said.seek(begin)
-            return said.read().splitlines()
+    def _output_since(self, begin: int) -> list[str]:
+        with Path(self._log.name).open(encoding="utf-8", errors="replace") as output:
+            output.seek(begin)
+            return output.read().splitlines()
 
     def _quietly(self, *arguments: str) -> None:
         command = (*self._at, "--storage-driver", self._driver, *arguments)
@@ -131,7 +131,7 @@ def lay_out_tools(tool: Path) -> None:
     shutil.copytree(Path(contract.__file__).parent, tool / "runtime", ignore=unwanted)
 
 
-def told(lines: Sequence[str], what: str) -> str:
+def failure_message(lines: Sequence[str], what: str) -> str:
     """The message of a build that failed: that of ``build_step.py``, else the last lines that were said."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):

@@ -40,7 +40,7 @@ _IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _INHERITED = ("PATH", "HOME", "LANG", "KUBECONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", *_IN_CLUSTER)
 
 
-def room() -> Path:
+def images_directory() -> Path:
     return Path(settings.DATA_DIR) / "images"
 
 
@@ -65,35 +65,35 @@ def runtime_digest() -> str:
     return found.hexdigest()
 
 
-def made(wanted: plan.Plan) -> Build:
+def made(image_plan: plan.Plan) -> Build:
     """What there is once the image is made."""
-    return Build(Path(plan.CODE), Path(wanted.python), wanted.reference)
+    return Build(Path(plan.CODE), Path(image_plan.python), image_plan.reference)
 
 
-def build(wanted: plan.Plan, snapshot: CodeSnapshot) -> BuildView:
+def build(image_plan: plan.Plan, snapshot: CodeSnapshot) -> BuildView:
     """Begin or look on. Raises OSError where the data directory cannot be written, StorageError, NotFound."""
-    folder = room() / wanted.tag
+    folder = images_directory() / image_plan.tag
     if (folder / build_request.OUTCOME).exists():
-        return _outcome(folder, wanted)
-    if not folder.exists() and _is_there(wanted):
-        return BuildView(made(wanted))
+        return _outcome(folder, image_plan)
+    if not folder.exists() and _is_there(image_plan):
+        return BuildView(made(image_plan))
     with _lock(folder) as lock:
         if lock is not None and not (folder / build_request.OUTCOME).exists():
-            _begin(folder, wanted, snapshot, lock)
+            _begin(folder, image_plan, snapshot, lock)
     return BuildView(log=_log_of(folder))
 
 
-def _outcome(folder: Path, wanted: plan.Plan) -> BuildView:
+def _outcome(folder: Path, image_plan: plan.Plan) -> BuildView:
     """Told once: after that the registry is asked, or it is tried anew."""
-    told = json.loads((folder / build_request.OUTCOME).read_text(encoding="utf-8"))
+    outcome = json.loads((folder / build_request.OUTCOME).read_text(encoding="utf-8"))
     log = _log_of(folder, whole=True)
     shutil.rmtree(folder, ignore_errors=True)
-    return BuildView(made(wanted), log=log) if told["ok"] else BuildView(problem=told["why"], log=log)
+    return BuildView(made(image_plan), log=log) if outcome["ok"] else BuildView(problem=outcome["why"], log=log)
 
 
-def _is_there(wanted: plan.Plan) -> bool:
+def _is_there(image_plan: plan.Plan) -> bool:
     """Whether nothing is left to make. A registry that does not answer is waited for where it holds up nobody."""
-    _, repository, tag = plan.parts(wanted.reference)
+    _, repository, tag = plan.parts(image_plan.reference)
     try:
         return registry(seconds=_LOOK_SECONDS).has_manifest(repository, tag)
     except RegistryError:
@@ -108,10 +108,10 @@ def registry(*, seconds: float) -> Registry:
     return Registry(host, insecure=settings.REGISTRY_INSECURE, credentials=credentials, seconds=seconds)
 
 
-def _begin(folder: Path, wanted: plan.Plan, snapshot: CodeSnapshot, lock: int) -> None:
+def _begin(folder: Path, image_plan: plan.Plan, snapshot: CodeSnapshot, lock: int) -> None:
     """The process inherits the lock: there is no moment at which nobody holds it."""
     local_bundle.write_files(folder / "code", code_snapshots.files_of(snapshot))
-    _order(wanted).write(folder)
+    _order(image_plan).write(folder)
     with (folder / build_request.LOG).open("a") as log:
         subprocess.Popen(
             (sys.executable, "-m", "jobs.builds.images.worker", str(folder), str(lock)),
@@ -125,9 +125,9 @@ def _begin(folder: Path, wanted: plan.Plan, snapshot: CodeSnapshot, lock: int) -
         )
 
 
-def _order(wanted: plan.Plan) -> build_request.Order:
+def _order(image_plan: plan.Plan) -> build_request.Order:
     return build_request.Order(
-        images=wanted.images,
+        images=image_plan.images,
         registry=settings.IMAGE_REGISTRY.partition("/")[0],
         insecure=settings.REGISTRY_INSECURE,
         credentials=settings.REGISTRY_CREDENTIALS,
@@ -143,13 +143,13 @@ def _order(wanted: plan.Plan) -> build_request.Order:
     )
 
 
-def give_up(wanted: plan.Plan) -> None:
+def give_up(image_plan: plan.Plan) -> None:
     """End making it, where that goes on."""
-    _end(room() / wanted.tag)
+    _end(images_directory() / image_plan.tag)
 
 
 def end_all() -> None:
-    for folder in room().glob("*"):
+    for folder in images_directory().glob("*"):
         _end(folder)
 
 

@@ -150,15 +150,15 @@ def append(
 
     Raises RegistryError.
     """
-    _, from_, wanted = parts(parent)
+    _, from_, version = parts(parent)
     _, into, tag = parts(reference)
-    manifest = _manifest(source, from_, wanted)
+    manifest = _manifest(source, from_, version)
     config = _config(source, from_, manifest.content)
     for blob in (manifest.content["layers"], [manifest.content["config"]]):
         for entry in blob:
             _carry(source, from_, target, into, entry["digest"])
-    with tempfile.TemporaryDirectory() as room:
-        packed = Path(room) / "layer"
+    with tempfile.TemporaryDirectory() as directory:
+        packed = Path(directory) / "layer"
         layer = pack(sources, packed)
         target.put_blob(into, layer.digest, packed)
     after, body = with_layer(manifest, config, layer, by=by, settings=settings)
@@ -166,15 +166,15 @@ def append(
     target.put_manifest(into, tag, after)
 
 
-def _manifest(registry: Registry, repository: str, wanted: str) -> Manifest:
-    found = registry.manifest(repository, wanted)
+def _manifest(registry: Registry, repository: str, version: str) -> Manifest:
+    found = registry.manifest(repository, version)
     if found is not None and found.media_type in INDEXES:
         try:
             found = registry.manifest(repository, chosen(found.content, platform.machine()))
         except LookupError as missing:
-            raise RegistryError(registry.host, 404, f"give {repository}:{wanted}: {missing}") from None
+            raise RegistryError(registry.host, 404, f"give {repository}:{version}: {missing}") from None
     if found is None:
-        raise RegistryError(registry.host, 404, f"give the image {repository}:{wanted}: there is none")
+        raise RegistryError(registry.host, 404, f"give the image {repository}:{version}: there is none")
     return found
 
 

@@ -146,8 +146,8 @@ def is_of_others(reference: str, registry: str, namespace: str) -> bool:
     own_host, _, prefix = registry.partition("/")
     if _host(host) != _host(own_host) or not repository.startswith(f"{prefix}/" if prefix else ""):
         return False
-    room, _, owner = repository.removeprefix(f"{prefix}/" if prefix else "").partition("/")
-    return room == "jobs" and owner != namespace
+    section, _, owner = repository.removeprefix(f"{prefix}/" if prefix else "").partition("/")
+    return section == "jobs" and owner != namespace
 
 
 def _host(name: str) -> str:

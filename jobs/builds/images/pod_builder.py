@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from jobs.builds.images import build_request, plan
 from jobs.builds.images.build_request import Order
-from jobs.builds.images.buildah import told, too_long
+from jobs.builds.images.buildah import failure_message, too_long
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
 from jobs.operator.client.api import CONFLICT, MISSING, ApiServer, Refusal, connect
@@ -32,7 +32,7 @@ _AWAY_SECONDS = 2.0
 _TOO_MANY, _BROKEN = 429, 500
 _SLACK_SECONDS = 60
 # Words of the kubelet for what does not come right by waiting.
-_HOPELESS = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
+_PERMANENT = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
 
 
 class Pods:
@@ -75,23 +75,23 @@ class Pods:
                 passing = refusal.status in (0, _TOO_MANY) or refusal.status >= _BROKEN
                 if not passing or time.monotonic() + pause > self._deadline:
                     raise
-                self._say([f"The cluster does not answer: {refusal.message} Trying again."])
+                self._write_log([f"The cluster does not answer: {refusal.message} Trying again."])
                 time.sleep(pause)
 
     def _follow(self, name: str) -> None:
         """Until it has ended; its log goes on where it was."""
-        said = 0
+        written = 0
         while True:
-            seen = self._call("GET", PODS.path(self._order.namespace, name))
+            observed = self._call("GET", PODS.path(self._order.namespace, name))
             lines = self._lines(name)
-            self._say(lines[said:])
-            said = max(said, len(lines))
-            phase = seen.get("status", {}).get("phase")
+            self._write_log(lines[written:])
+            written = max(written, len(lines))
+            phase = observed.get("status", {}).get("phase")
             if phase == "Succeeded":
                 return
             if phase == "Failed":
-                raise BuildFailed(told(lines, _end_of(seen)))
-            if why := hopeless(seen):
+                raise BuildFailed(failure_message(lines, _end_of(observed)))
+            if why := permanent_problem(observed):
                 raise BuildFailed(f"The image could not be made: {why}")
             if time.monotonic() > self._deadline:
                 raise BuildFailed(too_long(self._order))
@@ -106,7 +106,7 @@ class Pods:
             return []  # it has not begun
         return text.split("\n")[:-1]
 
-    def _say(self, lines: list[str]) -> None:
+    def _write_log(self, lines: list[str]) -> None:
         for line in lines:
             self._log.write(line + "\n")
         self._log.flush()
@@ -144,7 +144,7 @@ _LABELS = {"app.kubernetes.io/managed-by": "regatta", "regatta/build": "image"}
 
 def pod(order: Order, image: Image, name: str, seconds: float) -> dict[str, Any]:
     mounts = dict(_mounts(order, image))
-    size = str(order.bytes + build_request.ROOM)
+    size = str(order.bytes + build_request.WORKSPACE_BYTES)
     containers = {
         "initContainers": [_container("tools", order.tools, ["cp", "-r", f"{TOOLS}/.", f"{_PLACE}/tool"], mounts)],
         "containers": [_container("build", image.parent, ["python3", "-I", f"{_PLACE}/tool/build.py", _PLACE], mounts)],
@@ -204,18 +204,18 @@ def _container(name: str, image: str, command: list[str], mounts: Mapping[str, s
     }
 
 
-def hopeless(seen: Object) -> str:
+def permanent_problem(observed: Object) -> str:
     """Why the pod will never run, in the cluster's words; empty while it may."""
-    status = seen.get("status", {})
+    status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") in _HOPELESS:
+        if waiting.get("reason") in _PERMANENT:
             return f"{waiting['reason']}: {waiting.get('message', 'no reason was given')}"
     return ""
 
 
-def _end_of(seen: Object) -> str:
-    status = seen.get("status", {})
+def _end_of(observed: Object) -> str:
+    status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("reason") == "OOMKilled":

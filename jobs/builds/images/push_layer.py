@@ -51,14 +51,14 @@ def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
         put = partial(
             layers.append, source, push["parent"], target, push["reference"], files, by="regatta", settings=settings
         )
-        wait_for_registry(put, PATIENCE_SECONDS, _say)
+        wait_for_registry(put, PATIENCE_SECONDS, _write_log)
     except (RegistryError, OSError, ValueError) as error:
-        _say(f"{build_step.MARK}The image could not be pushed: {error}")
+        _write_log(f"{build_step.MARK}The image could not be pushed: {error}")
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _write_log(line: str) -> None:
     print(line, flush=True)  # noqa: T201  the build's log
 
 

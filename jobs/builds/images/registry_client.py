@@ -52,18 +52,18 @@ def _message(host: str, status: int, what: str) -> str:
     return f"The image registry {host} could not {what} (it answered {status})."
 
 
-def wait_for_registry(ask: Callable[[], Answer], seconds: float, say: Callable[[str], object]) -> Answer:
+def wait_for_registry(operation: Callable[[], Answer], seconds: float, log: Callable[[str], object]) -> Answer:
     """``ask``, again and again while the registry does not answer or answers that it cannot now, for ``seconds`` at
     most. ``say`` is given each error that is waited out. ``ask`` must be safe to repeat. Raises RegistryError."""
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return ask()
+            return operation()
         except RegistryError as error:
             final = 0 < error.status < 500 and error.status != TOO_MANY
             if final or time.monotonic() + AWAY_SECONDS > deadline:
                 raise
-            say(f"{error} Trying again.")
+            log(f"{error} Trying again.")
             time.sleep(AWAY_SECONDS)
 
 
@@ -127,7 +127,7 @@ class Registry:
 
     # --- Manifests ---
     def manifest(self, repository: str, reference: str) -> Manifest | None:
-        answer = self._ask(
+        answer = self._call(
             "GET", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
@@ -138,7 +138,7 @@ class Registry:
         return Manifest(answer.headers.get("Content-Type", OCI_MANIFEST).partition(";")[0], body)
 
     def has_manifest(self, repository: str, reference: str) -> bool:
-        answer = self._ask(
+        answer = self._call(
             "HEAD", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
@@ -150,19 +150,19 @@ class Registry:
     def put_manifest(self, repository: str, tag: str, manifest: Manifest) -> None:
         path = f"/v2/{repository}/manifests/{quote(tag)}"
         headers = {"Content-Type": manifest.media_type}
-        with self._ask("PUT", path, repository, body=manifest.body, headers=headers) as answer:
+        with self._call("PUT", path, repository, body=manifest.body, headers=headers) as answer:
             self._expect(answer, f"keep the manifest of {repository}:{tag}", 201, 202)
 
     # --- Blobs ---
     def has_blob(self, repository: str, digest: str) -> bool:
-        with self._ask("HEAD", f"/v2/{repository}/blobs/{digest}", repository) as answer:
+        with self._call("HEAD", f"/v2/{repository}/blobs/{digest}", repository) as answer:
             if _lacks(answer):
                 return False
             self._expect(answer, f"tell whether it has {digest}", 200)
         return True
 
     def read_blob(self, repository: str, digest: str, into: BinaryIO) -> None:
-        with self._ask("GET", f"/v2/{repository}/blobs/{digest}", repository) as answer:
+        with self._call("GET", f"/v2/{repository}/blobs/{digest}", repository) as answer:
             self._expect(answer, f"give {digest}", 200)
             digest_here = hashlib.sha256()
             try:
@@ -177,22 +177,22 @@ class Registry:
     def mount_blob(self, repository: str, digest: str, source: str) -> bool:
         """Have a blob that another of its repositories has, without sending it. False: it has to be sent."""
         query = urlencode({"mount": digest, "from": source})
-        with self._ask("POST", f"/v2/{repository}/blobs/uploads/?{query}", repository, also=source) as answer:
+        with self._call("POST", f"/v2/{repository}/blobs/uploads/?{query}", repository, also=source) as answer:
             return bool(answer.status == 201)
 
     def put_blob(self, repository: str, digest: str, content: bytes | Path) -> None:
         if self.has_blob(repository, digest):
             return
-        with self._ask("POST", f"/v2/{repository}/blobs/uploads/", repository, body=b"") as answer:
+        with self._call("POST", f"/v2/{repository}/blobs/uploads/", repository, body=b"") as answer:
             self._expect(answer, f"take an upload for {repository}", 202)
             place = urljoin(self._base, answer.headers["Location"])
         where = place + ("&" if "?" in place else "?") + urlencode({"digest": digest})
         headers = {"Content-Type": "application/octet-stream"}
-        with self._ask("PUT", where, repository, body=content, headers=headers) as answer:
+        with self._call("PUT", where, repository, body=content, headers=headers) as answer:
             self._expect(answer, f"keep {digest}", 201)
 
     # --- One question ---
-    def _ask(
+    def _call(
         self,
         method: str,
         path: str,
@@ -236,18 +236,18 @@ class Registry:
         answer: HTTPResponse = self._open(request, timeout=self._seconds)
         return answer
 
-    def _sign_in(self, wanted: str, repository: str, also: str) -> str:
+    def _sign_in(self, challenge: str, repository: str, also: str) -> str:
         """The header to sign in with, from what the registry asks for; empty where that is not known."""
-        kind, _, rest = wanted.partition(" ")
+        kind, _, rest = challenge.partition(" ")
         if kind.lower() == "basic":
             return self._credentials.basic if self._credentials.user else ""
-        asked = dict(_PARAMETER.findall(rest))
-        if kind.lower() != "bearer" or "realm" not in asked:
+        parameters = dict(_PARAMETER.findall(rest))
+        if kind.lower() != "bearer" or "realm" not in parameters:
             return ""
         scopes = [f"repository:{repository}:pull,push"] + ([f"repository:{also}:pull"] if also else [])
         query = [("scope", scope) for scope in scopes]
-        query += [("service", asked["service"])] if "service" in asked else []
-        request = urllib.request.Request(f"{asked['realm']}?{urlencode(query)}")  # noqa: S310  the registry's own word
+        query += [("service", parameters["service"])] if "service" in parameters else []
+        request = urllib.request.Request(f"{parameters['realm']}?{urlencode(query)}")  # noqa: S310  the registry's own word
         if self._credentials.user:
             request.add_unredirected_header("Authorization", self._credentials.basic)
         try:
@@ -255,8 +255,8 @@ class Registry:
                 if answer.status == TOO_MANY or answer.status >= _BROKEN:
                     # Not a refusal of the credentials, as the registry's 401 would be taken for.
                     raise RegistryError(self.host, answer.status, "give a token to sign in with")
-                told = json.loads(answer.read(_TINY))
-                return f"Bearer {told.get('token') or told['access_token']}"
+                token = json.loads(answer.read(_TINY))
+                return f"Bearer {token.get('token') or token['access_token']}"
         except (urllib.error.URLError, OSError, HTTPException) as broken:
             raise RegistryError(self.host, 0, f"its tokens are not to be had ({broken})") from broken
         except (ValueError, KeyError, AttributeError):

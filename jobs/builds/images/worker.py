@@ -54,7 +54,7 @@ def main(folder: Path, lock: int) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     with (folder / LOG).open("a", encoding="utf-8") as log:
-        _tell(folder, _why_not(folder, log))
+        _write_outcome(folder, _why_not(folder, log))
     return 0
 
 
@@ -79,7 +79,7 @@ class Work:
 
     def make_all(self) -> None:
         for image in self._missing():
-            with self._turn(image):
+            with self._exclusive(image):
                 if not self._is_there(image):
                     self._make(image)
 
@@ -94,12 +94,12 @@ class Work:
 
     def _make(self, image: Image) -> None:
         begun = time.monotonic()
-        self._say(f"Making {image.reference}")
+        self._write_log(f"Making {image.reference}")
         if image.runs:
             _BUILDERS[self._order.builder](self._order, self._deadline, self._log).make(image, self._folder)
         else:
             self._put_code_on(image)
-        self._say(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
+        self._write_log(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
 
     def _put_code_on(self, image: Image) -> None:
         put = partial(
@@ -112,12 +112,12 @@ class Work:
             by="regatta: code",
             settings={"User": f"{plan.USER}:{plan.GROUP}", "WorkingDir": image.folder},
         )
-        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._say)
+        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._write_log)
 
     def _is_there(self, image: Image) -> bool:
         """A registry that is away for a while is waited for."""
         _, repository, tag = plan.parts(image.reference)
-        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._say)
+        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._write_log)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
@@ -128,22 +128,22 @@ class Work:
         return Registry(host, insecure=insecure, credentials=Credentials.read(file, host))
 
     @contextmanager
-    def _turn(self, image: Image) -> Iterator[None]:
+    def _exclusive(self, image: Image) -> Iterator[None]:
         """Alone on this machine with this image."""
         locks = Path(self._order.storage) / "locks"
         locks.mkdir(parents=True, exist_ok=True)
         with (locks / plan.parts(image.reference)[2]).open("a") as lock:
-            told = False
+            reported = False
             while not _taken(lock):
-                if not told:
-                    self._say(f"Waiting for {image.reference}, which another job has made now")
-                    told = True
+                if not reported:
+                    self._write_log(f"Waiting for {image.reference}, which another job has made now")
+                    reported = True
                 if time.monotonic() > self._deadline:
                     raise BuildFailed(too_long(self._order))
                 time.sleep(_WAIT_SECONDS)
             yield
 
-    def _say(self, line: str) -> None:
+    def _write_log(self, line: str) -> None:
         self._log.write(line + "\n")
         self._log.flush()
 
@@ -156,7 +156,7 @@ def _taken(lock: IO[str]) -> bool:
     return True
 
 
-def _tell(folder: Path, problem: str) -> None:
+def _write_outcome(folder: Path, problem: str) -> None:
     fresh = folder / f"{OUTCOME}.part"
     fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
     fresh.replace(folder / OUTCOME)

@@ -24,7 +24,7 @@ def _own_data(settings: Settings, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def packages_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where pip looks for packages, and nowhere else; ``tiny`` 1.0 lies there."""
     folder = tmp_path / "shelf"
     folder.mkdir()
@@ -76,14 +76,14 @@ def test_without_requirements_the_files_are_all_there_is_to_make() -> None:
     assert made == set(FILES)
 
 
-def test_what_is_required_can_be_imported_beside_the_packages_of_the_platform(shelf: Path) -> None:
+def test_what_is_required_can_be_imported_beside_the_packages_of_the_platform(packages_dir: Path) -> None:
     view = built("tiny==1.0")
     assert view.done is not None, view
     script = "import tiny, numpy; print(tiny.SIZE)"
     assert subprocess.check_output([view.done.python, "-c", script], text=True) == "1\n"
 
 
-def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_again(shelf: Path) -> None:
+def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(packages_dir: Path) -> None:
     view = built("tiny==2.0")
     assert view.problem.startswith("pip could not install the requirements: ")
     assert "tiny==2.0" in view.problem
@@ -91,7 +91,7 @@ def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_a
     assert not local_bundle.environment_folder(("tiny==2.0",)).exists()
 
 
-def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(shelf: Path) -> None:
+def test_the_portals_stop_ends_installations_and_its_next_start_begins_them_again(packages_dir: Path) -> None:
     local_bundle.build(DIGEST, FILES, ("tiny",))
     lock = local_bundle.environment_folder(("tiny",)) / "lock"
     until("somebody installs", lambda: lock.exists() and lock.read_text())

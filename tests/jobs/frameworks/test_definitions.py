@@ -33,9 +33,9 @@ def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
         ("paddle", (), False, False),
     ],
 )
-def test_a_job_asks_for_its_framework(framework: str, named: tuple[str, ...], here: bool, enough: bool) -> None:
+def test_a_job_has_to_require_its_framework(framework: str, named: tuple[str, ...], here: bool, enough: bool) -> None:
     assert (lacking(framework, named, has_module=here) == "") is enough
 
 
-def test_who_forgot_is_told_what_to_add() -> None:
+def test_a_missing_requirement_is_named_in_the_message() -> None:
     assert lacking("torch", (), has_module=False).endswith("Add it, such as torch==2.13.0.")

@@ -42,7 +42,7 @@ def test_a_fleet() -> None:
     }
 
 
-def test_collective_workers_are_told_of_no_servers() -> None:
+def test_collective_workers_get_no_variables_of_servers() -> None:
     assert environments("paddle", WORKERS)["trainer", 1] == {
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:36000,10.0.0.2:36000",
@@ -78,5 +78,5 @@ def test_the_tenth_comes_after_the_ninth() -> None:
     assert endpoints == [f"127.0.0.1:{20000 + index}" for index in range(11)]
 
 
-def test_who_meets_at_the_coordination_store_is_told_nothing() -> None:
+def test_frameworks_of_the_coordination_store_get_no_variables() -> None:
     assert environments("native", FLEET) == environments("command", FLEET) == {}

@@ -36,10 +36,10 @@ def test_an_etcd_that_is_away_fails_the_launch_so_that_it_is_tried_again(setting
 
 def test_an_etcd_that_did_not_answer_is_not_waited_for_by_the_next_job(settings, monkeypatch):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
-    asked = []
+    requests = []
 
     def unanswered(*_):
-        asked.append(1)
+        requests.append(1)
         raise StoreUnavailable("It did not answer.")
 
     monkeypatch.setattr("runtime.coordination.etcd_accounts.open_account", unanswered)
@@ -47,10 +47,10 @@ def test_an_etcd_that_did_not_answer_is_not_waited_for_by_the_next_job(settings,
         with pytest.raises(LaunchFailed, match="It did not answer") as failure:
             coordination_accounts.arrange(REF)
         assert failure.value.retryable
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
-def test_what_cannot_be_removed_is_told_to_the_operator_and_fails_nothing(settings, caplog):
+def test_a_failed_removal_is_logged_and_raises_nothing(settings, caplog):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
     coordination_accounts.clear(REF)
     assert "What attempt 3 of job a-job has in etcd could not be removed. etcd at" in caplog.text
@@ -79,12 +79,12 @@ def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(sett
 
 
 @pytest.mark.django_db
-def test_of_the_attempts_that_etcd_knows_those_are_over_that_have_a_later_one_or_a_job_that_ended():
+def test_attempts_in_etcd_are_over_if_a_later_one_exists_or_the_job_has_ended():
     going, over = make_job(state=JobState.RUNNING, attempt=2), make_job(state=JobState.FAILED, attempt=1)
     for job, number in ((going, 1), (going, 2), (over, 1)):
         make_attempt(job, number)
-    asked = [(str(going.pk), 1), (str(going.pk), 2), (str(over.pk), 1), ("of-another-portal", 1)]
-    assert coordination_accounts.ended(asked) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
+    requests = [(str(going.pk), 1), (str(going.pk), 2), (str(over.pk), 1), ("of-another-portal", 1)]
+    assert coordination_accounts.ended(requests) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
 
 
 def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):

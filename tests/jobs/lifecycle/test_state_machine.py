@@ -76,14 +76,16 @@ def test_every_pair_is_in_the_table_or_impossible_for_a_reason(state: JobState, 
     assert ((state, kind) in TRANSITIONS) != ((state, kind) in impossible())
 
 
-def test_an_impossible_pair_raises_with_the_story() -> None:
+def test_an_impossible_pair_raises_with_the_state_and_the_event() -> None:
     with pytest.raises(InvalidTransition, match=r"Job j, attempt 1, is QUEUED since .* Drained cannot happen"):
         step(job(), state_machine.Drained(1), NOW)
 
 
 @pytest.mark.parametrize("state", JobState)
 @pytest.mark.parametrize("kind", EVENTS)
-def test_a_word_of_another_attempt_changes_nothing_and_says_why(state: JobState, kind: type[Event]) -> None:
+def test_an_event_of_another_attempt_changes_nothing_and_the_message_names_both(
+    state: JobState, kind: type[Event]
+) -> None:
     before = job(state, attempt=3)
     after = step(before, kind(2), NOW)
     assert (after.job, after.effects) == (before, ())
@@ -138,7 +140,7 @@ ENDINGS = st.sampled_from(
 )
 
 
-class Life(RuleBasedStateMachine):
+class JobMachine(RuleBasedStateMachine):
     """A job among processes that start, register, end and vanish as they like."""
 
     def __init__(self) -> None:
@@ -242,7 +244,7 @@ class Life(RuleBasedStateMachine):
         self.ended_once = self.job.state in TERMINAL
 
     @invariant()
-    def quota_is_held_exactly_where_the_state_says_so(self) -> None:
+    def quota_is_held_in_exactly_the_states_that_hold_quota(self) -> None:
         assert self.held == ({self.job.attempt} if self.job.state in HOLDS_QUOTA else set())
 
     @invariant()
@@ -262,5 +264,5 @@ class Life(RuleBasedStateMachine):
         assert self.job.state in TERMINAL
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestJobMachine = JobMachine.TestCase
+TestJobMachine.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

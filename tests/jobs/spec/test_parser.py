@@ -144,7 +144,7 @@ def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
     assert only_error(mode="whenever")[1] == expected
 
 
-def test_a_syntax_error_is_told_with_its_place() -> None:
+def test_a_syntax_error_is_reported_with_its_position() -> None:
     with pytest.raises(ValidationFailed) as refused:
         read(files={"train.py": "x = 1\ndef f(:\n"})
     assert refused.value.errors == {"files.train.py": ["Line 2, column 7: invalid syntax."]}
@@ -158,7 +158,7 @@ def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -
     assert "files.train.py" in errors(files={"train.py": text})
 
 
-def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
+def test_an_unknown_dataset_is_reported_with_the_nearest_name() -> None:
     def none(name: str) -> object:
         raise NotFound("There is no such dataset. Did you mean public/digits?")
 
@@ -167,7 +167,7 @@ def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
     assert refused.value.errors == {"dataset": ["There is no such dataset. Did you mean public/digits?"]}
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert set(errors(name="a b", passes=0, retries=-1)) == {"name", "passes", "retries"}
 
 
@@ -205,7 +205,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=examples(12), deadline=None)
 @given(bodies())
-def test_what_is_kept_is_read_back_the_same(body: dict[str, Any]) -> None:
+def test_a_stored_specification_is_read_back_the_same(body: dict[str, Any]) -> None:
     spec = parse(body)
     kept = json.loads(json.dumps(spec.to_json()))
     assert JobSpec.from_json(kept) == replace(spec, files={})
@@ -258,13 +258,13 @@ HUGE = "0x" + "f" * 20_000
     ],
     ids=["whole number", "amounts", "key", "variable", "nesting", "half a pair"],
 )
-def test_a_document_made_to_break_the_reader_is_refused_in_words(text: str) -> None:
+def test_a_document_made_to_break_the_reader_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(text)
     json.dumps(refused.value.errors, ensure_ascii=False).encode()
 
 
-def test_half_a_surrogate_pair_is_named_in_words_that_can_be_sent() -> None:
+def test_half_a_surrogate_pair_is_named_in_text_that_can_be_encoded() -> None:
     half = "\ud800"
     found = errors(**{half: 1}, env={half: "x"}, files={f"{half}.py": "", "train.py": ""})
     json.dumps(found, ensure_ascii=False).encode()
@@ -280,7 +280,7 @@ def test_a_number_beyond_all_machines_is_no_amount(number: float) -> None:
     }
 
 
-def test_of_very_many_problems_the_first_are_told() -> None:
+def test_of_very_many_problems_the_first_are_reported() -> None:
     assert len(errors(**{f"field{number}": 1 for number in range(100_000)})) == 50
 
 
@@ -332,7 +332,7 @@ def test_a_job_with_an_image_needs_nothing_else() -> None:
     assert JobSpec.from_json(spec.to_json()) == spec == parse(spec.to_json())
 
 
-def test_a_job_that_was_kept_before_there_were_images_has_none() -> None:
+def test_a_job_that_was_stored_before_images_existed_has_none() -> None:
     kept = read().to_json()
     del kept["image"]
     assert JobSpec.from_json(kept).image == ""
@@ -384,7 +384,7 @@ def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fie
     ("framework", "dataset", "servers"),
     [("native", "", 1), ("command", "", 0), ("command", "public/digits", 1), ("paddle", "", 0), ("torch", "", 0)],
 )
-def test_the_parameter_servers_of_a_job_that_does_not_say_how_many(framework: str, dataset: str, servers: int) -> None:
+def test_the_default_number_of_parameter_servers(framework: str, dataset: str, servers: int) -> None:
     assert read(framework=framework, entrypoint="train.py", dataset=dataset).pserver.replicas == servers
 
 
@@ -410,7 +410,7 @@ def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, 
 
 
 @pytest.mark.parametrize("framework", ["native", "paddle", "torch", "command"])
-def test_a_job_of_each_framework_is_the_same_after_it_was_kept(framework: str) -> None:
+def test_a_stored_job_of_each_framework_is_read_back_the_same(framework: str) -> None:
     spec = read(framework=framework, entrypoint="train.py", roles={"trainer": {"replicas": 3}})
     assert replace(JobSpec.from_json(spec.to_json()), files=spec.files) == spec
     assert read(**{**spec.to_json(), "files": dict(spec.files)}) == spec

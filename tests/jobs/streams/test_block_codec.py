@@ -102,7 +102,7 @@ def test_skipping_leaves_the_rest(rows: list[tuple[float, float, str, float]], c
     assert bits(point_rows_of(left)) == bits([(*row, writer) for row in rows[count:]])
 
 
-def test_a_block_of_a_later_release_is_refused_in_words() -> None:
+def test_a_block_of_a_later_release_is_refused() -> None:
     with pytest.raises(ValueError, match="later release"):
         unpack_points(b"\x07whatever")
 

@@ -29,7 +29,7 @@ def table(summary: Summary) -> list[tuple[float, ...]]:
     return [tuple(-0.5 if math.isnan(item) else float(item) for item in row) for row in zip(*columns, strict=True)]
 
 
-def by_hand(points: list[Row], width: float) -> list[tuple[float, ...]]:
+def counted(points: list[Row], width: float) -> list[tuple[float, ...]]:
     gathered: dict[float, list[Row]] = {}
     for point in points:
         gathered.setdefault(point[0] // width, []).append(point)
@@ -43,8 +43,8 @@ def _bucket(points: list[Row]) -> tuple[float, ...]:
 
 
 @given(rows, widths)
-def test_buckets_are_those_counted_by_hand(points: list[Row], width: float) -> None:
-    assert table(reduce(summary_of(points), width)) == by_hand(points, width)
+def test_buckets_equal_those_of_a_plain_loop(points: list[Row], width: float) -> None:
+    assert table(reduce(summary_of(points), width)) == counted(points, width)
 
 
 @given(rows, widths, st.integers(1, 4))
@@ -58,7 +58,7 @@ def test_coarse_from_fine_is_coarse_from_points(points: list[Row], width: float,
 def test_buckets_stand_still_while_the_run_grows(before: list[Row], after: list[Row], width: float) -> None:
     later = [(x + 256, value) for x, value in after]
     grown = table(reduce(summary_of([*before, *later]), width))
-    assert grown[: len(by_hand(before, width))] == by_hand(before, width)
+    assert grown[: len(counted(before, width))] == counted(before, width)
 
 
 @given(rows, st.data())
@@ -69,7 +69,7 @@ def test_parts_in_any_order_give_the_same_buckets(points: list[Row], data: st.Da
         Summary(*(getattr(whole, name)[piece] for name in ("x", "low", "high", "last", "seq", "count", "nan")))
         for piece in (slice(cut, None), slice(0, cut))
     ]
-    assert table(reduce(Summary.joined(halves), 16.0)) == by_hand(points, 16.0)
+    assert table(reduce(Summary.joined(halves), 16.0)) == counted(points, 16.0)
 
 
 @given(st.floats(1e-3, 1e9), st.integers(1, 5000))

@@ -62,7 +62,7 @@ def test_a_repeated_batch_with_a_refused_name_changes_nothing(three: Writer) -> 
     assert kept(three) == ["a", "b", "c"]
 
 
-def test_the_log_and_the_timeline_say_it_once(three: Writer) -> None:
+def test_the_log_and_the_timeline_report_it_once(three: Writer) -> None:
     write(three, 1, "a", "b", "c", "d")
     write(three, 5, "e", "f")
     write(Writer(make_attempt(three.job, 2)), 1, "g")
@@ -87,11 +87,11 @@ def test_what_is_rolled_back_takes_no_name(three: Writer) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_known_names_ask_no_table(three: Writer) -> None:
+def test_known_names_query_no_table(three: Writer) -> None:
     write(three, 1, "a", "b")
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         write(three, 3, "b", "a")
-    assert not [query for query in asked if MetricNames._meta.db_table in query["sql"]]
+    assert not [query for query in queries if MetricNames._meta.db_table in query["sql"]]
 
 
 @pytest.mark.invariant("A job has a bounded number of metric names.")

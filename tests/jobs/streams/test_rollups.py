@@ -37,7 +37,7 @@ def test_a_short_run_is_shown_point_by_point(writer: Writer) -> None:
     assert rows(chart(writer)) == [(n, 1 / n, 1 / n, 1 / n, 1) for n in range(1, 6)]
 
 
-def test_a_long_run_is_at_most_as_many_buckets_as_asked(long: Writer) -> None:
+def test_a_long_run_has_at_most_the_requested_number_of_buckets(long: Writer) -> None:
     found = chart(long, buckets=100)
     assert (found.width, len(found.series["cost"]), found.next) == (64.0, 63, 4000)
     assert found.series["cost"].count.sum() == 4000
@@ -80,7 +80,7 @@ _ZOOMS: dict[str, dict[str, object]] = {
 }
 
 
-def test_attempts_and_replicas_can_be_told_apart(writer: Writer) -> None:
+def test_attempts_and_replicas_can_be_selected(writer: Writer) -> None:
     writer.points(1, 3)
     writer.other("trainer-1").points(1, 4)
     Writer(make_attempt(writer.job, 2)).points(1, 5)
@@ -95,7 +95,7 @@ def test_the_other_axes_are_seconds(writer: Writer) -> None:
     assert chart(writer, x="wall").series["cost"].x.tolist() == [1e9 + 1, 1e9 + 2, 1e9 + 3]
 
 
-def test_elapsed_asked_before_the_first_point_counts_from_the_first_point(writer: Writer) -> None:
+def test_elapsed_requested_before_the_first_point_counts_from_the_first_point(writer: Writer) -> None:
     chart(writer, x="elapsed")
     writer.points(1, 3)
     assert chart(writer, x="elapsed").series["cost"].x.tolist() == [0, 1, 2]

@@ -70,7 +70,7 @@ def test_two_replicas_number_for_themselves_and_share_the_sequence(writer: Write
     assert texts(writer) == ["trainer-0 1", "trainer-0 2", "trainer-1 1", "trainer-1 2", "trainer-0 3"]
 
 
-def test_a_new_attempt_begins_its_numbering_anew(writer: Writer) -> None:
+def test_a_new_attempt_begins_its_numbering_at_one(writer: Writer) -> None:
     writer.lines(1, 2)
     again = Writer(make_attempt(writer.job, 2))
     assert again.lines(1, 2) == 2
@@ -100,15 +100,15 @@ def test_what_is_rolled_back_was_not_taken(writer: Writer) -> None:
     ],
     ids=["taken", "closed"],
 )
-def test_who_waits_for_a_stream_is_woken(writer: Writer, deed: Callable[[Writer], object]) -> None:
-    async def story(doorbell: Doorbell) -> None:
+def test_readers_that_wait_for_a_stream_are_woken(writer: Writer, deed: Callable[[Writer], object]) -> None:
+    async def scenario(doorbell: Doorbell) -> None:
         logs, metrics = f"logs:{writer.job.pk}", f"metrics:{writer.job.pk}"
         with doorbell.subscribe(logs) as of_logs, doorbell.subscribe(metrics) as of_metrics:
             await in_thread(deed, writer)
             assert await of_logs.wait(5)
             assert await of_metrics.wait(5)
 
-    run(story)
+    run(scenario)
 
 
 def test_late_lines_after_the_end_are_kept(writer: Writer) -> None:
@@ -210,7 +210,7 @@ def test_a_pattern_is_found(hundred: Writer) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "a{99999999999999}", "(?P<n", "\0", "a" * 501])
-def test_a_bad_pattern_is_refused_in_words(hundred: Writer, pattern: str) -> None:
+def test_a_bad_pattern_is_refused(hundred: Writer, pattern: str) -> None:
     with pytest.raises(store.search.BadPattern):
         texts(hundred, regex=pattern)
 
@@ -233,7 +233,7 @@ FILTERS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
-def test_a_filtered_page_whose_time_is_up_stops_after_a_block_and_says_more(
+def test_a_filtered_page_past_its_deadline_stops_after_a_block_and_sets_more(
     hundred: Writer, query: dict[str, object]
 ) -> None:
     page = store.read_logs(hundred.job.pk, seconds=0, **query)  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ def test_a_filtered_page_whose_time_is_up_stops_after_a_block_and_says_more(
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
-def test_a_filtered_page_backwards_whose_time_is_up_stops_after_a_block_and_says_more(
+def test_a_filtered_page_backwards_past_its_deadline_stops_after_a_block_and_sets_more(
     hundred: Writer, query: dict[str, object]
 ) -> None:
     page = store.read_logs(hundred.job.pk, before=101, seconds=0, **query)  # type: ignore[arg-type]

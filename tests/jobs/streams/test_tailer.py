@@ -40,7 +40,7 @@ def test_a_state_that_does_not_change_is_read_once_and_then_awaited(monkeypatch:
         reads.append(1)
         return 1, "state"
 
-    async def story() -> list[float]:
+    async def scenario() -> list[float]:
         bell = PatientBell()
         task = asyncio.create_task(Watcher("status:x", read).run(bell))  # type: ignore[arg-type]
         await bell.waiting.wait()
@@ -52,16 +52,16 @@ def test_a_state_that_does_not_change_is_read_once_and_then_awaited(monkeypatch:
         task.cancel()
         return bell.timeouts
 
-    assert min(asyncio.run(story())) >= 5.0
+    assert min(asyncio.run(scenario())) >= 5.0
 
 
 def test_a_reader_that_leaves_after_the_tailer_was_closed_leaves_in_peace() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         shared = Tailer()
         async with shared.state("status:x", lambda: (1, "state")):
             shared.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class StoreAwayOnce:
@@ -82,7 +82,7 @@ def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: p
     monkeypatch.setattr(tailer, "SPACING_SECONDS", 0.0)
     monkeypatch.setattr(store, "head", StoreAwayOnce())
 
-    async def story() -> int:
+    async def scenario() -> int:
         bell, reader = PatientBell(), StreamReader(str(writer.job.pk), StreamKind.LOGS)
         task = asyncio.create_task(reader.run(bell))  # type: ignore[arg-type]
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: p
         task.cancel()
         return reader.hi
 
-    assert asyncio.run(story()) == 3
+    assert asyncio.run(scenario()) == 3
 
 
 def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
@@ -100,7 +100,7 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
 ) -> None:
     monkeypatch.setattr(tailer, "READ_ENTRIES", 2)
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         reader = StreamReader(str(writer.job.pk), StreamKind.LOGS)
         await reader._read_on()
         for first in (1, 3, 5):
@@ -115,4 +115,4 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
             assert not reader.ended
         return await asyncio.wait_for(following, 5)
 
-    assert asyncio.run(story()) == [1, 2, 3, 4, 5, 6]
+    assert asyncio.run(scenario()) == [1, 2, 3, 4, 5, 6]

@@ -43,26 +43,26 @@ class LateReader(StreamReader):
 def one_frame(reader: StreamReader) -> None:
     [frame] = frames_of(StreamKind.LOGS, "job", [LogLine(1, 1.0, "trainer-0", "stdout", "the first")])
     reader._keep(frame)
-    reader._news.announce()
+    reader._broadcast.notify()
 
 
 def test_a_frame_announced_between_the_look_and_the_wait_wakes_the_reader() -> None:
-    async def story() -> Any:
+    async def scenario() -> Any:
         return await asyncio.wait_for(anext(LateReader(one_frame).follow(0)), SECONDS)
 
-    assert asyncio.run(story()).hi == 1
+    assert asyncio.run(scenario()).hi == 1
 
 
 def test_an_end_announced_between_the_look_and_the_wait_wakes_the_reader() -> None:
     def end(reader: StreamReader) -> None:
         reader.ended = True
-        reader._news.announce()
+        reader._broadcast.notify()
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with asyncio.timeout(SECONDS):
             return [frame async for frame in LateReader(end).follow(0)]
 
-    assert asyncio.run(story()) == []
+    assert asyncio.run(scenario()) == []
 
 
 class LateWatcher(Watcher):
@@ -73,20 +73,20 @@ class LateWatcher(Watcher):
         super().__init__("topic", lambda: (0, None))
 
     @property
-    def _turn(self) -> int:
+    def _changes(self) -> int:
         number = self._number
         if number == 1 and self._pending:
             self._pending = False
             self._note(2, "second")
         return number
 
-    @_turn.setter
-    def _turn(self, value: int) -> None:
+    @_changes.setter
+    def _changes(self, value: int) -> None:
         self._number = value
 
 
 def test_a_state_announced_between_the_look_and_the_wait_wakes_the_watcher() -> None:
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         watcher = LateWatcher()
         watcher._pending = False
         watcher._note(1, "first")
@@ -95,7 +95,7 @@ def test_a_state_announced_between_the_look_and_the_wait_wakes_the_watcher() -> 
         watcher._pending = True
         return [*found, await asyncio.wait_for(anext(states), SECONDS)]
 
-    assert asyncio.run(story()) == ["first", "second"]
+    assert asyncio.run(scenario()) == ["first", "second"]
 
 
 # --- Charts ----------------------------------------------------------------------------------------------------------

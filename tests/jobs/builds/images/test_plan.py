@@ -122,5 +122,5 @@ def test_user_code_runs_with_the_interpreter_that_has_its_requirements() -> None
         ("registry.example.com/jobs/other:j-1", "", False),
     ],
 )
-def test_images_that_were_made_for_others_are_known_by_their_name(image: str, registry: str, others: bool) -> None:
+def test_images_made_for_other_namespaces_are_recognized_by_their_name(image: str, registry: str, others: bool) -> None:
     assert is_of_others(image, registry, "team") is others

@@ -33,7 +33,7 @@ _BUILDAH = ("buildah", "--storage-driver", "overlay")
 
 
 @pytest.fixture(scope="session")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the packages of the runtime and one without anything to it."""
     folder = tmp_path_factory.mktemp("shelf")
     packages = [requirement for image in launcher.plan_of("x", "x", ()).images for requirement in image.requirements]
@@ -44,13 +44,13 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def index(shelf: Path) -> Iterator[str]:
+def index(packages_dir: Path) -> Iterator[str]:
     """The address at which pods find that folder."""
     cluster = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
     where = urlsplit(cluster)
     with socket.create_connection((str(where.hostname), where.port or 443)) as way:
         address = way.getsockname()[0]
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(shelf))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(packages_dir))
     server = http.server.ThreadingHTTPServer((address, 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://{address}:{server.server_port}/"
@@ -116,9 +116,9 @@ def test_a_pod_without_rights_makes_the_image_of_a_job(code: Callable[..., CodeS
     assert view.done is not None, (view.problem, view.log)
     assert any("Successfully installed tiny-1.0" in line for line in view.log)
     script = "import os, sys, tiny, numpy, runtime.dist; print(tiny.SIZE, os.getuid(), sys.prefix, os.listdir('.'))"
-    said = run_in(view.done.image, storage, str(view.done.python), "-c", script)
-    assert said.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
-    assert "train.py" in said
+    output = run_in(view.done.image, storage, str(view.done.python), "-c", script)
+    assert output.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
+    assert "train.py" in output
     assert compiled_at_the_start(view.done.image, storage, str(launcher.PYTHON), "json, numpy, runtime.agent") == []
     failed = built(code(), "tiny==2.0")
     assert "No matching distribution found for tiny==2.0" in failed.problem
@@ -126,8 +126,6 @@ def test_a_pod_without_rights_makes_the_image_of_a_job(code: Callable[..., CodeS
     assert [line for line in left.splitlines() if "build-" in line] == []
 
 
-def test_a_base_image_that_nodes_cannot_pull_is_told_of_in_words(
-    code: Callable[..., CodeSnapshot], settings: Settings
-) -> None:
+def test_a_base_image_that_nodes_cannot_pull_is_reported(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/nothing:1"
     assert "ImagePullBackOff" in built(code()).problem

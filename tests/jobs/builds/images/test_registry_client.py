@@ -64,9 +64,9 @@ def registry() -> Iterator[Registry]:
 @pytest.mark.invariant("A proxy's answer never counts as an answer of the image registry.")
 @pytest.mark.parametrize("repository", ["page", "reloading"])
 def test_a_page_of_a_proxy_says_nothing_of_what_the_registry_has(registry: Registry, repository: str) -> None:
-    for ask in (registry.has_manifest, registry.has_blob, registry.manifest):
+    for operation in (registry.has_manifest, registry.has_blob, registry.manifest):
         with pytest.raises(RegistryError):
-            ask(repository, DIGEST)
+            operation(repository, DIGEST)
 
 
 def test_what_the_registry_itself_lacks_is_not_there(registry: Registry) -> None:
