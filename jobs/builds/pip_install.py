@@ -1,9 +1,10 @@
-"""Makes a Python environment with a job's requirements. A program of its own: ``pip_install.py <folder> [alone]``.
+"""Program that creates a Python environment with a job's requirements: ``pip_install.py <folder> [alone]``.
 
-The folder holds ``requirements.txt``. Only built packages are taken (``--only-binary``): nothing of a package is
-run here. What pip says goes to ``install.log``, the outcome to ``outcome.json``: ``{"ok": bool, "why": "..."}``. The
-folder's ``lock`` is held meanwhile, with the number of this process in it: where it is free and no outcome is there,
-nobody installs. ``alone``: the platform's packages are out of sight. Standard library only.
+The folder contains ``requirements.txt``. Only built packages are installed (``--only-binary``), so no code of a package
+runs here. The output of pip goes to ``install.log``, the result to ``outcome.json``: ``{"ok": bool, "why": "..."}``.
+While it runs, the program holds the folder's ``lock``, which contains its process id: if the lock is free and there is
+no outcome, no installation runs. ``alone``: the environment does not include the platform's packages. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def main(folder: Path, words: Sequence[str] = ()) -> int:
 
 
 def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
-    """What went wrong; empty where nothing did."""
+    """Create the environment and install the requirements. Return a message; empty if it succeeded."""
     target = folder / "venv"
     try:
         venv.create(target, clear=True, symlinks=True, with_pip=False)
@@ -62,7 +63,7 @@ def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
 
 
 def _inherit(target: Path) -> None:
-    """The platform's own packages (NumPy) stay in sight, behind what the job asked for."""
+    """Add the platform's own packages (NumPy) to the search path, after those of the job."""
     versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = target / "lib" / versioned / "site-packages"
     (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")

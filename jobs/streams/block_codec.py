@@ -16,9 +16,10 @@ after its length (u4):
     metrics   header, key*, source*, times, steps, values
     logs      header, source*, stream, lengths, times, texts without digits, digits
 
-Numbers of more than two bytes are stored as byte planes: all first bytes, then all second bytes, and so on. Times, steps
-and values are in the order of their source and key; times and steps are differences of their bits (modulo 2 ** 64). In
-the texts each digit is replaced by a zero, and the digits follow separately: repeated output differs in its numbers.
+Numbers of more than two bytes are stored as byte planes: all first bytes, then all second bytes, and so on. Times,
+steps and values are in the order of their source and key; times and steps are differences of their bits (modulo
+2 ** 64). In the texts each digit is replaced by a zero, and the digits follow separately: lines that a program prints
+repeatedly differ in their numbers.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 For each job that is viewed, a process caches a summary of every series (metric, attempt, replica) on each requested
 axis. It reads only blocks after its cursor in the stream, so it is correct after a restart and beside other processes.
-A series of more than ``SERIES_ROWS`` rows is reduced to buckets of twice the width (``downsampling``); the finer buckets
-of a zoom are then made from the blocks that cover that range of x. The least recently used jobs are evicted when all
-jobs together exceed ``CACHED_ROWS``.
+A series of more than ``SERIES_ROWS`` rows is reduced to buckets of twice the width (``downsampling``); the finer
+buckets of a zoom are then made from the blocks that cover that range of x. The least recently used jobs are evicted
+when all jobs together exceed ``CACHED_ROWS``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Keys = Sequence[str] | None
 class Chart:
     """Buckets of each metric.
 
-    ``next``: the last entry that they include; later entries are read after this cursor. ``left_out``: requested metrics
-    without buckets, because the limit on metrics was reached.
+    ``next``: the last entry that they include; later entries are read after this cursor. ``left_out``: requested
+    metrics without buckets, because the limit on metrics was reached.
     """
 
     series: dict[str, Summary]

@@ -1,5 +1,8 @@
-"""Runs a step in an image with buildah, on this machine: as root, or as an ordinary account where the kernel lets it
-have user namespaces and ``/etc/subuid`` gives it some. Every command is a list of arguments."""
+"""Builder of images with buildah, on this machine.
+
+It runs as root, or as an ordinary account that may create user namespaces and has ids in ``/etc/subuid``. Every command
+is a list of arguments.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from jobs.builds.images.plan import Image
 from jobs.builds.images.registry_client import AWAY_SECONDS, PATIENCE_SECONDS
 from runtime import contract
 
-# For a registry that is away for a while.
+# Retries for a registry that is unavailable for a while.
 _PATIENCE = (f"--retry={PATIENCE_SECONDS / AWAY_SECONDS:.0f}", f"--retry-delay={AWAY_SECONDS:g}s")
 _PLACE = "/tmp/regatta-build"  # noqa: S108  a mount point in the image
 _LAST_LINES = 5
@@ -28,7 +31,7 @@ _DRIVERS = ("overlay", "vfs")  # the second works everywhere, and copies
 
 
 class Buildah:
-    """``log`` gets all that is said. Raises BuildFailed where the machine cannot build."""
+    """Builds images; all output goes to ``log``. Raises BuildFailed if the machine cannot build."""
 
     def __init__(self, order: Order, deadline: float, log: IO[str]) -> None:
         self._order, self._deadline, self._log = order, deadline, log
@@ -39,7 +42,7 @@ class Buildah:
         self._driver = self._find_driver()
 
     def make(self, image: Image, folder: Path) -> None:
-        """Make an image of its parent and push it. ``folder`` is the build's own."""
+        """Build an image from its parent and push it. ``folder``: the directory of the build."""
         name = image.reference.rpartition(":")[2]
         moved = build_request.pip_mounts(self._order.pip, f"{_PLACE}/shelves")
         context = self._lay_out(image, folder / f"context-{name}", moved)
@@ -63,7 +66,7 @@ class Buildah:
             shutil.rmtree(context, ignore_errors=True)
 
     def _lay_out(self, image: Image, context: Path, moved: build_request.PipMounts) -> Path:
-        """The folder that the image sees while it is made: the program, pip, and where other things are mounted."""
+        """Create the build context that is mounted: the program, pip, and mount points of local paths."""
         shutil.rmtree(context, ignore_errors=True)
         tool = context / "tool"
         tool.mkdir(parents=True)
@@ -125,14 +128,14 @@ class Buildah:
 
 
 def lay_out_tools(tool: Path) -> None:
-    """What ``build_step.py`` needs besides itself: pip, which the image may not have, and the runtime."""
+    """Copy what ``build_step.py`` needs besides itself: pip, which the image may lack, and the runtime."""
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(pip.__file__).parent, tool / "pip", ignore=unwanted)
     shutil.copytree(Path(contract.__file__).parent, tool / "runtime", ignore=unwanted)
 
 
 def failure_message(lines: Sequence[str], what: str) -> str:
-    """The message of a build that failed: that of ``build_step.py``, else the last lines that were said."""
+    """Return the message of a failed build: that of ``build_step.py``, otherwise the last lines of output."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):
             return line.removeprefix(build_step.MARK)

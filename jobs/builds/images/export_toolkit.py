@@ -1,6 +1,7 @@
-"""Lays out what a build pod needs: ``python -m jobs.builds.images.export_toolkit <folder>``. The portal's image has it
-in
-``/opt/regatta-build``."""
+"""Export of the tools of build pods: ``python -m jobs.builds.images.export_toolkit <folder>``.
+
+The portal's image has them in ``/opt/regatta-build``.
+"""
 
 from __future__ import annotations
 

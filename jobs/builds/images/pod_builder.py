@@ -1,10 +1,9 @@
-"""Makes an image in a pod of the cluster, without a right that an ordinary pod has not.
+"""Builder of images in a pod of the cluster, without privileges.
 
-The pod runs in the parent image, as nobody in particular. An init container brings the tools (``export_toolkit.py``,
-from the image that the setting names: the portal's own); the step (``build_step.py``) makes what the image adds on a
-volume, and
-``push_layer.py`` packs that and pushes it as a layer. The pod's name is that of the image: whoever asks twice, also
-after a restart, looks on at the same one.
+The pod runs in the parent image, under an unprivileged user. An init container copies the tools (``export_toolkit.py``)
+from the image in the settings, which is the portal's own. The step (``build_step.py``) writes the added files to a
+volume, and ``push_layer.py`` packs and pushes them as a layer. The pod's name is derived from the image: a second
+request, also after a restart, follows the same pod.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ _LOOK_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _TOO_MANY, _BROKEN = 429, 500
 _SLACK_SECONDS = 60
-# Words of the kubelet for what does not come right by waiting.
+# Waiting reasons of the kubelet that do not resolve by themselves.
 _PERMANENT = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
 
 
 class Pods:
-    """``log`` gets what the pod says. Raises BuildFailed."""
+    """Builds images in pods; their output goes to ``log``. Raises BuildFailed."""
 
     def __init__(self, order: Order, deadline: float, log: IO[str], api: ApiServer | None = None) -> None:
         self._order, self._deadline, self._log = order, deadline, log
@@ -66,7 +65,7 @@ class Pods:
                     raise
 
     def _call(self, method: str, path: str, body: Object | None = None) -> Object:
-        """An API server that is away for a while is waited for: the pod works on."""
+        """Call the API server. Transient errors are retried until the deadline: the pod continues meanwhile."""
         while True:
             try:
                 return self._api.call(method, path, body)
@@ -79,7 +78,7 @@ class Pods:
                 time.sleep(pause)
 
     def _follow(self, name: str) -> None:
-        """Until it has ended; its log goes on where it was."""
+        """Follow the pod until it has ended, and copy its log."""
         written = 0
         while True:
             observed = self._call("GET", PODS.path(self._order.namespace, name))
@@ -98,12 +97,12 @@ class Pods:
             time.sleep(_LOOK_SECONDS)
 
     def _lines(self, name: str) -> list[str]:
-        """What it has said so far, in whole lines."""
+        """Return the pod's output so far, in whole lines."""
         path = PODS.path(self._order.namespace, name, "log")
         try:
             text = self._api.text(path, {"container": "build"})
         except Refusal:
-            return []  # it has not begun
+            return []  # the container has not started
         return text.split("\n")[:-1]
 
     def _write_log(self, lines: list[str]) -> None:
@@ -125,7 +124,7 @@ def pod_name(image: Image) -> str:
 
 
 def step_map(order: Order, image: Image, name: str, seconds: float) -> dict[str, Any]:
-    """What the programs in the pod are told."""
+    """Return the ConfigMap with the input of the programs in the pod."""
     step = build_request.step(order, image, order.pip, seconds, str(plan.PLATFORM))
     push = {
         "parent": image.parent,
@@ -205,7 +204,7 @@ def _container(name: str, image: str, command: list[str], mounts: Mapping[str, s
 
 
 def permanent_problem(observed: Object) -> str:
-    """Why the pod will never run, in the cluster's words; empty while it may."""
+    """Return why the pod will never run, as the cluster reports it; empty while it may."""
     status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting") or {}
