@@ -59,7 +59,7 @@ def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
         done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return f"Installing took more than {SECONDS // 60} minutes and was stopped."
-    return "" if done.returncode == 0 else _last_words(folder)
+    return "" if done.returncode == 0 else _last_lines(folder)
 
 
 def _inherit(target: Path) -> None:
@@ -69,7 +69,7 @@ def _inherit(target: Path) -> None:
     (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 
 
-def _last_words(folder: Path) -> str:
+def _last_lines(folder: Path) -> str:
     lines = (folder / "install.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return "pip could not install the requirements: " + " / ".join(lines[-LAST_LINES:])
 

@@ -36,7 +36,7 @@ def ready(namespace: Namespace) -> bool:
 
     Raises LaunchFailed with a message if that is impossible.
     """
-    if not _is_kept():
+    if not _manages_namespaces():
         return True
     # Imported here: the local backend needs no client of Kubernetes, which takes a second to import.
     from jobs.operator.client.api import Refusal
@@ -64,12 +64,12 @@ class Tenancy:
         self._next: datetime | None = None
 
     def when_due(self, now: datetime) -> None:
-        if _is_kept() and (self._next is None or now >= self._next):
+        if _manages_namespaces() and (self._next is None or now >= self._next):
             self._next = now + EVERY
-            keep()
+            sync()
 
 
-def keep() -> int:
+def sync() -> int:
     """Update all namespaces on the cluster and remove closed ones; return the number of objects written or removed."""
     from jobs.operator.client.api import Refusal
 
@@ -91,7 +91,7 @@ def tenant_of(namespace: Namespace) -> Tenant:
     return Tenant(namespace.name, quota.limits_of(namespace), quota.borrowing_of(namespace))
 
 
-def _is_kept() -> bool:
+def _manages_namespaces() -> bool:
     return settings.CLUSTER_BACKEND == "kubernetes" and settings.KUBERNETES_NAMESPACES
 
 

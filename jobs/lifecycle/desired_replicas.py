@@ -70,7 +70,7 @@ def _is_due(lost: ReplicaFact, now: datetime) -> bool:
 
 def _may_leave(trainer: ReplicaFact) -> bool:
     """Return whether a trainer can be dismissed: one that ended by itself keeps its result."""
-    return not trainer.dismissed and (not trainer.ended or trainer.left_without_blame)
+    return not trainer.dismissed and (not trainer.ended or trainer.ended_externally)
 
 
 def _joining(desired: int, trainers: dict[int, ReplicaFact]) -> Iterator[int]:

@@ -16,9 +16,9 @@ from runtime import contract
 MOST_KILLS = 20
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(hours=1)
 # Message for backends that cannot kill a single replica.
-NOT_HERE = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
+BACKEND_CANNOT_KILL = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
 # Message for jobs whose processes find one another only once, when they start.
-NOT_THIS = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
+NOTHING_IS_REPLACED = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
     ``here``: whether the backend can kill a replica.
     """
     if meets_once(spec["framework"], spec["roles"][contract.PSERVER]["replicas"]):
-        return NOT_THIS
-    return "" if here else NOT_HERE
+        return NOTHING_IS_REPLACED
+    return "" if here else BACKEND_CANNOT_KILL
 
 
 def problems(request: Mapping[Any, Any]) -> dict[str, list[str]]:

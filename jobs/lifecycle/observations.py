@@ -93,7 +93,7 @@ class ReplicaFact:
         return self.state is ReplicaState.EXITED and self.code == contract.EXIT_OK
 
     @property
-    def left_without_blame(self) -> bool:
+    def ended_externally(self) -> bool:
         """Whether it was killed by a signal, is gone, or exited with EXIT_RESTART: no failure of the script."""
         if self.state is ReplicaState.LOST:
             return True
@@ -113,12 +113,12 @@ class ReplicaFact:
         spent = self.out_of_memory or self.signal == signal.SIGXCPU
         allowed = RESTARTS[self.role]
         left = bool(allowed) if self.rehearsed else self.restarts < allowed
-        return self.left_without_blame and left and not spent
+        return self.ended_externally and left and not spent
 
     @property
     def failed(self) -> bool:
         """Whether the script itself ended with an error."""
-        return self.ended and not self.succeeded and not self.left_without_blame
+        return self.ended and not self.succeeded and not self.ended_externally
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptE
     first = _first_failed(job, replicas)
     if first is None:
         return None
-    if first.left_without_blame and not first.out_of_memory:
+    if first.ended_externally and not first.out_of_memory:
         why = f"{ending(first)}, and the others cannot go on without it."
         return AttemptEnded(job.attempt, why, Reason.KILLED)
     return AttemptEnded(
@@ -346,11 +346,11 @@ def _has_standby(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Seq
     """Return whether the lost replica is a master and another master runs or is to be started again."""
     others = (one for one in replicas if one.role == contract.MASTER and one.name != lost.name)
     standby = any(not one.ended or one in coming for one in others)
-    return lost.role == contract.MASTER and lost.left_without_blame and standby
+    return lost.role == contract.MASTER and lost.ended_externally and standby
 
 
 def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> AttemptEnded | None:
-    lost = [replica for replica in trainers if replica.left_without_blame and replica not in coming]
+    lost = [replica for replica in trainers if replica.ended_externally and replica not in coming]
     left = len(trainers) - len(lost)
     if not lost or left >= max(1, job.min_trainers):
         return None
@@ -373,9 +373,7 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
 
 def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> str:
     trainers = _trainers(replicas)
-    lost = [
-        replica for replica in replicas if replica in coming or (replica in trainers and replica.left_without_blame)
-    ]
+    lost = [replica for replica in replicas if replica in coming or (replica in trainers and replica.ended_externally)]
     joining = [replica.name for replica in replicas if replica.joining and not replica.dismissed]
     if not lost and not joining:
         return f"Training with {count(len(trainers), 'trainer')}."

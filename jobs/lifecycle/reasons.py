@@ -35,7 +35,7 @@ class Retry(StrEnum):
 
     NEVER = "never"
     BUDGET = "budget"  # as often as the specification's ``retries`` allows, all such reasons together
-    BOUNDED = "bounded"  # at most ``LIMIT_OF_BOUNDED`` times for this reason, whatever ``retries`` says
+    BOUNDED = "bounded"  # at most ``LIMIT_OF_BOUNDED`` times for this reason, independent of ``retries``
     ALWAYS = "always"  # caused by the platform; uses none of the user's retries
 
 

@@ -312,12 +312,12 @@ def _stop_because(reason: Reason) -> Handler:
 
 
 def _stop_at_end(job: JobView, event: Event, now: datetime) -> Step:
-    assert isinstance(event, AttemptEnded)  # noqa: S101  the table's key says so
+    assert isinstance(event, AttemptEnded)  # noqa: S101  guaranteed by the table's key
     return _stop(job, event.reason, event.why, now)
 
 
 def _launch_failed(job: JobView, event: Event, now: datetime) -> Step:
-    assert isinstance(event, LaunchFailed)  # noqa: S101  the table's key says so
+    assert isinstance(event, LaunchFailed)  # noqa: S101  guaranteed by the table's key
     if event.retryable and now < job.changed + LAUNCH_PATIENCE:
         return _explain(job, replace(event, why=f"{event.why} It is tried again."), now)
     return _stop(job, Reason.LAUNCH_FAILED if event.retryable else Reason.LAUNCH_REFUSED, event.why, now)

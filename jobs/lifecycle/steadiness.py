@@ -68,7 +68,7 @@ def is_steady(reading: Reading) -> bool:
     return all(replica.phase not in _ALIVE for replica in seen.values())
 
 
-class _Rest(NamedTuple):
+class _Steady(NamedTuple):
     reading: Hashable
     until: datetime
 
@@ -77,23 +77,23 @@ class Watch:
     """Steady jobs of one sweeping process. Empty when the process starts, so the first sweep reconciles all jobs."""
 
     def __init__(self) -> None:
-        self._resting: dict[UUID, _Rest] = {}
+        self._steady: dict[UUID, _Steady] = {}
 
     def skips(self, job: UUID, reading: Reading, now: datetime) -> bool:
         """Return whether the job was reconciled with an equal reading and its deadline has not passed since."""
-        rest = self._resting.get(job)
-        return rest is not None and now < rest.until and rest.reading == reading
+        steady = self._steady.get(job)
+        return steady is not None and now < steady.until and steady.reading == reading
 
     def reconciled(self, job: UUID, reading: Reading, now: datetime, deadline: Callable[[], datetime | None]) -> None:
         """Record that the job was reconciled after ``reading`` was taken. ``deadline`` returns its timeout's end."""
         if not is_steady(reading):
-            self._resting.pop(job, None)
+            self._steady.pop(job, None)
             return
         # Spread by job id: jobs that started together are not all reconciled in the same sweep.
         until = now + AT_LEAST_EVERY * (0.5 + (job.int % 1000) / 1000)
-        self._resting[job] = _Rest(reading, min(until, deadline() or until))
+        self._steady[job] = _Steady(reading, min(until, deadline() or until))
 
     def keep_only(self, active: Collection[UUID]) -> None:
         """Remove all jobs that are not in ``active``."""
-        for job in self._resting.keys() - set(active):
-            del self._resting[job]
+        for job in self._steady.keys() - set(active):
+            del self._steady[job]

@@ -47,7 +47,7 @@ def trainer_counts(events: Iterable[ReplicaEvent]) -> list[Number]:
     return numbers
 
 
-def known_since(numbers: Sequence[Number], moment: float) -> list[Number]:
+def counts_since(numbers: Sequence[Number], moment: float) -> list[Number]:
     """Return the counts from ``moment`` on, beginning with the count at that time; earlier counts are dropped."""
     before = [each for each in numbers if each.since <= moment]
     at_it = [Number(moment, before[-1].trainers)] if before else []

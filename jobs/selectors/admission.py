@@ -23,29 +23,29 @@ _DRAIN_SECONDS = 15.0
 
 def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     """Return whether the job would be admitted now. Nothing is reserved."""
-    requested = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
-    return quota.preview(namespace, requested, length=_longest(spec), priority=spec.priority)
+    requested = planner.amounts(_initial_spec(spec, elastic=spec.elastic))
+    return quota.preview(namespace, requested, length=_holding_seconds(spec), priority=spec.priority)
 
 
 def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Return whether the job would be admitted if nothing else ran."""
-    requested = planner.amounts(_to_begin_with(spec, elastic=spec.elastic))
-    return quota.if_alone(bounds, requested, length=_longest(spec))
+    requested = planner.amounts(_initial_spec(spec, elastic=spec.elastic))
+    return quota.if_alone(bounds, requested, length=_holding_seconds(spec))
 
 
-def refuse_what_never_fits(bounds: quota.Bounds, spec: JobSpec) -> None:
+def require_admissible(bounds: quota.Bounds, spec: JobSpec) -> None:
     """Raise QuotaExceeded (with ``numbers``) if the job could not start even if nothing else ran."""
     verdict = can_ever_start(bounds, spec)
     if verdict.never:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
 
 
-def _to_begin_with(spec: JobSpec, *, elastic: bool) -> JobSpec:
+def _initial_spec(spec: JobSpec, *, elastic: bool) -> JobSpec:
     """Return the specification to admit: an elastic job starts as soon as its minimum of trainers fits."""
     return elastic_jobs.at_least(spec) if elastic else spec
 
 
-def _longest(spec: JobSpec) -> float:
+def _holding_seconds(spec: JobSpec) -> float:
     """Return how long an attempt can hold its quota, in seconds: its timeout and the time to stop."""
     return spec.timeout.total_seconds() + settings.STOP_GRACE_SECONDS + _DRAIN_SECONDS
 
@@ -56,8 +56,8 @@ def ask_of(job: Job) -> ledger.Ask:
     return ledger.Ask(
         job=job.pk,
         attempt=job.attempt,
-        amounts=planner.amounts(_to_begin_with(spec, elastic=elastic_jobs.is_elastic(job))),
-        length=_longest(spec),
+        amounts=planner.amounts(_initial_spec(spec, elastic=elastic_jobs.is_elastic(job))),
+        length=_holding_seconds(spec),
         priority=spec.priority,
         since=job.changed,
         label=job.name,

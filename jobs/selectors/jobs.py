@@ -198,7 +198,7 @@ def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
     return {"roles": [] if why else list(contract.ROLES), "most": fault_injection.MOST_KILLS, "why": why}
 
 
-# --- Artifacts and files --------------------------------------------------------------------------------------------
+# --- Artifacts and files ---------------------------------------------------------------------------------------------
 def artifacts(job: Job) -> QuerySet[Artifact]:
     """Return the artifacts of the last attempt that has any, by name."""
     last = Artifact.objects.filter(job=job).order_by("-attempt").values("attempt")[:1]

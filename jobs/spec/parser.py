@@ -155,7 +155,7 @@ class _Reader:
 
     def read(self) -> JobSpec:
         self.known_keys("", self.body, self.FIELDS)
-        self.image = self.image_of_its_own()
+        self.image = self.own_image()
         files = self.files()
         self.row = frameworks.TABLE[self.framework()]
         roles = self.mapping("roles", self.body, "roles")
@@ -185,7 +185,7 @@ class _Reader:
             elastic=self.elastic(trainer),
         )
 
-    # --- Small things ---
+    # --- Helpers -------
     def fail(self, path: str, message: str) -> None:
         if len(self.errors) < PROBLEM_LIMIT:
             self.errors.setdefault(path, []).append(message)
@@ -253,7 +253,7 @@ class _Reader:
         self.fail("framework", f"{quantities.shown(value)} is no framework. This installation runs {names}.")
         return frameworks.NATIVE
 
-    def image_of_its_own(self) -> str:
+    def own_image(self) -> str:
         """Return the job's own image. It runs without the platform's help, so fields that need it are refused."""
         value = self.text("image", "").strip()
         if not value:

@@ -124,7 +124,8 @@ def with_layer(
 ) -> tuple[Manifest, bytes]:
     """Return the manifest and the configuration of an image with one more layer.
 
-    ``settings``: fields of the configuration (``User``, ``WorkingDir``) to change. ``by``: ``created_by`` of the history entry.
+    ``settings``: fields of the configuration to change (``User``, ``WorkingDir``). ``by``: the ``created_by`` of the
+    history.
     """
     kind = manifest.media_type if manifest.media_type in _LAYER_TYPE else OCI_MANIFEST
     changed = {

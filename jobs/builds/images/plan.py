@@ -101,8 +101,9 @@ def plan(
 ) -> Plan:
     """Return the plan of a job's images.
 
-    ``namespace``: the job's namespace in the portal; user code goes to a repository of the namespace. ``digest``: of the
-    code. ``alone``: the requirements install their own releases of packages that the platform has too, such as NumPy.
+    * ``namespace``: the job's namespace in the portal; user code goes to a repository of the namespace.
+    * ``digest``: that of the code.
+    * ``alone``: the requirements install their own releases of packages that the platform has too, such as NumPy.
     """
     images = tuple(_images(platform, namespace, digest, tuple(sorted({line.strip() for line in requirements})), alone))
     return Plan(images, str(python_of(requirements)))

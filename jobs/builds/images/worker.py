@@ -54,11 +54,11 @@ def main(folder: Path, lock: int) -> int:
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     with (folder / LOG).open("a", encoding="utf-8") as log:
-        _write_outcome(folder, _why_not(folder, log))
+        _write_outcome(folder, _run(folder, log))
     return 0
 
 
-def _why_not(folder: Path, log: IO[str]) -> str:
+def _run(folder: Path, log: IO[str]) -> str:
     """Run the order. Return a message; empty if it succeeded."""
     try:
         Work(Order.read(folder), folder, log).make_all()

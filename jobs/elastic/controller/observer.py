@@ -199,7 +199,7 @@ def _speeds(job: Job, now: datetime) -> dict[int, float]:
         throughput.ReplicaEvent(at.timestamp(), kind, replica) for at, kind, replica in happened
     )
     if trimmed is not None:
-        numbers = throughput.known_since(numbers, trimmed.timestamp())
+        numbers = throughput.counts_since(numbers, trimmed.timestamp())
     chart = rollups.buckets(job.pk, (_SPEED,), x="wall", attempt=job.attempt)
     rates = [pair for each in chart.series.values() for pair in zip(each.x.tolist(), each.last.tolist(), strict=True)]
     return throughput.by_trainers(sorted(rates), numbers, now.timestamp())

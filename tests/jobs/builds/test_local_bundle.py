@@ -1,4 +1,4 @@
-"""Bundles and environments, with a real pip and a package of the test's own."""
+"""Bundles and environments, with a real pip and a package made by the test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _own_data(settings: Settings, tmp_path: Path) -> None:
 
 @pytest.fixture
 def packages_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where pip looks for packages, and nowhere else; ``tiny`` 1.0 lies there."""
+    """Create the only source of packages for pip; it contains ``tiny`` 1.0."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
@@ -45,7 +45,7 @@ def packages_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def built(*requirements: str) -> planner.BuildView:
-    """Asks until there is an answer."""
+    """Poll the build until it has a result."""
     views: list[planner.BuildView] = []
 
     def is_answered() -> bool:
@@ -57,7 +57,7 @@ def built(*requirements: str) -> planner.BuildView:
 
 
 def installers() -> list[Path]:
-    """The command lines of running installers of this test's data directory."""
+    """Return the ``/proc`` entries of running installers of this test's data directory."""
     mark = str(local_bundle.environment_folder(("tiny",)).parent).encode()
     return [line for line in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(line)]
 

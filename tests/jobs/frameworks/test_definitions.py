@@ -1,4 +1,4 @@
-"""What is different from one framework to another."""
+"""Table of the frameworks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
         ("torch", ("torch",), False, True),
         ("torch", (), True, True),
         ("torch", (), False, False),
-        # Whoever asks for something has an environment with that alone.
+        # A job with requirements has an environment with nothing else.
         ("torch", ("numpy",), True, False),
         ("paddle", ("paddlepaddle-gpu",), False, True),
         ("paddle", (), False, False),

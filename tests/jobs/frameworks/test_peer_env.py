@@ -1,4 +1,4 @@
-"""What the processes of each framework are told of one another, by vectors."""
+"""Variables with the peers of the processes of each framework, by test vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The portal's namespaces, quotas and settings on the cluster."""
+"""The portal's namespaces on the cluster, with their quotas and settings."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def test_a_pass_brings_what_the_portal_changed_and_removes_what_was_closed(
 ) -> None:
     assert cluster_namespaces.ready(team)
     Limit.objects.create(namespace=team, resource="cpu", amount=5)
-    cluster_namespaces.keep()
+    cluster_namespaces.sync()
     assert server.objects[QUOTA]["spec"]["hard"]["requests.cpu"] == "5000m"
     Namespace.objects.filter(pk=team.pk).update(closed=NOW)
-    cluster_namespaces.keep()
+    cluster_namespaces.sync()
     assert NAMESPACE_PATH not in server.objects
 
 
@@ -129,7 +129,7 @@ def test_a_cluster_that_does_not_answer_ends_no_sweep(
         raise Refusal(0, "Unreachable")
 
     monkeypatch.setattr(server, "get", refuse)
-    assert cluster_namespaces.keep() == 0
+    assert cluster_namespaces.sync() == 0
 
 
 def test_addresses_of_the_settings_and_explicit_rules_are_in_reach(settings: Settings) -> None:

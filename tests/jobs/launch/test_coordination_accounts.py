@@ -1,4 +1,4 @@
-"""Where an attempt's processes meet, as the settings say."""
+"""Accounts of attempts in the coordination store."""
 
 from __future__ import annotations
 

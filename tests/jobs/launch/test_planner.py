@@ -1,4 +1,4 @@
-"""What an attempt's processes are started with."""
+"""Launch plans: commands, environments and quota amounts of an attempt."""
 
 from __future__ import annotations
 

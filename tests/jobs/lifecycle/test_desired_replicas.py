@@ -1,4 +1,4 @@
-"""Who should be there: the wish against the trainers."""
+"""Desired trainers against observed ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_desired_trainers_are_compared_with_observed_ones(
 
 
 class Scaling(RuleBasedStateMachine):
-    """Wishes come and go while trainers take their time to leave."""
+    """The desired number changes while dismissed trainers are still stopping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class Scaling(RuleBasedStateMachine):
         assert staying == list(range(trainer_count(tuple(self.trainers.values()))))
 
     def teardown(self) -> None:
-        """However it went, the wish comes true."""
+        """In the end the number of trainers is the desired one."""
         for _ in range(2):
             self.staff()
             for index in range(5):

@@ -1,4 +1,4 @@
-"""Whom a rehearsal kills, and when."""
+"""Fault injection: the replica to kill, and the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what is known of an attempt to its events."""
+"""Events of a job from the observations of its attempt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def killed(name: str, number: int = 9) -> ReplicaFact:
 
 
 def spent(name: str) -> ReplicaFact:
-    """Killed once more than it is started again."""
+    """Return a killed replica without restarts left."""
     return replace(killed(name), restarts=3)
 
 
@@ -334,7 +334,7 @@ def test_the_message_of_an_arrival_names_the_loss_before_it(kinds: list[str], ex
     assert arrival("trainer-0", losses, NOW + timedelta(seconds=3.2)) == expected
 
 
-# --- Processes that meet once, at the start --------------------------------------------------------------------------
+# --- Processes that find one another once, when they start -----------------------------------------------------------
 def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> AttemptEnded | None:
     return verdict(job(state, together=True), replicas)
 

@@ -1,4 +1,4 @@
-"""The table of transitions, pair by pair, and what holds over whole lives."""
+"""The table of transitions, pair by pair, and invariants of random sequences of events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIRST: Mapping[type[Event], JobState] = {
 
 
 def impossible() -> dict[tuple[JobState, type[Event]], str]:
-    """Every pair that cannot happen, with the reason."""
+    """Return every pair that cannot happen, with the reason."""
     listed: dict[tuple[JobState, type[Event]], str] = {}
     for kind, first in _FIRST.items():
         for state in _ORDER[: _ORDER.index(first)]:
@@ -132,7 +132,7 @@ def test_a_persons_retry_begins_a_new_attempt_with_a_new_budget() -> None:
     assert (after.state, after.attempt, after.requeues, after.reason) == (JobState.QUEUED, 2, {}, None)
 
 
-# --- Whole lives -----------------------------------------------------------------------------------------------------
+# --- Sequences of events ---------------------------------------------------------------------------------------------
 POLICY = Policy(registration=timedelta(seconds=60), drain=timedelta(seconds=10))
 NAMES = ("master-0", "pserver-0", "trainer-0", "trainer-1")
 ENDINGS = st.sampled_from(
@@ -141,7 +141,7 @@ ENDINGS = st.sampled_from(
 
 
 class JobMachine(RuleBasedStateMachine):
-    """A job among processes that start, register, end and vanish as they like."""
+    """A job whose processes start, register, end and vanish at random."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class JobMachine(RuleBasedStateMachine):
             self.new_attempt()
 
     def answer(self) -> Event | None:
-        """What the standing effect of the state leads to when all goes well."""
+        """Return the event of the state's standing effect without errors."""
         for effect in effects_due(self.job):
             if isinstance(effect, state_machine.Stop):
                 for name, fact in self.processes.items():
@@ -256,7 +256,7 @@ class JobMachine(RuleBasedStateMachine):
         assert self.job.why or self.job.state is JobState.QUEUED
 
     def teardown(self) -> None:
-        """Once it is cancelled, time passes and somebody reconciles, every job ends."""
+        """Every job ends after it is cancelled, time passes and it is reconciled."""
         self.cancelled = True
         self.now += timedelta(hours=1)
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Which running jobs a sweep leaves alone, and that it leaves none alone in which something has changed."""
+"""Running jobs that a sweep skips, and jobs that it must not skip because they have changed."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def sweep(watch: Watch) -> Sweep:
-    """A sweep of one process, which has come to rest before."""
+    """Return a function that runs the sweep of one process."""
     return lambda: reconcile_sweep.sweep(now(), watch)
 
 

@@ -1,4 +1,4 @@
-"""How fast a job was by the number of its trainers, read from its metrics and the story of its number."""
+"""Speed of a job by its number of trainers, from metrics and events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobs.lifecycle.throughput import SETTLING, Number, ReplicaEvent, by_trainer
 
 
 def rates(begin: float, end: float, rate: float) -> list[tuple[float, float]]:
-    """One a second."""
+    """Return one rate per second."""
     return [(begin + second, rate) for second in range(int(end - begin))]
 
 
@@ -54,7 +54,7 @@ def test_a_speed_is_one_that_was_measured_or_lies_between_two_and_is_of_a_number
     assert all(min(r for _, r in measured) <= speed <= max(r for _, r in measured) for speed in found.values())
 
 
-# --- Who was at work --------------------------------------------------------------------------------------------------
+# --- Working trainers ------------------------------------------------------------------------------------------------
 def test_trainers_count_from_registration_to_their_end() -> None:
     events = [
         ReplicaEvent(1, "registered", "trainer-0"),
@@ -70,6 +70,6 @@ def test_trainers_count_from_registration_to_their_end() -> None:
 
 
 def test_a_trainer_that_is_long_in_coming_does_not_count_before_it_is_there() -> None:
-    measured = [*rates(0, 120, 100.0), *rates(120, 180, 200.0)]  # the second was wished for after 60 s
+    measured = [*rates(0, 120, 100.0), *rates(120, 180, 200.0)]  # the second was requested after 60 s
     counts = trainer_counts([ReplicaEvent(0, "registered", "trainer-0"), ReplicaEvent(120, "registered", "trainer-1")])
     assert by_trainers(measured, counts, 180) == {1: 100.0, 2: 200.0}

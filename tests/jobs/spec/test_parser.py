@@ -1,4 +1,4 @@
-"""Specifications as people write them."""
+"""Parser of job specifications."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
     assert quantities.memory(text) == amount
 
 
-# --- Texts made to break the reader ----------------------------------------------------------------------------------
+# --- Malicious documents ---------------------------------------------------------------------------------------------
 HUGE = "0x" + "f" * 20_000
 
 
@@ -320,7 +320,7 @@ def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
     assert (path, message) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
 
 
-# --- Images that are used as they are --------------------------------------------------------------------------------
+# --- Jobs with their own image ---------------------------------------------------------------------------------------
 def with_image(image: object = "registry.example.com/team/train:1", **fields: object) -> dict[str, Any]:
     return {"name": "bare", "image": image, **fields}
 

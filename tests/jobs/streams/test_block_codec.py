@@ -1,4 +1,4 @@
-"""Blocks come back bit for bit as they were packed."""
+"""Codec of blocks: unpacking returns the packed entries bit for bit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ line_rows = st.lists(st.tuples(st.floats(0, 2e9), st.sampled_from(STREAMS), st.t
 
 
 def bits(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Rows in which a NaN equals itself."""
+    """Return rows with floats as bytes, so that a NaN equals itself."""
     return [tuple(struct.pack("<d", item) if isinstance(item, float) else item for item in row) for row in rows]
 
 
@@ -55,7 +55,7 @@ def line_rows_of(lines: Lines) -> list[tuple[object, ...]]:
 
 
 def deflated(points: Points) -> bytes:
-    """A sealed block of an earlier release."""
+    """Return a sealed block in the format of an earlier release."""
     payload = pack_points(points)
     assert payload[0] == PLAIN
     return bytes([DEFLATED]) + zlib.compress(payload[1:])
@@ -108,7 +108,7 @@ def test_a_block_of_a_later_release_is_refused() -> None:
 
 
 def test_sealed_points_take_at_most_ten_bytes_each() -> None:
-    """Of four replicas in turn, at uneven times: 24 bytes each before."""
+    """Points of four replicas in turn, at uneven times; unsealed ones take 24 bytes each."""
     chance, blocks = random.Random(7), []
     for step in range(0, 1000, 50):
         for replica in range(4):

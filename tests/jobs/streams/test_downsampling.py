@@ -1,4 +1,4 @@
-"""Reducing to buckets gives what counting by hand gives."""
+"""Reduction to buckets equals a plain loop over the points."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def summary_of(points: list[Row]) -> Summary:
 
 
 def table(summary: Summary) -> list[tuple[float, ...]]:
-    """The visible columns; -0.5 stands for what is NaN, so that equal tables compare equal."""
+    """Return the columns as rows; -0.5 replaces NaN, so that equal tables compare equal."""
     columns = (summary.x, summary.low, summary.high, summary.last, summary.count, summary.nan)
     return [tuple(-0.5 if math.isnan(item) else float(item) for item in row) for row in zip(*columns, strict=True)]
 

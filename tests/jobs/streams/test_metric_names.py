@@ -1,4 +1,4 @@
-"""How many metric names a job may have, and what becomes of points of further ones."""
+"""Limit on the metric names of a job, and the treatment of points beyond it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.jobs.streams.conftest import Writer
 
 @pytest.fixture
 def three(writer: Writer, settings: Settings) -> Writer:
-    """A job that may have three names."""
+    """Limit jobs to three names; return a writer."""
     settings.METRIC_NAMES = 3
     return writer
 
 
 def write(writer: Writer, first: int, *keys: str) -> int:
-    """A point of each name, numbered from ``first`` on."""
+    """Append a point of each name, numbered from ``first`` on."""
     rows = [(1e9 + place, float(place), key, 1.0) for place, key in enumerate(keys)]
     return store.append_metrics(
         job_id=writer.job.pk, attempt=writer.attempt, replica=writer.replica, first=first, points=rows
@@ -104,7 +104,7 @@ def test_another_process_with_an_old_cache_stays_within_the_bound(three: Writer)
 
 
 def test_a_chart_of_many_names_is_made_of_one_sorted_block(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name used to look through the whole block: names times points."""
+    """Regression: each name scanned the whole block, so the cost was names times points."""
     write(writer, 1, *(f"name-{place % 500}" for place in range(2000)))
     looked_at = 0
     of_points = rollups.Summary.of_points.__func__  # type: ignore[attr-defined]

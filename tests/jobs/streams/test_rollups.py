@@ -1,4 +1,4 @@
-"""Charts: the same buckets whether from memory, from blocks, after a restart or after a merge."""
+"""Roll-ups: the buckets are equal from memory, from blocks, after a restart and after a merge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(found: rollups.Chart) -> list[tuple[float, ...]]:
 
 @pytest.fixture
 def long(writer: Writer) -> Writer:
-    """4,000 points, with a spike at step 1,234."""
+    """Append 4,000 points, with a spike at step 1,234."""
     for first in range(1, 4001, 200):
         writer.points(first, first + 199, values={1234: 99.0})
     return writer
@@ -125,7 +125,7 @@ def test_an_empty_job_has_an_empty_chart(writer: Writer) -> None:
 
 
 class GuardedSeries(dict[rollups.Series, object]):
-    """The series of an axis, which another thread changes while whoever lacks the lock looks through them."""
+    """Series of an axis that raise when they are read without the lock, as if another thread had changed them."""
 
     def __init__(self, series: dict[rollups.Series, object], lock: threading.Lock) -> None:
         super().__init__(series)

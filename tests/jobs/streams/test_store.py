@@ -1,4 +1,4 @@
-"""Exactly once, in order, whatever comes twice, late or mixed up."""
+"""Store of the streams: exactly once and in order for repeated, late and reordered batches."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def numbered(writer: Writer, first: int, last: int) -> list[str]:
     return [f"{writer.replica} {number}" for number in range(first, last + 1)]
 
 
-# --- Taking in -------------------------------------------------------------------------------------------------------
-# Each batch begins so many entries beyond (or before) the one that is expected next.
+# --- Appending -------------------------------------------------------------------------------------------------------
+# (shift, count): each batch begins ``shift`` entries after (or before) the next expected one.
 batches = st.lists(st.tuples(st.integers(-12, 1), st.integers(0, 12)), min_size=1, max_size=25)
 
 
@@ -120,7 +120,7 @@ def test_late_lines_after_the_end_are_kept(writer: Writer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_two_writers_at_once_lose_and_double_nothing(writer: Writer) -> None:
-    """Two threads of one replica's agent (a retry that overtakes) and a second replica, all at once."""
+    """Two threads of one replica's agent (a retry overtakes the first call) and a second replica write concurrently."""
 
     def send(by: Writer) -> None:
         for first in range(1, 60, 3):
@@ -146,7 +146,7 @@ def test_two_writers_at_once_lose_and_double_nothing(writer: Writer) -> None:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def hundred(writer: Writer) -> Writer:
-    """A hundred lines in blocks of seven."""
+    """Append a hundred lines in blocks of seven."""
     for first in range(1, 101, 7):
         writer.lines(first, min(first + 6, 100))
     return writer

@@ -1,4 +1,4 @@
-"""Followers of one event loop: when they read, and how they end."""
+"""Readers and watchers of one event loop: the times of their reads, and their end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class PatientBell:
-    """Remembers how long it was to be waited for, and rings when the test says so."""
+    """Bell that records the timeouts of its waiters and rings on the test's command."""
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
@@ -65,7 +65,7 @@ def test_a_reader_that_leaves_after_the_tailer_was_closed_leaves_in_peace() -> N
 
 
 class StoreAwayOnce:
-    """A store whose first look at a head fails."""
+    """Store whose first read of a head fails."""
 
     def __init__(self) -> None:
         self._head, self.looks = store.head, 0

@@ -1,4 +1,4 @@
-"""Between a look and the wait after it, and between two blocks of one read: nothing is missed or doubled."""
+"""Changes between a read and the following wait, and between two blocks of one read, are neither lost nor doubled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 5.0
 
 
 class LateReader(StreamReader):
-    """``meanwhile`` happens once, after a follower's last look and before it waits."""
+    """Reader that calls ``meanwhile`` once, after a follower's last read and before its wait."""
 
     def __init__(self, meanwhile: Callable[[StreamReader], None]) -> None:
         self._meanwhile = [meanwhile]
@@ -66,7 +66,7 @@ def test_an_end_announced_between_the_look_and_the_wait_wakes_the_reader() -> No
 
 
 class LateWatcher(Watcher):
-    """A new state is announced once, after a follower's look and before it waits."""
+    """Watcher that announces a new state once, after a follower's read and before its wait."""
 
     def __init__(self) -> None:
         self._number, self._pending = 0, True
@@ -112,7 +112,7 @@ def long(writer: Writer) -> Writer:
 
 
 def after_one_block(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-    """``happens`` once, when the first block of the next read has been given."""
+    """Call ``happens`` once, after the next read has yielded its first block."""
     read, pending = store.read_point_columns, [happens]
 
     def interrupted(*given: Any, **named: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The window of a followed stream: which frame follows a cursor, and at what cost."""
+"""Window of a followed stream: the frame after a cursor, and the cost of finding it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.streams.window import Window
 
 @dataclass
 class CountingFrame:
-    """A frame that counts how often its place in the stream is read."""
+    """Frame that records each read of its position in the stream."""
 
     lo: int
     last: int

@@ -1,4 +1,4 @@
-"""What the program that makes images is told, and the messages that it tells."""
+"""Build requests of images, and the messages of failed builds."""
 
 from __future__ import annotations
 

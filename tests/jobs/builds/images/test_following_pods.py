@@ -1,4 +1,4 @@
-"""A pod that makes an image is followed although the API server is away for a while."""
+"""A build pod is followed while the API server is unavailable for a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER = Order((IMAGE,), "registry.example", False, "", 60.0, 2**30, "pod", "", n
 
 
 class RefusingAtFirst:
-    """Every call is refused so many times before it is answered; the pod has succeeded by then."""
+    """API server that refuses each call ``times`` times before it answers; the pod has succeeded by then."""
 
     def __init__(self, status: int, times: int) -> None:
         self._status, self._times = status, times

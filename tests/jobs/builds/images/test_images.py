@@ -1,4 +1,4 @@
-"""Images of jobs, made for real: buildah, pip, and the registry of REGISTRY, which has ``base/python-numpy:3.11``."""
+"""Real builds of images: buildah, pip, and the registry of REGISTRY, which has ``base/python-numpy:3.11``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = 120.0
 
 
 def wheel(folder: Path, name: str, content: bytes = b"SIZE = 1\n") -> None:
-    """A package without anything to it."""
+    """Write the wheel of a minimal package."""
     about = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", content)
@@ -36,7 +36,7 @@ def wheel(folder: Path, name: str, content: bytes = b"SIZE = 1\n") -> None:
 
 @pytest.fixture(scope="session")
 def prefix() -> str:
-    """Of all images of this run: nothing of an earlier one is found."""
+    """Return the prefix of all images of this run, so that no image of an earlier run is reused."""
     return f"{os.environ['REGISTRY']}/tests/{uuid.uuid4().hex[:8]}"
 
 
@@ -64,7 +64,7 @@ def _installation(
 
 @pytest.fixture
 def code() -> Callable[..., CodeSnapshot]:
-    """Keeps files as a submission does."""
+    """Return a function that stores files as a submission does."""
 
     def kept(**files: str) -> CodeSnapshot:
         packed = code_snapshots.pack({**FILES, **files})
@@ -75,7 +75,7 @@ def code() -> Callable[..., CodeSnapshot]:
 
 
 def built(snapshot: CodeSnapshot, *requirements: str, namespace: str = "team") -> BuildView:
-    """Asks until there is an answer."""
+    """Poll the build until it has a result."""
     image_plan = launcher.plan_of(namespace, snapshot.pk, requirements)
     return polled(lambda: launcher.build(image_plan, snapshot), lambda view: bool(view.done or view.problem))
 
@@ -89,7 +89,7 @@ def polled(build: Callable[[], BuildView], enough: Callable[[BuildView], bool]) 
 
 
 def run_in(reference: str, storage: Path, *command: str) -> str:
-    """What a program says that runs in the image as the image's user."""
+    """Run a program in the image as the image's user; return its output."""
     buildah = ["buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run")]
     name = f"try-{uuid.uuid4().hex[:8]}"
     subprocess.run([*buildah, "from", "--name", name, "--tls-verify=false", reference], check=True, capture_output=True)
@@ -117,7 +117,7 @@ def test_the_image_of_a_job_has_the_runtime_the_requirements_and_the_code(
 
 
 def compiled_at_the_start(reference: str, storage: Path, python: str, modules: str) -> list[str]:
-    """Source files that Python compiles when it loads these in the image."""
+    """Return the source files that Python compiles when it imports the modules in the image."""
     output = run_in(reference, storage, "sh", "-c", f"{python} -v -c 'import {modules}' 2>&1")
     assert f"import '{modules.split(', ')[0]}'" in output
     return [line for line in output.splitlines() if line.startswith("# code object from ") and line.endswith(".py")]
@@ -141,7 +141,7 @@ def test_an_unchanged_job_builds_nothing(code: Callable[..., CodeSnapshot]) -> N
     assert built(code(), "tiny").done is not None
     snapshot = code()
     image_plan = launcher.plan_of("team", snapshot.pk, ("tiny",))
-    assert launcher.build(image_plan, snapshot).done is not None  # at the first question
+    assert launcher.build(image_plan, snapshot).done is not None  # at the first call
     assert not (launcher.images_directory() / image_plan.tag).exists()
 
 
@@ -169,7 +169,7 @@ def test_requirements_that_are_too_large_are_refused_with_the_limit(
     code: Callable[..., CodeSnapshot], settings: Settings, tmp_path: Path
 ) -> None:
     wheel(tmp_path / "shelf", "huge", os.urandom(3 * 1024**2))
-    assert built(code()).done is not None  # the runtime is not what is limited here
+    assert built(code()).done is not None  # the limit below does not apply to the runtime
     settings.IMAGE_LIMIT_BYTES = 2 * 1024**2
     assert "take more than the 0.00195 GiB" in built(code(), "huge").problem
 

@@ -1,4 +1,4 @@
-"""Files on top of an image, at a real registry."""
+"""Layers added to an image in a real registry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def some_files(folder: Path) -> Path:
 
 
 def push_base(registry: Registry, repository: str, media_type: str = OCI_MANIFEST) -> None:
-    """An image of no layers."""
+    """Push an image without layers."""
     config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}).encode()
     registry.put_blob(repository, digest_of(config), config)
     described = {"mediaType": "application/x", "digest": digest_of(config), "size": len(config)}

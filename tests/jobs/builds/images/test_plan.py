@@ -1,4 +1,4 @@
-"""The names of images: what changes them and what does not."""
+"""Names of images, and the inputs on which they depend."""
 
 from __future__ import annotations
 

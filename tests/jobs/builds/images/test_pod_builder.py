@@ -1,4 +1,4 @@
-"""Images that pods of the cluster make, for real: the cluster of KUBECONFIG, the registry of REGISTRY, pip."""
+"""Real builds of images in pods: the cluster of KUBECONFIG, the registry of REGISTRY, pip."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ __all__ = ["code", "storage"]
 pytestmark = [pytest.mark.kube, pytest.mark.django_db, pytest.mark.timeout(600)]
 
 _ROOT = Path(__file__).parents[4]
-# What the runtime needs, which pods of a closed cluster do not find at the public index.
 _BUILDAH = ("buildah", "--storage-driver", "overlay")
 
 
 @pytest.fixture(scope="session")
 def packages_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the packages of the runtime and one without anything to it."""
+    """Create a folder with the runtime's packages, which pods without internet cannot download, and a minimal one."""
     folder = tmp_path_factory.mktemp("shelf")
     packages = [requirement for image in launcher.plan_of("x", "x", ()).images for requirement in image.requirements]
     command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "-d", str(folder), *packages]
@@ -45,7 +44,7 @@ def packages_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def index(packages_dir: Path) -> Iterator[str]:
-    """The address at which pods find that folder."""
+    """Serve that folder over HTTP; yield the address for pods."""
     cluster = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
     where = urlsplit(cluster)
     with socket.create_connection((str(where.hostname), where.port or 443)) as way:
@@ -59,7 +58,7 @@ def index(packages_dir: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An image with the tools, as the portal's has them."""
+    """Push an image with the build tools in the path of the portal's image; return its name."""
     folder, storage = tmp_path_factory.mktemp("tools"), tmp_path_factory.mktemp("tools-storage")
     subprocess.run(
         [sys.executable, "-m", "jobs.builds.images.export_toolkit", str(folder / "made")], check=True, cwd=_ROOT
@@ -100,7 +99,7 @@ def _installation(
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/python-numpy:3.11"
     settings.IMAGE_BUILDER = "pod"
     settings.BUILD_TOOLS_IMAGE = tools
-    # The portal's own rights.
+    # The credentials and rights of the portal.
     settings.KUBECONFIG = cluster.kubeconfig_of("portal", tmp_path)
     for name in [
         name for name in os.environ if name.startswith("PIP_") or name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")

@@ -1,4 +1,4 @@
-"""A registry behind a proxy that answers in its place, and connections that are cut."""
+"""Client of a registry: a proxy that answers in its place, and interrupted connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.builds.images.registry_client import OCI_MANIFEST, Registry, RegistryE
 
 CONTENT = b"layer" * 100
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-# By repository: status, type, body, and the length that is announced.
+# By repository: status, content type, body, and the announced length.
 ANSWERS = {
     "page": (200, "text/html; charset=utf-8", b"<html>sign in</html>", None),
     "reloading": (404, "text/html", b"<html>default backend - 404</html>", None),
@@ -28,7 +28,7 @@ ANSWERS = {
     "busy": (429, "application/json", b"{}", None),
     "strict": (403, "application/json", b'{"details": "no"}', None),
 }
-# Repositories that ask for a token, by where that is to be had.
+# Repositories that require a token, with the repository path that serves it.
 GUARDED = {f"guarded-{realm}": realm for realm in ("away", "busy", "strict")}
 
 
