@@ -69,14 +69,14 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_without_requirements_the_files_are_all_there_is_to_make() -> None:
+def test_without_requirements_only_the_files_are_written() -> None:
     view = built()
     assert view.done is not None
     made = {path.relative_to(view.done.bundle).as_posix() for path in view.done.bundle.rglob("*.py")}
     assert made == set(FILES)
 
 
-def test_what_is_required_can_be_imported_beside_the_packages_of_the_platform(packages_dir: Path) -> None:
+def test_requirements_and_the_platforms_packages_can_be_imported(packages_dir: Path) -> None:
     view = built("tiny==1.0")
     assert view.done is not None, view
     script = "import tiny, numpy; print(tiny.SIZE)"

@@ -12,9 +12,7 @@ from jobs.frameworks.requirements_check import lacking
     ("framework", "servers", "coordinated"),
     [("native", 1, True), ("command", 1, True), ("command", 0, False), ("paddle", 2, False), ("torch", 0, False)],
 )
-def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
-    framework: str, servers: int, coordinated: bool
-) -> None:
+def test_coordinated_jobs_have_the_platforms_roles(framework: str, servers: int, coordinated: bool) -> None:
     assert is_coordinated(framework, servers) is coordinated
     assert meets_once(framework, servers) is not coordinated
 

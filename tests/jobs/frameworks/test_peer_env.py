@@ -72,7 +72,7 @@ def test_on_one_machine_gloo_stays_on_it() -> None:
     assert environments("torch", here)["trainer", 0]["GLOO_SOCKET_IFNAME"] == "lo"
 
 
-def test_the_tenth_comes_after_the_ninth() -> None:
+def test_addresses_are_in_numeric_order() -> None:
     many = {("trainer", index): Endpoint(HOST, 20000 + index) for index in range(11)}
     endpoints = environments("paddle", many)["trainer", 0]["PADDLE_TRAINER_ENDPOINTS"].split(",")
     assert endpoints == [f"127.0.0.1:{20000 + index}" for index in range(11)]

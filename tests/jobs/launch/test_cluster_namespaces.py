@@ -69,21 +69,21 @@ def test_the_local_backend_and_namespaces_made_by_an_admin_make_no_cluster_calls
     assert server.calls == []
 
 
-def test_a_namespace_that_others_made_is_the_job_s_reason(server: SecretiveServer, team: Namespace) -> None:
+def test_a_namespace_that_others_made_fails_the_launch(server: SecretiveServer, team: Namespace) -> None:
     server.objects[NAMESPACE_PATH] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(LaunchFailed, match="that this portal did not make") as failed:
         cluster_namespaces.ready(team)
     assert not failed.value.retryable
 
 
-def test_a_namespace_that_is_going_is_waited_for(server: SecretiveServer, team: Namespace) -> None:
+def test_a_namespace_that_is_being_deleted_is_waited_for(server: SecretiveServer, team: Namespace) -> None:
     assert cluster_namespaces.ready(team)
     server.objects[NAMESPACE_PATH]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not cluster_namespaces.ready(team)
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(0, True), (503, True), (403, False)])
-def test_what_the_cluster_refuses_is_the_job_s_reason(
+def test_a_refusal_of_the_cluster_fails_the_launch(
     server: SecretiveServer,
     team: Namespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,9 +99,7 @@ def test_what_the_cluster_refuses_is_the_job_s_reason(
     assert failed.value.retryable is retryable
 
 
-def test_a_pass_brings_what_the_portal_changed_and_removes_what_was_closed(
-    server: SecretiveServer, team: Namespace
-) -> None:
+def test_a_pass_applies_changes_and_removes_closed_namespaces(server: SecretiveServer, team: Namespace) -> None:
     assert cluster_namespaces.ready(team)
     Limit.objects.create(namespace=team, resource="cpu", amount=5)
     cluster_namespaces.sync()

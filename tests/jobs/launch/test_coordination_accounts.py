@@ -27,7 +27,7 @@ def test_without_a_setting_it_is_left_to_the_backend(settings):
     coordination_accounts.clear(REF)
 
 
-def test_an_etcd_that_is_away_fails_the_launch_so_that_it_is_tried_again(settings):
+def test_an_unavailable_etcd_fails_the_launch_with_a_retry(settings):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
     with pytest.raises(LaunchFailed, match="cannot be used") as failure:
         coordination_accounts.arrange(REF)
@@ -57,7 +57,7 @@ def test_a_failed_removal_is_logged_and_raises_nothing(settings, caplog):
 
 
 @pytest.mark.etcd
-def test_a_wrong_password_fails_the_launch_for_good(settings, guarded: EtcdServer):
+def test_a_wrong_password_fails_the_launch_without_a_retry(settings, guarded: EtcdServer):
     settings.COORDINATION = f"etcd://root:wrong@{guarded.server}"
     with pytest.raises(LaunchFailed, match="does not take this user and password") as failure:
         coordination_accounts.arrange(REF)
@@ -87,7 +87,7 @@ def test_attempts_in_etcd_are_over_if_a_later_one_exists_or_the_job_has_ended():
     assert coordination_accounts.ended(requests) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
 
 
-def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):
+def test_an_unavailable_etcd_is_cleaned_up_at_a_later_interval(settings, caplog):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
     keeping = coordination_accounts.Housekeeping()
     for seconds in (0, 299):
@@ -99,7 +99,7 @@ def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):
 
 @pytest.mark.etcd
 @pytest.mark.django_db
-def test_what_an_ended_attempt_has_left_is_removed_by_the_next_sweep(settings, guarded: EtcdServer):
+def test_the_next_sweep_removes_the_account_of_an_ended_attempt(settings, guarded: EtcdServer):
     settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
     job = make_job(state=JobState.SUCCEEDED, attempt=1)
     attempt = make_attempt(job, 1)

@@ -54,11 +54,11 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0}
         "role",
     ],
 )
-def test_the_victim_works_and_has_the_role(replicas: list[ReplicaFact], expected: str) -> None:
+def test_the_victim_is_registered_and_has_the_role(replicas: list[ReplicaFact], expected: str) -> None:
     assert due(*replicas) == expected
 
 
-def test_nobody_is_killed_before_the_time() -> None:
+def test_no_replica_is_killed_before_the_interval_has_passed() -> None:
     assert due(replica("trainer-0"), seconds=9.9) == ""
 
 

@@ -51,7 +51,7 @@ def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: 
     return list(events_from(about, known, NOW + timedelta(seconds=seconds), POLICY))
 
 
-def test_a_running_job_whose_replicas_work_has_no_events() -> None:
+def test_a_running_job_whose_replicas_run_has_no_events() -> None:
     assert events(job(why="Training with 1 trainer."), *attempt(replica("trainer-0"))) == []
 
 
@@ -88,7 +88,7 @@ def test_a_trainer_that_registered_before_is_waited_for_when_the_master_reports_
     assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *early)) is None
 
 
-def test_in_a_job_that_is_over_in_a_moment_everybody_is_waited_for() -> None:
+def test_in_a_very_short_job_all_trainers_are_waited_for() -> None:
     quick = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=1)) for index in range(2)]
     quick[0] = replace(quick[0], state=ReplicaState.EXITED, code=0)
     assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *quick)) is None
@@ -145,7 +145,7 @@ def test_a_master_that_is_killed_too_often_is_missed() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
-def test_nobody_is_started_again_outside_of_the_run(state: JobState) -> None:
+def test_no_replica_is_started_again_unless_the_job_runs(state: JobState) -> None:
     assert recovering(job(state), attempt(replica("trainer-0"), killed("trainer-1"))) == []
 
 
@@ -262,7 +262,7 @@ def test_a_trainer_lost_while_registering_does_not_hold_the_others_up() -> None:
     assert isinstance(event, AllRegistered)
 
 
-def test_those_that_never_register_are_named() -> None:
+def test_replicas_that_never_register_are_named() -> None:
     silent = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
     [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0"), silent), seconds=60)
     assert isinstance(event, AttemptEnded)
@@ -342,7 +342,7 @@ def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> Atte
 FLEET = (replica("pserver-0"), replica("pserver-1"))
 
 
-def test_a_fleet_is_over_when_all_its_trainers_are_whatever_its_servers_do() -> None:
+def test_a_fleet_ends_with_its_trainers_whatever_state_its_servers_have() -> None:
     assert together(*FLEET, exited("trainer-0"), replica("trainer-1")) is None
     over = together(*FLEET, exited("trainer-0"), exited("trainer-1"))
     assert over == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)

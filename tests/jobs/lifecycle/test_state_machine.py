@@ -117,7 +117,7 @@ def test_an_interruption_costs_no_retry() -> None:
     assert step(failed, state_machine.Drained(2), NOW).job.state is JobState.QUEUED
 
 
-def test_lost_processes_are_made_good_three_times() -> None:
+def test_lost_processes_are_retried_three_times() -> None:
     view = job(JobState.STOPPING, reason=Reason.LOST)
     for attempt in (1, 2, 3):
         view = step(view, state_machine.Drained(attempt), NOW).job
@@ -233,7 +233,7 @@ class JobMachine(RuleBasedStateMachine):
         kind=st.sampled_from([state_machine.Built, state_machine.Launched, state_machine.BuildStarted]),
         back=st.integers(0, 1),
     )
-    def an_answer_comes_late(self, kind: type[Event], back: int) -> None:
+    def an_event_arrives_late(self, kind: type[Event], back: int) -> None:
         event = kind(self.job.attempt - back)
         if (self.job.state, kind) in TRANSITIONS and (self.job.state, kind) not in state_machine._AWAITED:
             self.take(event)

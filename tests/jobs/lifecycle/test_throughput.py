@@ -23,14 +23,14 @@ def test_measurements_while_trainers_come_and_go_count_for_no_number() -> None:
     assert by_trainers(measured, [Number(0, 1), Number(60, 2)], 120)[2] == 180.0
 
 
-def test_a_number_that_was_kept_for_a_moment_has_no_speed() -> None:
+def test_a_number_of_trainers_for_a_moment_has_no_speed() -> None:
     measured = rates(0, 100, 100.0)
     counts = [Number(0, 1), Number(60, 2), Number(60 + SETTLING + 4, 3)]
     assert set(by_trainers(measured, counts, 100)) == {1, 3}
     assert by_trainers(measured, counts, 60 + SETTLING + 4 + SETTLING + 4) == {1: 100.0}
 
 
-def test_of_a_number_that_came_again_the_latest_time_counts() -> None:
+def test_of_a_repeated_number_of_trainers_the_latest_period_counts() -> None:
     measured = [*rates(0, 60, 100.0), *rates(60, 120, 180.0), *rates(120, 180, 70.0)]
     assert by_trainers(measured, [Number(0, 1), Number(60, 2), Number(120, 1)], 180) == {1: 70.0, 2: 180.0}
 
@@ -45,7 +45,7 @@ def test_without_measurements_there_is_no_speed() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 200), st.floats(0, 1e6)), max_size=60), st.lists(st.integers(1, 5), max_size=4))
-def test_a_speed_is_one_that_was_measured_or_lies_between_two_and_is_of_a_number_that_there_was(
+def test_speeds_are_within_the_measured_range_and_of_observed_numbers(
     measured: list[tuple[float, float]], trainers: list[int]
 ) -> None:
     counts = [Number(40.0 * place, count) for place, count in enumerate(trainers)]
@@ -69,7 +69,7 @@ def test_trainers_count_from_registration_to_their_end() -> None:
     assert trainer_counts([]) == []
 
 
-def test_a_trainer_that_is_long_in_coming_does_not_count_before_it_is_there() -> None:
+def test_a_trainer_counts_only_from_its_registration() -> None:
     measured = [*rates(0, 120, 100.0), *rates(120, 180, 200.0)]  # the second was requested after 60 s
     counts = trainer_counts([ReplicaEvent(0, "registered", "trainer-0"), ReplicaEvent(120, "registered", "trainer-1")])
     assert by_trainers(measured, counts, 180) == {1: 100.0, 2: 200.0}

@@ -58,7 +58,7 @@ class Walking(TestCase):
 
 
 @pytest.mark.django_db
-def test_what_is_added_meanwhile_moves_no_page() -> None:
+def test_new_entries_move_no_page() -> None:
     job = make_job()
     for at in range(6):
         event(job, at)
@@ -82,7 +82,7 @@ def test_a_long_timeline_is_read_by_a_bounded_number_of_rows(django_assert_num_q
 
 
 @pytest.mark.parametrize("cursor", ["x", "1-2-3", "1--1", "9" * 18 + "-0-1", "1-0-1 ", "١-0-1", "1-0-" + "9" * 19])
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValidationFailed, match="no cursor of a timeline"):
         timeline.Place.parse(cursor)
 

@@ -36,7 +36,7 @@ def only_error(**fields: object) -> tuple[str, str]:
     return path, message
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_absent_fields_have_their_defaults() -> None:
     spec = read()
     assert (spec.framework, spec.mode, spec.passes, spec.timeout) == ("native", "sync", 1, timedelta(hours=1))
     assert (spec.trainer.replicas, spec.trainer.memory, spec.pserver.replicas) == (1, 512 * 1024**2, 1)
@@ -56,7 +56,7 @@ def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
     assert (path, message.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
 
 
-def test_potatoes_are_no_memory() -> None:
+def test_an_invalid_amount_of_memory_is_refused() -> None:
     assert only_error(roles={"trainer": {"memory": "12 potatoes"}}) == (
         "roles.trainer.memory",
         '"12 potatoes" is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi.',
@@ -128,7 +128,7 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("requirements.0", {"requirements": ["numpy\n-r other"]}),
     ],
 )
-def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
+def test_an_invalid_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
     found, message = only_error(**fields)
     assert found == path
     assert message.endswith((".", "?"))
@@ -139,7 +139,7 @@ def test_a_mode_has_a_number_of_the_users_own(mode: str) -> None:
     assert read(mode=mode).mode == mode.replace(" ", "")
 
 
-def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     expected = "There is no mode 'whenever'; take sync, async, m_of_n(2), ssp(3) or outer(100)."
     assert only_error(mode="whenever")[1] == expected
 
@@ -154,7 +154,7 @@ def test_a_syntax_error_is_reported_with_its_position() -> None:
 @pytest.mark.parametrize(
     "text", ["(" * 5000 + ")" * 5000, "-" * 300_000 + "1", "a" + ".a" * 200_000, "\0", "{" * 60 + ":"]
 )
-def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -> None:
+def test_a_text_made_to_exhaust_the_parser_is_refused(text: str) -> None:
     assert "files.train.py" in errors(files={"train.py": text})
 
 
@@ -172,7 +172,7 @@ def test_all_problems_are_reported_at_once() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: &x [1]\nb: *x", "{", "- 1", "\t", "", "a: " + "[" * 5000])
-def test_a_document_that_is_none_is_refused(text: str) -> None:
+def test_a_text_that_is_no_specification_is_refused(text: str) -> None:
     with pytest.raises(ValidationFailed):
         parse(text)
 
@@ -221,7 +221,7 @@ fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(fields | scalars, anything, max_size=6))
-def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
+def test_arbitrary_documents_raise_validation_errors_only(body: dict[Any, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(body)
     assert all(isinstance(path, str) and messages for path, messages in refused.value.errors.items())
@@ -297,7 +297,7 @@ def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: obje
     assert "at most 200" in dict(errors(**{field: many}))[field][0]
 
 
-def test_variables_that_no_process_could_be_given_are_refused() -> None:
+def test_variables_beyond_the_size_limit_of_a_process_are_refused() -> None:
     assert only_error(env={f"V{number}": "x" * 30_000 for number in range(3)})[0] == "env"
 
 
@@ -315,7 +315,7 @@ def test_parameter_servers_of_a_command_need_a_dataset() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
-def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
+def test_an_invalid_command_is_refused_with_an_example(given: object) -> None:
     path, message = only_error(framework="command", entrypoint=given)
     assert (path, message) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
 
@@ -345,7 +345,7 @@ def test_a_job_that_was_stored_before_images_existed_has_none() -> None:
         f"registry.example.com/a/b__c/d-e.f:v1.0_x@sha256:{'0' * 64}",
     ],
 )
-def test_images_are_named_as_everywhere(image: str) -> None:
+def test_all_usual_image_names_are_accepted(image: str) -> None:
     assert parse(with_image(image)).image == image
 
 
@@ -356,7 +356,7 @@ def test_images_are_named_as_everywhere(image: str) -> None:
         *("a\nb", "$(x)", 7, ["a"]),
     ],
 )
-def test_what_names_no_image_is_refused(image: object) -> None:
+def test_an_invalid_image_name_is_refused(image: object) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(with_image(image))
     assert "image" in refused.value.errors
@@ -373,7 +373,7 @@ def test_what_names_no_image_is_refused(image: object) -> None:
         ("roles.trainer.max", {"roles": {"trainer": {"replicas": 1, "max": 2}}}),
     ],
 )
-def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
+def test_fields_of_the_platform_are_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(with_image(**fields))
     assert path in refused.value.errors
@@ -404,7 +404,7 @@ def test_the_default_number_of_parameter_servers(framework: str, dataset: str, s
         ("roles.master.cpu", {"framework": "paddle", "roles": {"master": {"cpu": 0.5}}}),
     ],
 )
-def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, Any]) -> None:
+def test_fields_that_a_framework_lacks_are_refused(path: str, fields: dict[str, Any]) -> None:
     found, _ = only_error(**fields)
     assert found == path
 
@@ -416,6 +416,6 @@ def test_a_stored_job_of_each_framework_is_read_back_the_same(framework: str) ->
     assert read(**{**spec.to_json(), "files": dict(spec.files)}) == spec
 
 
-def test_all_trainers_of_pytorch_have_to_be_there() -> None:
+def test_a_pytorch_job_needs_all_its_trainers() -> None:
     spec = read(framework="torch", roles={"trainer": {"replicas": 3}})
     assert (spec.trainer.min, spec.trainer.max) == (3, 3)

@@ -63,7 +63,7 @@ def deflated(points: Points) -> bytes:
 
 @pytest.mark.parametrize("pack", [pack_points, deflated, seal_points])
 @given(rows=point_rows, writer=writers)
-def test_points_come_back_as_they_were(
+def test_points_survive_packing(
     rows: list[tuple[float, float, str, float]], writer: WriterId, pack: Callable[[Points], bytes]
 ) -> None:
     back = unpack_points(pack(Points.from_rows(rows, writer)))
@@ -72,7 +72,7 @@ def test_points_come_back_as_they_were(
 
 @pytest.mark.parametrize("pack", [pack_lines, seal_lines])
 @given(rows=line_rows, writer=writers)
-def test_lines_come_back_as_they_were(
+def test_lines_survive_packing(
     rows: list[tuple[float, str, str]], writer: WriterId, pack: Callable[[Lines], bytes]
 ) -> None:
     back = unpack_lines(pack(Lines.from_rows(rows, writer)))
@@ -96,7 +96,7 @@ def test_merged_lines_are_the_lines_of_all_in_order(parts: list[tuple[list[tuple
 
 
 @given(point_rows, st.integers(0, 40))
-def test_skipping_leaves_the_rest(rows: list[tuple[float, float, str, float]], count: int) -> None:
+def test_skip_returns_the_rest(rows: list[tuple[float, float, str, float]], count: int) -> None:
     writer = WriterId(1, "trainer-0")
     left = Points.from_rows(rows, writer).skip(count)
     assert bits(point_rows_of(left)) == bits([(*row, writer) for row in rows[count:]])

@@ -55,7 +55,7 @@ def test_coarse_from_fine_is_coarse_from_points(points: list[Row], width: float,
 
 
 @given(rows, rows, widths)
-def test_buckets_stand_still_while_the_run_grows(before: list[Row], after: list[Row], width: float) -> None:
+def test_buckets_stay_in_place_while_the_run_grows(before: list[Row], after: list[Row], width: float) -> None:
     later = [(x + 256, value) for x, value in after]
     grown = table(reduce(summary_of([*before, *later]), width))
     assert grown[: len(counted(before, width))] == counted(before, width)
@@ -81,6 +81,6 @@ def test_the_width_is_the_least_power_of_two_that_is_enough(span: float, buckets
 
 
 @pytest.mark.parametrize("width", [1.0, 64.0, 4096.0, 2.0**20])
-def test_a_spike_of_one_point_is_seen_at_every_zoom(width: float) -> None:
+def test_a_spike_of_one_point_is_visible_at_every_zoom(width: float) -> None:
     points = [(float(step), 99.0 if step == 777 else 1.0) for step in range(10_000)]
     assert reduce(summary_of(points), width).high.max() == 99.0

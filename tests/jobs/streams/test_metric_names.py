@@ -37,7 +37,7 @@ def log(writer: Writer) -> list[str]:
     return [line.text for line in store.read_logs(writer.job.pk).lines]
 
 
-def test_as_many_names_as_are_allowed_are_kept(three: Writer) -> None:
+def test_names_within_the_limit_are_stored(three: Writer) -> None:
     write(three, 1, "a", "b", "c")
     assert (kept(three), log(three)) == (["a", "b", "c"], [])
 
@@ -78,7 +78,7 @@ def test_the_names_of_all_replicas_and_attempts_count_together(three: Writer) ->
     assert kept(three) == ["a", "b", "b", "c", "a"]
 
 
-def test_what_is_rolled_back_takes_no_name(three: Writer) -> None:
+def test_a_rolled_back_batch_uses_no_name(three: Writer) -> None:
     with transaction.atomic():
         write(three, 1, "x", "y", "z")
         transaction.set_rollback(True)

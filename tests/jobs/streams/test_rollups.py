@@ -43,7 +43,7 @@ def test_a_long_run_has_at_most_the_requested_number_of_buckets(long: Writer) ->
     assert found.series["cost"].count.sum() == 4000
 
 
-def test_what_came_since_is_in_the_next_answer(long: Writer) -> None:
+def test_new_points_are_in_the_next_chart(long: Writer) -> None:
     before = rows(chart(long, buckets=100))
     long.points(4001, 4100)
     after = rows(chart(long, buckets=100))
@@ -51,13 +51,13 @@ def test_what_came_since_is_in_the_next_answer(long: Writer) -> None:
     assert sum(row[-1] for row in after) == 4100
 
 
-def test_a_restart_gives_the_same_answer(long: Writer) -> None:
+def test_a_chart_is_the_same_after_a_restart(long: Writer) -> None:
     before = rows(chart(long))
     rollups.forget()
     assert rows(chart(long)) == before
 
 
-def test_a_merge_of_blocks_gives_the_same_answer(long: Writer) -> None:
+def test_a_chart_is_the_same_after_a_merge_of_blocks(long: Writer) -> None:
     before = rows(chart(long, from_=100, to=900))
     store.close(long.job.pk)
     stream_compaction.seal_due(now())
@@ -101,14 +101,14 @@ def test_elapsed_requested_before_the_first_point_counts_from_the_first_point(wr
     assert chart(writer, x="elapsed").series["cost"].x.tolist() == [0, 1, 2]
 
 
-def test_what_is_no_number_is_counted_and_written_as_json_can(writer: Writer) -> None:
+def test_nan_and_infinity_are_counted_and_valid_json(writer: Writer) -> None:
     writer.points(1, 4, values={2: float("nan"), 3: float("inf")})
     cost = chart(writer).to_json()["series"]["cost"]
     assert cost["min"] == [1, None, "Infinity", 0.25]
     assert cost["nan"] == [0, 1, 0, 0]
 
 
-def test_without_keys_every_metric_is_there(writer: Writer) -> None:
+def test_without_keys_a_chart_has_all_metrics(writer: Writer) -> None:
     writer.points(1, 2)
     writer.points(3, 4, key="accuracy")
     assert list(rollups.buckets(writer.job.pk).series) == ["accuracy", "cost"]
@@ -137,7 +137,7 @@ class GuardedSeries(dict[rollups.Series, object]):
         return super().values()
 
 
-def test_a_chart_of_one_job_does_not_look_into_the_growing_series_of_another(writer: Writer) -> None:
+def test_a_chart_of_one_job_does_not_read_the_series_of_another(writer: Writer) -> None:
     writer.points(1, 5)
     chart(writer)
     view = rollups._views.of(writer.job.pk)
@@ -148,7 +148,7 @@ def test_a_chart_of_one_job_does_not_look_into_the_growing_series_of_another(wri
     assert chart(other).next == 3
 
 
-def test_jobs_not_looked_at_for_longest_are_forgotten_when_memory_is_short(
+def test_the_least_recently_used_jobs_are_evicted_from_the_cache(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollups, "CACHED_ROWS", 8)

@@ -55,7 +55,7 @@ def test_a_state_that_does_not_change_is_read_once_and_then_awaited(monkeypatch:
     assert min(asyncio.run(scenario())) >= 5.0
 
 
-def test_a_reader_that_leaves_after_the_tailer_was_closed_leaves_in_peace() -> None:
+def test_a_reader_may_leave_after_the_tailer_was_closed() -> None:
     async def scenario() -> None:
         shared = Tailer()
         async with shared.state("status:x", lambda: (1, "state")):
@@ -77,7 +77,7 @@ class StoreAwayOnce:
         return self._head(job, kind)
 
 
-def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_continues_after_an_error_of_the_store(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     writer.lines(1, 3)
     monkeypatch.setattr(tailer, "SPACING_SECONDS", 0.0)
     monkeypatch.setattr(store, "head", StoreAwayOnce())

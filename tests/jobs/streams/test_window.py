@@ -54,7 +54,7 @@ def test_a_reader_in_the_middle_of_15000_frames_reads_a_handful_of_them() -> Non
     st.integers(1, 40),
     st.integers(0, 200),
 )
-def test_it_finds_what_a_scan_of_the_newest_frames_finds(
+def test_the_lookup_equals_a_scan_of_the_newest_frames(
     pieces: list[tuple[int, int, int]], budget: int, cursor: int
 ) -> None:
     window: Window[CountingFrame] = Window(budget)

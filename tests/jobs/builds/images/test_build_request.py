@@ -32,7 +32,7 @@ def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Order.read(tmp_path) == ORDER
 
 
-def test_nobody_else_reads_the_order_which_may_hold_an_index_s_password(tmp_path: Path) -> None:
+def test_the_order_is_private_as_it_may_contain_a_password(tmp_path: Path) -> None:
     ORDER.write(tmp_path)
     assert (tmp_path / build_request.ORDER).stat().st_mode & 0o077 == 0
 
@@ -43,7 +43,7 @@ def test_the_requirements_of_a_job_are_limited_and_the_platform_s_are_not() -> N
     assert limits[1] == 1024 < limits[0]
 
 
-def test_folders_of_this_machine_that_pip_s_settings_name_are_seen_in_the_image() -> None:
+def test_local_paths_of_pips_settings_are_mounted_in_the_image() -> None:
     here = {"/wheels", "/simple", "/ca.pem"}
     pip = {"PIP_FIND_LINKS": "/wheels https://e.org /gone", "PIP_INDEX_URL": "file:///simple", "PIP_CERT": "/ca.pem"}
     moved = build_request.pip_mounts(pip | {"SSL_CERT_FILE": "/ca.pem"}, "/b", here.__contains__)

@@ -174,13 +174,17 @@ def test_requirements_that_are_too_large_are_refused_with_the_limit(
     assert "take more than the 0.00195 GiB" in built(code(), "huge").problem
 
 
-def test_what_takes_too_long_is_stopped_with_the_limit(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
+def test_a_build_that_takes_too_long_is_stopped_with_the_limit(
+    code: Callable[..., CodeSnapshot], settings: Settings
+) -> None:
     assert built(code()).done is not None
     settings.BUILD_SECONDS = 1.0
     assert built(code(), "tiny", "numpy").problem == "Making the image took more than 1 seconds and was stopped."
 
 
-def test_an_image_that_nobody_waits_for_any_more_is_not_made(code: Callable[..., CodeSnapshot], tmp_path: Path) -> None:
+def test_the_build_of_an_image_that_is_not_needed_any_more_stops(
+    code: Callable[..., CodeSnapshot], tmp_path: Path
+) -> None:
     wheel(tmp_path / "shelf", "unwanted")
     snapshot = code()
     image_plan = launcher.plan_of("team", snapshot.pk, ("unwanted",))

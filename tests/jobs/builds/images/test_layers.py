@@ -100,9 +100,7 @@ def test_the_same_files_give_the_same_image(image_registry: ImageRegistry, tmp_p
     assert appended(image_registry, second / "code") == one
 
 
-def test_what_other_repositories_of_the_registry_have_is_not_sent_again(
-    image_registry: ImageRegistry, tmp_path: Path
-) -> None:
+def test_blobs_of_other_repositories_are_mounted(image_registry: ImageRegistry, tmp_path: Path) -> None:
     registry = Registry(image_registry.host, insecure=True)
     push_base(registry, "base")
     appended(image_registry, some_files(tmp_path), "jobs/one")
@@ -113,7 +111,7 @@ def test_what_other_repositories_of_the_registry_have_is_not_sent_again(
     assert registry.has_blob("jobs/other", digest)
 
 
-def test_of_an_image_for_several_machines_the_one_for_this_machine_is_taken() -> None:
+def test_the_manifest_of_this_machine_is_chosen_from_an_index() -> None:
     index = {
         "manifests": [
             {"digest": "sha256:1", "platform": {"os": "windows", "architecture": "amd64"}},
@@ -176,7 +174,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_registry_that_is_away_while_an_image_is_pushed_is_waited_for(tmp_path: Path) -> None:
+def test_a_push_waits_for_an_unavailable_registry(tmp_path: Path) -> None:
     server = ImageRegistry(tmp_path)
     server.start()
     try:
@@ -198,7 +196,7 @@ def test_a_registry_that_is_away_while_an_image_is_pushed_is_waited_for(tmp_path
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("status", "attempts"), [(0, 3), (503, 3), (429, 3), (401, 1), (404, 1)])
-def test_only_an_answer_that_may_change_is_waited_for(status: int, attempts: int) -> None:
+def test_only_transient_errors_are_retried(status: int, attempts: int) -> None:
     calls: list[int] = []
 
     def operation() -> None:
@@ -211,7 +209,7 @@ def test_only_an_answer_that_may_change_is_waited_for(status: int, attempts: int
     assert len(calls) == attempts
 
 
-def test_a_registry_that_stays_away_is_given_up() -> None:
+def test_an_unavailable_registry_is_an_error_after_the_deadline() -> None:
     def operation() -> None:
         raise RegistryError("registry.example", 503, "give a manifest")
 
