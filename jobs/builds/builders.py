@@ -16,7 +16,7 @@ from jobs.backends.base import FollowedBackend
 from jobs.builds import local_bundle
 from jobs.builds.code_snapshots import files_of
 from jobs.builds.images import launcher
-from jobs.builds.images.plan import Plan, is_of_others
+from jobs.builds.images.plan import Plan, is_of_another_namespace
 from jobs.frameworks.definitions import TABLE
 from jobs.frameworks.requirements_check import lacking
 from jobs.launch.planner import Build, BuildView
@@ -108,7 +108,7 @@ class _BaseImage:
         """Do nothing: no build runs."""
 
 
-class _AsItIs:
+class _OwnImage:
     """Builds nothing: the job names an image of its own."""
 
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
@@ -139,7 +139,7 @@ def image_problem(namespace: str, spec: JobSpec) -> str:
         return ""
     if not runs_images():
         return "This installation runs jobs as processes of its own machine, without images. Leave image out."
-    if is_of_others(spec.image, settings.IMAGE_REGISTRY, namespace):
+    if is_of_another_namespace(spec.image, settings.IMAGE_REGISTRY, namespace):
         return "This image was made by the platform for jobs, and is not to be used by others. Name another one."
     return ""
 
@@ -151,7 +151,7 @@ def _plan_of(job: Job, spec: JobSpec) -> Plan:
 
 def of(spec: JobSpec) -> Builder:
     """Return the builder of the job."""
-    return _AsItIs() if spec.image else current()
+    return _OwnImage() if spec.image else current()
 
 
 def current() -> Builder:

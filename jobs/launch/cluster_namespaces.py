@@ -57,7 +57,7 @@ def ready(namespace: Namespace) -> bool:
     return True
 
 
-class Tenancy:
+class NamespaceUpdates:
     """Updates the namespaces on the cluster at most once a minute, however often it is called."""
 
     def __init__(self) -> None:

@@ -88,7 +88,7 @@ def clear(ref: AttemptRef) -> None:
         _close(ref.job_id, ref.number)
 
 
-class Housekeeping:
+class AccountCleanup:
     """Removes the accounts of ended attempts from etcd and compacts its history, at most every five minutes."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from runtime import contract
 MASTER = RoleSpec(replicas=1, cpu=MASTER_CPU, memory=512 * 1024**2)
 # Seconds of CPU time of one process beyond what its cores can use within the job's timeout.
 CPU_SLACK = 60
-# Seconds that a trainer waits longer for the others than the platform does, whose message has the reason.
-LAST_TO_GIVE_UP = 30
+# Seconds that a trainer waits longer for the other replicas than the platform does, whose message has the reason.
+TRAINER_PATIENCE = 30
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def _environment(
         contract.DATA_PATH: ":".join(map(str, site.data_path)),
         contract.INGEST_URL: site.ingest_url,
         contract.OUTAGE: f"{site.outage:g}",
-        contract.GATHER: f"{site.registration + LAST_TO_GIVE_UP:g}",
+        contract.GATHER: f"{site.registration + TRAINER_PATIENCE:g}",
         # Libraries that start a thread for every core of the machine would use the cores of other replicas.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,

@@ -43,7 +43,7 @@ def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Cha
     """Return the changes that are due now to bring the replicas to the desired state."""
     trainers = {replica.index: replica for replica in replicas if replica.role == contract.TRAINER}
     dismiss = tuple(
-        trainer.name for trainer in trainers.values() if trainer.index >= job.trainers and _may_leave(trainer)
+        trainer.name for trainer in trainers.values() if trainer.index >= job.trainers and _can_be_dismissed(trainer)
     )
     # Once one trainer has finished, the others will soon: there is nothing left to join.
     ending = any((trainer.succeeded or trainer.failed) and not trainer.dismissed for trainer in trainers.values())
@@ -68,7 +68,7 @@ def _is_due(lost: ReplicaFact, now: datetime) -> bool:
     return lost.finished is not None and now >= lost.finished + pause
 
 
-def _may_leave(trainer: ReplicaFact) -> bool:
+def _can_be_dismissed(trainer: ReplicaFact) -> bool:
     """Return whether a trainer can be dismissed: one that ended by itself keeps its result."""
     return not trainer.dismissed and (not trainer.ended or trainer.ended_externally)
 

@@ -444,10 +444,10 @@ def ending(replica: ReplicaFact) -> str:
     report = replica.why.strip().rstrip(".")
     if replica.state is ReplicaState.LOST:
         return f"{replica.name} is gone" + (f": {report}" if report else "")
-    return f"{replica.name} {report or _manner(replica)}"
+    return f"{replica.name} {report or _exit_description(replica)}"
 
 
-def _manner(replica: ReplicaFact) -> str:
+def _exit_description(replica: ReplicaFact) -> str:
     if replica.out_of_memory:
         return "ran out of memory"
     if replica.signal is not None:

@@ -172,7 +172,7 @@ class _Reader:
             files=files,
             requirements=self.requirements(),
             dataset=self.dataset(),
-            passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
+            passes=self.integer("passes", self.body, "passes", 1, 1, MOST_PASSES),
             mode=self.mode(),
             trainer=trainer,
             pserver=pserver,
@@ -181,7 +181,7 @@ class _Reader:
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
-            retries=self.whole("retries", self.body, "retries", 0, 0, MOST_RETRIES),
+            retries=self.integer("retries", self.body, "retries", 0, 0, MOST_RETRIES),
             elastic=self.elastic(trainer),
         )
 
@@ -211,7 +211,7 @@ class _Reader:
         self.fail(path, "Write text here.")
         return default
 
-    def whole(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
+    def integer(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
         value = body.get(key)
         if value is None:
             return default
@@ -357,7 +357,7 @@ class _Reader:
         path = f"roles.{role}"
         body = self.mapping(path, roles, role)
         self.known_keys(f"{path}.", body, self.ROLES[role])
-        replicas = self.whole(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
+        replicas = self.integer(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
         if role == contract.PSERVER and replicas and not self.row.may_have_servers:
             self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
         elif role == contract.PSERVER and replicas and self.image:
@@ -373,14 +373,14 @@ class _Reader:
             max=most,
             cpu=self.cpu(path, body),
             memory=self.memory(path, body),
-            gpu=self.whole(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
+            gpu=self.integer(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
         )
 
     def masters(self, roles: Mapping[Any, Any]) -> tuple[int, float]:
         path = f"roles.{contract.MASTER}"
         body = self.mapping(path, roles, contract.MASTER)
         self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
-        masters = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
+        masters = self.integer(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
         cpu = self.cpu(path, body, MASTER_CPU)
         for key, given in (("replicas", masters > 1), ("cpu", "cpu" in body)):
             if given and self.together:
@@ -390,8 +390,8 @@ class _Reader:
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         if self.together:
             return self.fixed(path, body, replicas)
-        least = self.whole(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
-        most = self.whole(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
+        least = self.integer(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
+        most = self.integer(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
         if f"{path}.replicas" in self.errors:
             return least, most
         if least > replicas:
@@ -402,7 +402,7 @@ class _Reader:
 
     def fixed(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         for key in ("min", "max"):
-            if self.whole(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
+            if self.integer(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
                 self.fail(
                     f"{path}.{key}",
                     f"The trainers of a {self.row.name} job meet once, at the start, and all have to be there. "
@@ -435,13 +435,13 @@ class _Reader:
             return {}
         if self.too_many("files", given, "files"):
             return {}
-        good = {path: text for path, text in given.items() if self.file_is_good(path, text)}
-        self.files_together(good)
-        for path, problem in syntax_problems(good).items():
+        valid = {path: text for path, text in given.items() if self.is_valid_file(path, text)}
+        self.files_together(valid)
+        for path, problem in syntax_problems(valid).items():
             self.syntax(path, problem)
-        return good
+        return valid
 
-    def file_is_good(self, path: object, text: object) -> bool:
+    def is_valid_file(self, path: object, text: object) -> bool:
         problem = _path_problem(path) or _text_problem(text)
         if problem:
             self.fail(f"files.{quantities.words(path)[:200]}", problem)

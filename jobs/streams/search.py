@@ -43,7 +43,7 @@ class Matcher:
     def expired(self) -> bool:
         return time.monotonic() >= self._deadline
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         return lines
 
 
@@ -52,7 +52,7 @@ class _TextMatcher(Matcher):
         super().__init__(deadline)
         self._text = text.casefold()
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         return [line for line in lines if self._text in line.text.casefold()]
 
 
@@ -63,7 +63,7 @@ class _RegexMatcher(Matcher):
         super().__init__(deadline)
         self._questions, self._answers = questions, answers
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         if not lines:
             return []
         self._questions.write(json.dumps([line.text for line in lines]).encode() + b"\n")

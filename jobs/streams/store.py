@@ -191,29 +191,29 @@ def read_logs(
     """
     chosen = replica is not None or since is not None
     with search.matcher(text=text, regex=regex, seconds=seconds if chosen or text or regex else math.inf) as matcher:
-        keep = _Keeper(replica, since, matcher)
+        line_filter = _LineFilter(replica, since, matcher)
         if before is None:
-            return _page_forwards(job_id, after, limit, keep)
-        return _page_backwards(job_id, after, before, limit, keep)
+            return _page_forwards(job_id, after, limit, line_filter)
+        return _page_backwards(job_id, after, before, limit, line_filter)
 
 
 @dataclass(frozen=True)
-class _Keeper:
+class _LineFilter:
     replica: str | None
     since: float | None
     matcher: search.Matcher
 
     def __call__(self, block: Block, after: int, before: int | None) -> list[LogLine]:
-        return self.matcher.keep(list(_lines_of(block, after, before, self.replica, self.since)))
+        return self.matcher.matching(list(_lines_of(block, after, before, self.replica, self.since)))
 
 
-def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogPage:
+def _page_forwards(job_id: JobId, after: int, limit: int, line_filter: _LineFilter) -> LogPage:
     found: list[LogLine] = []
     cursor, last = after, head(job_id, StreamKind.LOGS).last
     for block in _blocks(job_id, StreamKind.LOGS, after):
-        found += keep(block, cursor, None)
+        found += line_filter(block, cursor, None)
         cursor = block.hi
-        if len(found) > limit or keep.matcher.expired:
+        if len(found) > limit or line_filter.matcher.expired:
             break
     else:
         # Entries before the head that are missing were removed: the page covers them.
@@ -224,13 +224,13 @@ def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogP
     return LogPage(found, after + 1, cursor, cursor < head(job_id, StreamKind.LOGS).last)
 
 
-def _page_backwards(job_id: JobId, after: int, before: int, limit: int, keep: _Keeper) -> LogPage:
+def _page_backwards(job_id: JobId, after: int, before: int, limit: int, line_filter: _LineFilter) -> LogPage:
     pieces: list[list[LogLine]] = []
     cursor = before
     for block in _blocks_backwards(job_id, StreamKind.LOGS, after, before):
-        pieces.insert(0, keep(block, after, cursor))
+        pieces.insert(0, line_filter(block, after, cursor))
         cursor = max(block.lo, after + 1)
-        if sum(map(len, pieces)) > limit or keep.matcher.expired:
+        if sum(map(len, pieces)) > limit or line_filter.matcher.expired:
             break
     else:
         cursor = after + 1

@@ -38,7 +38,7 @@ LAST_LINES = 5
 OLDEST = (3, 11)
 _LOOK_SECONDS = 0.5
 # Packages of the standard library that are not compiled: no process imports them when it starts.
-_IDLE = frozenset(
+_NOT_COMPILED = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
     | {"tkinter", "turtledemo"}
 )
@@ -94,7 +94,7 @@ def _make(step: dict[str, Any], tool: Path, root: Path) -> None:
 def _compile(library: Path, root: Path) -> None:
     """Compile the modules that have no bytecode yet, into Python's cache directories below ``root``."""
     for where, folders, files in os.walk(library):
-        folders[:] = sorted(set(folders) - _IDLE)
+        folders[:] = sorted(set(folders) - _NOT_COMPILED)
         for source in (Path(where, name) for name in sorted(files) if name.endswith(".py")):
             place = Path(cache_from_source(str(source)))
             if place.exists():

@@ -45,7 +45,7 @@ class Buildah:
         """Build an image from its parent and push it. ``folder``: the directory of the build."""
         name = image.reference.rpartition(":")[2]
         moved = build_request.pip_mounts(self._order.pip, f"{_PLACE}/shelves")
-        context = self._lay_out(image, folder / f"context-{name}", moved)
+        context = self._create_context(image, folder / f"context-{name}", moved)
         try:
             self._quietly("rm", name)
             self._do(
@@ -65,12 +65,12 @@ class Buildah:
             self._quietly("rm", name)
             shutil.rmtree(context, ignore_errors=True)
 
-    def _lay_out(self, image: Image, context: Path, moved: build_request.PipMounts) -> Path:
+    def _create_context(self, image: Image, context: Path, moved: build_request.PipMounts) -> Path:
         """Create the build context that is mounted: the program, pip, and mount points of local paths."""
         shutil.rmtree(context, ignore_errors=True)
         tool = context / "tool"
         tool.mkdir(parents=True)
-        lay_out_tools(tool)
+        copy_tools(tool)
         shutil.copyfile(build_step.__file__, context / "build_step.py")
         for place, here in moved.mounts.items():
             mountpoint = context / Path(place).relative_to(_PLACE)
@@ -127,7 +127,7 @@ class Buildah:
         subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
-def lay_out_tools(tool: Path) -> None:
+def copy_tools(tool: Path) -> None:
     """Copy what ``build_step.py`` needs besides itself: pip, which the image may lack, and the runtime."""
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(pip.__file__).parent, tool / "pip", ignore=unwanted)

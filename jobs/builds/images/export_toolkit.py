@@ -23,7 +23,7 @@ def main(folder: Path) -> int:
     for name in _MODULES:
         shutil.copyfile(_HERE / name, package / name)
     shutil.copyfile(_HERE / "push_layer.py", folder / "build.py")
-    buildah.lay_out_tools(folder)
+    buildah.copy_tools(folder)
     return 0
 
 

@@ -143,7 +143,7 @@ def parts(reference: str) -> tuple[str, str, str]:
     return host, repository, tag or "latest"
 
 
-def is_of_others(reference: str, registry: str, namespace: str) -> bool:
+def is_of_another_namespace(reference: str, registry: str, namespace: str) -> bool:
     """Return whether the platform built the image for jobs of another namespace.
 
     The platform's credentials could pull such images, and they contain code of other users.

@@ -27,12 +27,12 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 _ACCEPTED = ", ".join((OCI_MANIFEST, DOCKER_MANIFEST, OCI_INDEX, DOCKER_INDEX))
 _SECONDS = 60.0
-_PIECE = 1024**2
+_CHUNK = 1024**2
 _PAGE = "text/html"
 # Seconds between two calls of a registry that is unavailable, and seconds for which transfers are retried.
 AWAY_SECONDS, PATIENCE_SECONDS = 2.0, 120.0
 Answer = TypeVar("Answer")
-_TINY = 4 * 1024**2  # size limit of manifests, in bytes
+_MANIFEST_LIMIT = 4 * 1024**2  # size limit of manifests, in bytes
 
 
 class RegistryError(Exception):
@@ -167,9 +167,9 @@ class Registry:
             self._expect(answer, f"give {digest}", 200)
             digest_here = hashlib.sha256()
             try:
-                while piece := answer.read(_PIECE):
-                    digest_here.update(piece)
-                    into.write(piece)
+                while chunk := answer.read(_CHUNK):
+                    digest_here.update(chunk)
+                    into.write(chunk)
             except (OSError, HTTPException) as broken:
                 raise RegistryError(self.host, 0, f"a download broke off ({broken})") from broken
         if f"sha256:{digest_here.hexdigest()}" != digest:  # a connection that is cut ends like a complete one
@@ -256,7 +256,7 @@ class Registry:
                 if answer.status == TOO_MANY or answer.status >= _BROKEN:
                     # Raised here, because the registry's 401 would read as a refusal of the credentials.
                     raise RegistryError(self.host, answer.status, "give a token to sign in with")
-                token = json.loads(answer.read(_TINY))
+                token = json.loads(answer.read(_MANIFEST_LIMIT))
                 return f"Bearer {token.get('token') or token['access_token']}"
         except (urllib.error.URLError, OSError, HTTPException) as broken:
             raise RegistryError(self.host, 0, f"its tokens are not to be had ({broken})") from broken
@@ -272,7 +272,7 @@ class Registry:
     def _read(self, answer: HTTPResponse) -> bytes:
         """A manifest as it came: a JSON object."""
         try:
-            body = answer.read(_TINY)
+            body = answer.read(_MANIFEST_LIMIT)
             if isinstance(json.loads(body), dict):
                 return body
             why = "no JSON object"

@@ -98,10 +98,10 @@ class Work:
         if image.runs:
             _BUILDERS[self._order.builder](self._order, self._deadline, self._log).make(image, self._folder)
         else:
-            self._put_code_on(image)
+            self._add_code(image)
         self._write_log(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
 
-    def _put_code_on(self, image: Image) -> None:
+    def _add_code(self, image: Image) -> None:
         put = partial(
             layers.append,
             self._registry_of(plan.parts(image.parent)[0]),

@@ -65,7 +65,7 @@ def test_the_local_backend_and_namespaces_made_by_an_admin_make_no_cluster_calls
     assert cluster_namespaces.ready(team)
     settings.KUBERNETES_NAMESPACES, settings.CLUSTER_BACKEND = True, "local"
     assert cluster_namespaces.ready(team)
-    cluster_namespaces.Tenancy().when_due(NOW)
+    cluster_namespaces.NamespaceUpdates().when_due(NOW)
     assert server.calls == []
 
 
@@ -110,7 +110,7 @@ def test_a_pass_applies_changes_and_removes_closed_namespaces(server: SecretiveS
 
 
 def test_a_pass_is_made_at_most_once_a_minute(server: SecretiveServer, db: None) -> None:
-    tenancy = cluster_namespaces.Tenancy()
+    tenancy = cluster_namespaces.NamespaceUpdates()
     tenancy.when_due(NOW)
     before = len(server.calls)
     assert before

@@ -89,7 +89,7 @@ def test_attempts_in_etcd_are_over_if_a_later_one_exists_or_the_job_has_ended():
 
 def test_an_unavailable_etcd_is_cleaned_up_at_a_later_interval(settings, caplog):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
-    keeping = coordination_accounts.Housekeeping()
+    keeping = coordination_accounts.AccountCleanup()
     for seconds in (0, 299):
         keeping.when_due(NOW + timedelta(seconds=seconds))
     assert caplog.text.count("could not be tidied up") == 1
@@ -104,7 +104,7 @@ def test_the_next_sweep_removes_the_account_of_an_ended_attempt(settings, guarde
     job = make_job(state=JobState.SUCCEEDED, attempt=1)
     attempt = make_attempt(job, 1)
     given = coordination_accounts.arrange(AttemptRef(str(job.pk), str(attempt.pk), 1))
-    coordination_accounts.Housekeeping().when_due(NOW)
+    coordination_accounts.AccountCleanup().when_due(NOW)
     store = connect(given)
     with pytest.raises(AccessDenied):
         store.get(f"{contract.attempt_prefix(str(job.pk), 1)}a")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.builds.images import plan
-from jobs.builds.images.plan import Kind, Platform, is_of_others
+from jobs.builds.images.plan import Kind, Platform, is_of_another_namespace
 
 PLATFORM = Platform("registry.example.org:5000/regatta", "python:3.11-slim", "a" * 64, ("numpy==2.4.6",))
 CODE = "c" * 64
@@ -123,4 +123,4 @@ def test_user_code_runs_with_the_interpreter_that_has_its_requirements() -> None
     ],
 )
 def test_images_made_for_other_namespaces_are_recognized_by_their_name(image: str, registry: str, others: bool) -> None:
-    assert is_of_others(image, registry, "team") is others
+    assert is_of_another_namespace(image, registry, "team") is others
