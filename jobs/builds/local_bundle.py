@@ -152,7 +152,7 @@ def end_all() -> None:
     for lock in directories()[1].glob("*/lock"):
         if _is_held(lock):
             with contextlib.suppress(ValueError, ProcessLookupError):
-                # An installer leads a session of its own, and so a group.
+                # An installer leads a session, and so a process group.
                 os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
 
 

@@ -233,8 +233,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     * Dismissed trainers are ignored.
     * A replica that is killed, is lost, or exits with EXIT_RESTART while the job runs is started again
       (``recovering``); until then it does not count as lost.
-    * The loss of a trainer without restarts left ends the attempt only if fewer than ``min_trainers`` remain. The loss
-      of the last master or of a parameter server ends it at once.
+    * Without restarts left, the loss of a trainer ends the attempt only if fewer than ``min_trainers`` remain; that of
+      the last master or of a parameter server ends it at once.
     * A parameter server whose values no process has any more ends the attempt; the next attempt resumes from the
       checkpoint.
     * A trainer that fails by itself ends the attempt. If a master or parameter server is lost too, that is the reason.

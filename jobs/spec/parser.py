@@ -26,7 +26,7 @@ from jobs.spec.syntax_check import SyntaxProblem, syntax_problems
 from portal.common.errors import NotFound, ValidationFailed
 from runtime import contract
 
-# Examples of the update modes of the parameter servers; the number in brackets is chosen by the user.
+# Modes of the parameter servers, which define how pushes become versions; users can change the number in brackets.
 MODES = ("sync", "async", "m_of_n(2)", "ssp(3)", "outer(100)")
 PRIORITIES = ("low", "normal", "high")
 
@@ -185,7 +185,7 @@ class _Reader:
             elastic=self.elastic(trainer),
         )
 
-    # --- Helpers -------
+    # --- Helpers ---
     def fail(self, path: str, message: str) -> None:
         if len(self.errors) < PROBLEM_LIMIT:
             self.errors.setdefault(path, []).append(message)

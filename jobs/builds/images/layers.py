@@ -99,7 +99,7 @@ def _add(archive: tarfile.TarFile, name: str, source: Path) -> None:
 
 
 class _Tee:
-    """File that hashes the bytes it writes to another file."""
+    """File that writes to another file and updates a hash with the same bytes."""
 
     def __init__(self, out: IO[bytes], digest: Any) -> None:
         self._out, self._digest = out, digest

@@ -270,7 +270,7 @@ class Registry:
         raise RegistryError(self.host, answer.status, what)
 
     def _read(self, answer: HTTPResponse) -> bytes:
-        """A manifest as it came: a JSON object."""
+        """Read a manifest as received; it must be a JSON object. Raises RegistryError."""
         try:
             body = answer.read(_MANIFEST_LIMIT)
             if isinstance(json.loads(body), dict):
