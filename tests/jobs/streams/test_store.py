@@ -93,18 +93,18 @@ def test_a_rolled_back_batch_is_not_taken(writer: Writer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    "deed",
+    "action",
     [
         lambda writer: (writer.lines(1, 1), writer.points(1, 1)),
         lambda writer: store.close(writer.job.pk),
     ],
     ids=["taken", "closed"],
 )
-def test_readers_that_wait_for_a_stream_are_woken(writer: Writer, deed: Callable[[Writer], object]) -> None:
+def test_readers_that_wait_for_a_stream_are_woken(writer: Writer, action: Callable[[Writer], object]) -> None:
     async def scenario(doorbell: Doorbell) -> None:
         logs, metrics = f"logs:{writer.job.pk}", f"metrics:{writer.job.pk}"
         with doorbell.subscribe(logs) as of_logs, doorbell.subscribe(metrics) as of_metrics:
-            await in_thread(deed, writer)
+            await in_thread(action, writer)
             assert await of_logs.wait(5)
             assert await of_metrics.wait(5)
 
