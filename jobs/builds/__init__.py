@@ -1,1 +1,1 @@
-"""From a code snapshot to what a backend can launch: a local bundle or an image."""
+"""Builds of what a backend launches from a code snapshot: a local bundle or an image."""

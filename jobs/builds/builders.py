@@ -1,7 +1,7 @@
-"""From a code snapshot to what the backend can launch: folders of this machine (``jobs/builds/local_bundle.py``) or an
-image (``jobs/builds/images/``).
+"""Builders of what the backend launches from a code snapshot.
 
-``build`` is asked again and again until it has an answer; it never waits. What was made once is found ready.
+The result is folders of this machine (``jobs/builds/local_bundle.py``) or an image (``jobs/builds/images/``). A builder
+never waits: ``begin`` is polled until it returns a result. Earlier results are reused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jobs.backends.base import FollowedBackend
 from jobs.builds import local_bundle
 from jobs.builds.code_snapshots import files_of
 from jobs.builds.images import launcher
-from jobs.builds.images.plan import Plan, is_of_others
+from jobs.builds.images.plan import Plan, is_of_another_namespace
 from jobs.frameworks.definitions import TABLE
 from jobs.frameworks.requirements_check import lacking
 from jobs.launch.planner import Build, BuildView
@@ -24,26 +24,26 @@ from jobs.lifecycle.states import JobState
 from jobs.models import Job
 from jobs.spec.model import JobSpec
 
-REPLICA = "build"  # the name under which what is said meanwhile is found in the log
+REPLICA = "build"  # the replica name of the build's output in the log
 
 
 class Builder(Protocol):
-    """What both kinds can do."""
+    """Interface of the builders."""
 
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
-        """Begin or look on. Raises OSError, StorageError, NotFound."""
+        """Start the build, or return its present state. Raises OSError, StorageError, NotFound."""
 
     def made(self, job: Job, spec: JobSpec) -> Build:
-        """What was made before."""
+        """Return the result of an earlier build."""
 
     def python(self) -> Path:
-        """The interpreter of the platform's own roles."""
+        """Return the interpreter of the platform's own roles."""
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """Nobody waits for it any more."""
+        """Stop the build: the job does not wait for it any more."""
 
     def end_all(self) -> None:
-        """End what goes on now; the next ``begin`` begins anew."""
+        """Stop all running builds; the next ``begin`` starts them again."""
 
 
 class _Bundles:
@@ -57,7 +57,7 @@ class _Bundles:
         return local_bundle.PYTHON
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """It goes on: others may ask for the same packages."""
+        """Do nothing: other jobs may need the same packages."""
 
     def end_all(self) -> None:
         local_bundle.end_all()
@@ -85,7 +85,7 @@ class _Images:
 
 
 class _BaseImage:
-    """Makes nothing: on a cluster without a registry jobs run from one image, and their agents fetch the code."""
+    """Builds nothing: on a cluster without a registry all jobs run from one image, and agents fetch the code."""
 
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
         if spec.requirements:
@@ -102,14 +102,14 @@ class _BaseImage:
         return Path(launcher.PYTHON)
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """There is nothing."""
+        """Do nothing: no build runs."""
 
     def end_all(self) -> None:
-        """There is nothing."""
+        """Do nothing: no build runs."""
 
 
-class _AsItIs:
-    """Makes nothing: the job names an image of its own."""
+class _OwnImage:
+    """Builds nothing: the job names an image of its own."""
 
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
         problem = image_problem(job.namespace.name, spec)
@@ -122,24 +122,24 @@ class _AsItIs:
         return current().python()
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """There is nothing."""
+        """Do nothing: no build runs."""
 
     def end_all(self) -> None:
-        """There is nothing."""
+        """Do nothing: no build runs."""
 
 
 def runs_images() -> bool:
-    """Whether jobs here may name images of their own."""
+    """Return whether jobs may name images of their own."""
     return isinstance(backend_factory.current(), FollowedBackend)
 
 
 def image_problem(namespace: str, spec: JobSpec) -> str:
-    """Why the image that the job names cannot be used here; empty where it can, and where it names none."""
+    """Return why the image that the job names cannot be used; empty if it can, or if the job names none."""
     if not spec.image:
         return ""
     if not runs_images():
         return "This installation runs jobs as processes of its own machine, without images. Leave image out."
-    if is_of_others(spec.image, settings.IMAGE_REGISTRY, namespace):
+    if is_of_another_namespace(spec.image, settings.IMAGE_REGISTRY, namespace):
         return "This image was made by the platform for jobs, and is not to be used by others. Name another one."
     return ""
 
@@ -150,12 +150,12 @@ def _plan_of(job: Job, spec: JobSpec) -> Plan:
 
 
 def of(spec: JobSpec) -> Builder:
-    """The builder of the job."""
-    return _AsItIs() if spec.image else current()
+    """Return the builder of the job."""
+    return _OwnImage() if spec.image else current()
 
 
 def current() -> Builder:
-    """The builder of this installation's backend."""
+    """Return the builder of this installation's backend."""
     if settings.CLUSTER_BACKEND != "kubernetes":
         return _Bundles()
     return _Images() if settings.IMAGE_REGISTRY else _BaseImage()

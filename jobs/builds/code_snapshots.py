@@ -1,4 +1,4 @@
-"""The files of a submission, kept once by the hash of their content: a deterministic archive in the storage."""
+"""Code snapshots: the files of a submission, stored once by content hash as a deterministic archive."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jobs.models import CodeSnapshot
 
 
 def key_of(digest: str) -> str:
-    """Where the storage keeps a snapshot."""
+    """Return the key of a snapshot in the storage."""
     return f"snapshots/{digest[:2]}/{digest}.tar.z"
 
 
 def archive(files: Mapping[str, str]) -> bytes:
-    """A tar whose bytes depend on the paths and texts alone."""
+    """Return a tar archive whose bytes depend on the paths and texts alone."""
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(files):
@@ -32,7 +32,7 @@ def archive(files: Mapping[str, str]) -> bytes:
 
 
 def unpack(body: bytes) -> dict[str, str]:
-    """What ``archive`` packed."""
+    """Return the files of an archive: path to text."""
     files = {}
     with tarfile.open(fileobj=io.BytesIO(body)) as tar:
         for entry in tar:
@@ -44,7 +44,7 @@ def unpack(body: bytes) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Packed:
-    """The archive of a submission's files and its SHA-256."""
+    """Archive of a submission's files, and its SHA-256."""
 
     digest: str
     body: bytes
@@ -56,7 +56,7 @@ def pack(files: Mapping[str, str]) -> Packed:
 
 
 def keep(code: Packed) -> None:
-    """Put the archive into the storage, if it is not there. No database is touched."""
+    """Put the archive into the storage unless it is there. Makes no database query."""
     storage = default_storage()
     try:
         storage.stat(key_of(code.digest))
@@ -65,6 +65,6 @@ def keep(code: Packed) -> None:
 
 
 def files_of(snapshot: CodeSnapshot) -> dict[str, str]:
-    """Path to text. Raises KeyNotFound, StorageError."""
+    """Return the files of a snapshot: path to text. Raises KeyNotFound, StorageError."""
     with default_storage().open(key_of(snapshot.pk)) as stream:
         return unpack(zlib.decompress(stream.read()))

@@ -1,10 +1,8 @@
-"""From a code snapshot to what this machine can launch: a folder with the files, and an interpreter with the
-requirements.
+"""Local bundles: a folder with the files of a code snapshot, and an interpreter with the requirements.
 
-``build`` is asked again and again until it has an answer; it never waits. Bundles are named by the snapshot's digest,
-environments by the hash of their requirements, so a second attempt, or another job, finds them ready. Installing is
-done by ``jobs/builds/pip_install.py`` in a process of its own, which outlives the portal; no code of the user's is run
-by it.
+``build`` never waits; it is polled until it returns a result. Bundles are named by the snapshot's digest, environments
+by the hash of their requirements, so that a second attempt or another job reuses them. Installation runs in a separate
+process (``jobs/builds/pip_install.py``), which survives a restart of the portal and runs no code of the user.
 """
 
 from __future__ import annotations
@@ -33,28 +31,30 @@ from jobs.launch import planner
 PYTHON = Path(sys.executable)  # of the platform's own roles
 
 
-def rooms() -> tuple[Path, Path]:
-    """Where the bundles and where the environments are. What is used is marked by its time of change, for
-    ``jobs/maintenance/garbage_collection.py``."""
+def directories() -> tuple[Path, Path]:
+    """Return the directories of the bundles and of the environments.
+
+    The modification time of an entry is its last use, for ``jobs/maintenance/garbage_collection.py``.
+    """
     return Path(settings.DATA_DIR) / "bundles", Path(settings.DATA_DIR) / "environments"
 
 
 def bundle_folder(digest: str) -> Path:
-    return rooms()[0] / digest
+    return directories()[0] / digest
 
 
 def environment_folder(requirements: tuple[str, ...], framework: str = NATIVE) -> Path:
     recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *_alone(framework)])
-    return rooms()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
+    return directories()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
 
 
 def write_bundle(digest: str, files: Mapping[str, str]) -> Path:
-    """The folder of a snapshot. Raises OSError."""
+    """Write the bundle of a snapshot; return its folder. Raises OSError."""
     return write_files(bundle_folder(digest), files)
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> Path:
-    """A folder with the files; it is seen whole or not at all. Raises OSError."""
+    """Write the files to a folder atomically, unless it exists; return the folder. Raises OSError."""
     if _is_there(folder):
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def write_files(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def _is_there(folder: Path) -> bool:
-    """Whether it is there; and if so, it has been used now."""
+    """Return whether the folder exists, and update its time of last use."""
     try:
         os.utime(folder)
     except FileNotFoundError:
@@ -84,7 +84,7 @@ def _move(fresh: Path, folder: Path) -> None:
     try:
         fresh.rename(folder)
     except OSError:
-        # Somebody else was quicker; the content is the same.
+        # Another process was faster; the content is the same.
         if not folder.is_dir():
             raise
 
@@ -92,7 +92,7 @@ def _move(fresh: Path, folder: Path) -> None:
 def build(
     digest: str, files: Mapping[str, str], requirements: tuple[str, ...], framework: str = NATIVE
 ) -> planner.BuildView:
-    """Begin or look on. Raises OSError where the data directory cannot be written."""
+    """Start the build, or return its present state. Raises OSError if the data directory cannot be written."""
     if problem := lacking(framework, requirements, has_module=_has(TABLE[framework].module)):
         return planner.BuildView(problem=problem)
     bundle = write_bundle(digest, files)
@@ -103,29 +103,31 @@ def build(
     if not (_is_there(folder) and outcome.exists()):
         _begin(folder, requirements, _alone(framework))
         return planner.BuildView(log=_log_of(folder))
-    told = json.loads(outcome.read_text(encoding="utf-8"))
-    if told["ok"]:
+    result = json.loads(outcome.read_text(encoding="utf-8"))
+    if result["ok"]:
         return planner.BuildView(made(digest, requirements, framework), log=_log_of(folder, whole=True))
     log = _log_of(folder, whole=True)
-    # The next try, of this job or another, begins anew: what was missing may be there by then.
+    # The next attempt, of this job or another, installs again: the package may be available by then.
     shutil.rmtree(folder, ignore_errors=True)
-    return planner.BuildView(problem=told["why"], log=log)
+    return planner.BuildView(problem=result["why"], log=log)
 
 
 def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:
-    """What ``build`` made before."""
+    """Return the result of an earlier ``build``."""
     environment = environment_folder(requirements, framework)
     return planner.Build(bundle_folder(digest), environment / "venv" / "bin" / "python" if requirements else PYTHON)
 
 
 def _has(module: str) -> bool:
-    """Whether it can be imported in the platform's own environment."""
+    """Return whether the module can be imported in the platform's own environment."""
     return bool(module) and importlib.util.find_spec(module) is not None
 
 
 def _alone(framework: str) -> tuple[str, ...]:
-    """The installer's word for an environment without the platform's packages: other frameworks bring releases of
-    NumPy and others of their own, and nothing of the platform runs in there."""
+    """Return the installer's option for an environment without the platform's packages, if the framework needs one.
+
+    Such frameworks install their own releases of NumPy and other packages, and nothing of the platform runs there.
+    """
     return (pip_install.ALONE,) if TABLE[framework].together else ()
 
 
@@ -146,16 +148,16 @@ def _begin(folder: Path, requirements: tuple[str, ...], words: tuple[str, ...]) 
 
 
 def end_all() -> None:
-    """End what installs now, with all that it has started; the next ``build`` begins anew."""
-    for lock in rooms()[1].glob("*/lock"):
+    """Kill all running installers with their child processes; the next ``build`` starts them again."""
+    for lock in directories()[1].glob("*/lock"):
         if _is_held(lock):
             with contextlib.suppress(ValueError, ProcessLookupError):
-                # An installer leads a session of its own, and so a group.
+                # An installer leads a session, and so a process group.
                 os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
 
 
 def pip_variables() -> list[str]:
-    """Where packages come from is the operator's choice, told to pip in the usual ways."""
+    """Return the names of the environment variables with the operator's settings for pip: sources and proxies."""
     names = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
     return [name for name in os.environ if name.startswith("PIP_") or name.upper() in names]
 

@@ -1,9 +1,10 @@
-"""Makes a Python environment with a job's requirements. A program of its own: ``pip_install.py <folder> [alone]``.
+"""Program that creates a Python environment with a job's requirements: ``pip_install.py <folder> [alone]``.
 
-The folder holds ``requirements.txt``. Only built packages are taken (``--only-binary``): nothing of a package is
-run here. What pip says goes to ``install.log``, the outcome to ``outcome.json``: ``{"ok": bool, "why": "..."}``. The
-folder's ``lock`` is held meanwhile, with the number of this process in it: where it is free and no outcome is there,
-nobody installs. ``alone``: the platform's packages are out of sight. Standard library only.
+The folder contains ``requirements.txt``. Only built packages are installed (``--only-binary``), so no code of a package
+runs here. The output of pip goes to ``install.log``, the result to ``outcome.json``: ``{"ok": bool, "why": "..."}``.
+While it runs, the program holds the folder's ``lock``, which contains its process id: if the lock is free and there is
+no outcome, no installation runs. ``alone``: the environment does not include the platform's packages. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ def main(folder: Path, words: Sequence[str] = ()) -> int:
         lock.write(str(os.getpid()))
         lock.flush()
         if not (folder / "outcome.json").exists():
-            _tell(folder, _install(folder, log, alone=ALONE in words))
+            _write_outcome(folder, _install(folder, log, alone=ALONE in words))
     return 0
 
 
 def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
-    """What went wrong; empty where nothing did."""
+    """Create the environment and install the requirements. Return a message; empty if it succeeded."""
     target = folder / "venv"
     try:
         venv.create(target, clear=True, symlinks=True, with_pip=False)
@@ -58,22 +59,22 @@ def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
         done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return f"Installing took more than {SECONDS // 60} minutes and was stopped."
-    return "" if done.returncode == 0 else _last_words(folder)
+    return "" if done.returncode == 0 else _last_lines(folder)
 
 
 def _inherit(target: Path) -> None:
-    """The platform's own packages (NumPy) stay in sight, behind what the job asked for."""
+    """Add the platform's own packages (NumPy) to the search path, after those of the job."""
     versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = target / "lib" / versioned / "site-packages"
     (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 
 
-def _last_words(folder: Path) -> str:
+def _last_lines(folder: Path) -> str:
     lines = (folder / "install.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     return "pip could not install the requirements: " + " / ".join(lines[-LAST_LINES:])
 
 
-def _tell(folder: Path, problem: str) -> None:
+def _write_outcome(folder: Path, problem: str) -> None:
     fresh = folder / "outcome.json.part"
     fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
     with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
-"""What a job is written for: the platform's own runtime, PaddlePaddle, PyTorch, or any program.
+"""Frameworks of jobs: the platform's own runtime, PaddlePaddle, PyTorch, or any program.
 
-``definitions.py`` says by one row each what is different, ``paddle.py`` and ``torch.py`` which variables tell a process
-where the others are, ``peer_env.py`` puts them together for a plan. All of it is pure. ``runtime/launch.py`` is the
-other end: it runs beside the user's code, adds what follows from the variables, and waits for servers.
+``definitions.py`` has one row for each framework, ``paddle.py`` and ``torch.py`` the environment variables with the
+addresses of the other processes, and ``peer_env.py`` combines them for a plan. All modules are pure. The counterpart,
+``runtime/launch.py``, runs beside the user's code, adds derived variables, and waits for servers.
 """

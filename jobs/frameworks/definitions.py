@@ -1,4 +1,4 @@
-"""The frameworks, a row each. Pure, and without the rest of the portal."""
+"""Table of the frameworks. Pure, and independent of the rest of the portal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ NATIVE, PADDLE, TORCH, COMMAND = "native", "paddle", "torch", "command"
 
 @dataclass(frozen=True)
 class Framework:
-    """``servers``: the least and the usual number of parameter servers, and whether more may be asked for.
+    """Properties of one framework.
 
-    ``servers_need_data``: without a dataset there are none unless the job asks for them.
-
-    ``together``: its processes find one another once, when they start: none is replaced in mid-run, none may be
-    missing, and their number stays. ``package``: the distribution that its scripts import (one of several names), and
-    ``requirement`` how it is asked for; empty: none is needed.
+    * ``least_servers``, ``usual_servers``: the minimum and the default number of parameter servers;
+      ``may_have_servers``: whether a job may have any.
+    * ``servers_run_code``: parameter servers run the user's code.
+    * ``servers_need_data``: without a dataset there are none unless the job requests them.
+    * ``together``: the processes find one another once, when they start: none is replaced while the job runs, none may
+      be missing, and their number stays.
+    * ``packages``: the names of distributions, one of which its scripts import as ``module``; ``requirement``: the pip
+      requirement to suggest for it. Empty: none is needed.
     """
 
     name: str
@@ -62,15 +65,15 @@ NAMES = tuple(TABLE)
 
 
 def usual_servers(framework: Framework, *, has_dataset: bool) -> int:
-    """The parameter servers of a job that does not say how many."""
+    """Return the default number of parameter servers."""
     return 0 if framework.servers_need_data and not has_dataset else framework.usual_servers
 
 
 def is_coordinated(framework: str, servers: int) -> bool:
-    """Whether the platform's own master and parameter servers are there. A command may do without them."""
+    """Return whether the job has the platform's own master and parameter servers, which are optional for commands."""
     return not TABLE[framework].together and servers > 0
 
 
 def meets_once(framework: str, servers: int) -> bool:
-    """Whether no process can be replaced while the job runs."""
+    """Return whether no process can be replaced while the job runs."""
     return not is_coordinated(framework, servers)

@@ -1,6 +1,6 @@
-"""What each process of a plan is told of the others, once somebody knows where they will be. Pure.
+"""Environment variables of each process of a plan with the addresses of the others. Pure.
 
-A plan names no addresses: the machine's backend finds free ports, and a cluster has names for its pods.
+A plan contains no addresses: the local backend finds free ports, and a cluster has names for its pods.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from jobs.frameworks import paddle, torch
 from jobs.frameworks.definitions import PADDLE, TORCH
 from jobs.frameworks.paddle import Endpoint
 
-# The first of a process's ports, by role and index.
+# The address of a process with the first of its ports, by role and index.
 Places = Mapping[tuple[str, int], Endpoint]
 Environments = Mapping[tuple[str, int], Mapping[str, str]]
 
 TRAINER, PSERVER = "trainer", "pserver"  # runtime.contract
-# How many ports in a row each process of a framework is given, so that others can find it.
+# Number of consecutive ports that each process of a framework gets for its peers.
 PORTS: Mapping[str, int] = {PADDLE: paddle.PORTS, TORCH: 1}
-# Barriers of trainers. Paddle's programs rely on them when they save a model or compare what they measured.
+# Barriers of trainers. Paddle programs rely on them when they save a model or compare measurements.
 WITH_GLOO = 1
 
 _TRAINING_ROLES = {TRAINER: paddle.TRAINER, PSERVER: paddle.SERVER}
 
 
 def environments(framework: str, places: Places) -> Environments:
-    """The variables for every process of ``places``; empty for a framework whose processes need not know."""
+    """Return the variables of every process of ``places``; empty for a framework that needs none."""
     make = _MAKERS.get(framework)
     return make(places) if make else {}
 

@@ -1,4 +1,4 @@
-"""Whether a job asks for the packages that its framework needs. Pure."""
+"""Check that the requirements of a job contain the packages of its framework. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jobs.frameworks.definitions import TABLE
 
 
 def lacking(framework: str, requirements: Iterable[str], *, has_module: bool) -> str:
-    """What a job has to ask for before its scripts can import their framework; empty where it need not.
+    """Return a message naming the requirement that the job's framework lacks; empty if none is missing.
 
-    Without any requirements it runs in the platform's own environment, of which ``has_module`` tells whether the
-    framework is there; with some it has one that holds nothing else.
+    A job without requirements runs in the platform's own environment; ``has_module``: whether the framework is
+    installed there. A job with requirements has an environment that contains nothing else.
     """
     row, named = TABLE[framework], {canonicalize_name(Requirement(line).name) for line in requirements}
     if not row.packages or named & set(row.packages) or (not named and has_module):

@@ -1,4 +1,4 @@
-"""The variables by which the processes of torch.distributed find one another. Pure."""
+"""Environment variables with the peers of torch.distributed's processes. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ LOOPBACK = "127."
 
 
 def shared_environment(trainers: Sequence[Endpoint]) -> dict[str, str]:
-    """The first trainer holds the store in which all meet. On one machine gloo has to be kept from a link that leads
-    out of it, and may not lead back."""
+    """Return the variables that all trainers share; the first trainer runs the rendezvous store.
+
+    On one machine gloo must use the loopback interface: another one may not route back to the machine.
+    """
     first = trainers[0]
-    told = {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.port), "WORLD_SIZE": str(len(trainers))}
-    return {**told, "GLOO_SOCKET_IFNAME": "lo"} if first.host.startswith(LOOPBACK) else told
+    variables = {"MASTER_ADDR": first.host, "MASTER_PORT": str(first.port), "WORLD_SIZE": str(len(trainers))}
+    return {**variables, "GLOO_SOCKET_IFNAME": "lo"} if first.host.startswith(LOOPBACK) else variables
 
 
 def own_environment(index: int) -> dict[str, str]:
-    """Each process is a node of its own."""
+    """Return the variables of one process; each process is a separate node."""
     return {"RANK": str(index), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}

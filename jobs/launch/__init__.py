@@ -1,1 +1,1 @@
-"""Plans of attempts, their accounts in etcd, and their namespaces on a cluster."""
+"""Launch plans of attempts, their accounts in etcd, and their namespaces on a cluster."""

@@ -1,6 +1,6 @@
-"""The portal's namespaces on the cluster: what the database and the settings say of them, for ``jobs/operator``.
+"""The portal's namespaces on the cluster: desired state for ``jobs/operator``, from the database and the settings.
 
-A namespace is made for its first job. A pass of the sweep keeps those that are there, and removes what was closed.
+A namespace is created for its first job. The sweep updates existing namespaces and removes closed ones.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _HTTP_PORTS = {"http": 80, "https": 443}
 
 
 def ready(namespace: Namespace) -> bool:
-    """Have the namespace as it should be before a job is launched in it. False: it will be soon.
+    """Create or update the namespace on the cluster before a job is launched in it. False: not ready yet, try again.
 
-    Raises LaunchFailed with a message where it cannot be.
+    Raises LaunchFailed with a message if that is impossible.
     """
-    if not _is_kept():
+    if not _manages_namespaces():
         return True
-    # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+    # Imported here: the local backend needs no client of Kubernetes, which takes a second to import.
     from jobs.operator.client.api import Refusal
     from jobs.operator.tenants.namespace_sync import TenantRefused
 
@@ -57,28 +57,28 @@ def ready(namespace: Namespace) -> bool:
     return True
 
 
-class Tenancy:
-    """Looks at most every minute, however often it is asked."""
+class NamespaceUpdates:
+    """Updates the namespaces on the cluster at most once a minute, however often it is called."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
 
     def when_due(self, now: datetime) -> None:
-        if _is_kept() and (self._next is None or now >= self._next):
+        if _manages_namespaces() and (self._next is None or now >= self._next):
             self._next = now + EVERY
-            keep()
+            sync()
 
 
-def keep() -> int:
-    """Have all namespaces that are there as they should be, and remove those of closed ones; how much was done."""
+def sync() -> int:
+    """Update all namespaces on the cluster and remove closed ones; return the number of objects written or removed."""
     from jobs.operator.client.api import Refusal
 
     try:
         tenants = _tenants()
         there = Namespace.objects.filter(name__in=tenants.present())
-        wanted = [tenant_of(each) for each in there.filter(closed=None)]
+        desired = [tenant_of(each) for each in there.filter(closed=None)]
         closed = there.exclude(closed=None).values_list("name", flat=True)
-        done = tenants.sweep(wanted, closed)
+        done = tenants.sweep(desired, closed)
     except (Refusal, BadReach) as problem:
         _log.warning("The namespaces on the cluster could not be looked at: %s", problem)
         return 0
@@ -91,7 +91,7 @@ def tenant_of(namespace: Namespace) -> Tenant:
     return Tenant(namespace.name, quota.limits_of(namespace), quota.borrowing_of(namespace))
 
 
-def _is_kept() -> bool:
+def _manages_namespaces() -> bool:
     return settings.CLUSTER_BACKEND == "kubernetes" and settings.KUBERNETES_NAMESPACES
 
 
@@ -99,11 +99,11 @@ def _tenants() -> Tenants:
     from jobs.operator.tenants.namespace_sync import Tenants, address_of_the_api
 
     api = backend_factory.api_server()
-    return Tenants(api, surroundings(address_of_the_api(api)))
+    return Tenants(api, settings_of_tenants(address_of_the_api(api)))
 
 
-def surroundings(api: Iterable[tuple[str, int]]) -> Surroundings:
-    """What the settings say. Raises BadReach."""
+def settings_of_tenants(api: Iterable[tuple[str, int]]) -> Surroundings:
+    """Return the settings that the objects of all tenants share. Raises BadReach."""
     credentials = settings.KUBERNETES_PULL_CREDENTIALS
     return Surroundings(
         portal=settings.KUBERNETES_PREFIX.strip("-") or "portal",
@@ -117,7 +117,7 @@ def surroundings(api: Iterable[tuple[str, int]]) -> Surroundings:
 
 
 def _addresses() -> Iterator[Reach]:
-    """What settings name by its address: names of services stand for pods, which policies choose by labels."""
+    """Yield the endpoints that settings name by IP address; policies select the pods of services by label instead."""
     etcd = settings.COORDINATION.removeprefix("etcd://").partition("/")[0].rpartition("@")[2]
     servers = [f"//{server}" for server in etcd.split(",") if server]
     for url in (settings.INGEST_URL, f"//{settings.IMAGE_REGISTRY}", *servers):
@@ -135,7 +135,7 @@ def _is_address(host: str) -> bool:
 
 
 def _reach(rule: Object) -> Reach:
-    """A rule of the settings: ``{"to": [peers of a NetworkPolicy], "ports": [numbers]}``. Raises BadReach."""
+    """Parse a rule of the settings: ``{"to": [peers of a NetworkPolicy], "ports": [numbers]}``. Raises BadReach."""
     form = 'REGATTA_KUBERNETES_REACH takes [{"to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}], "ports": [443]}, ...].'
     if not isinstance(rule, dict) or rule.keys() != {"to", "ports"}:
         raise BadReach(form)

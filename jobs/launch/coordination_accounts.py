@@ -1,7 +1,7 @@
-"""Where the processes of an attempt meet: in the installation's etcd, or in a store that the backend makes for them.
+"""Accounts of attempts in the coordination store: the installation's etcd, or a store that the backend creates.
 
-Of the package ``jobs`` only this module speaks to the coordination store, and only to open and to close what an attempt
-has there, and to clean up: jobs have no right to all of etcd. All of it may be done twice.
+In the package ``jobs`` only this module connects to the coordination store, and only to open and close an attempt's
+account and to clean up: jobs have no access to the whole of etcd. All operations are idempotent.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle.states import TERMINAL
 from jobs.models import Attempt
 
-# How often it is cleaned up; etcd's history is so long, and up to twice as long.
+# Interval of the clean-up. The history in etcd covers at least this time, and at most twice as much.
 EVERY = timedelta(minutes=5)
-# A store that did not answer is asked again after so many seconds: else each job in turn would wait for it.
-LEFT_ALONE = 5.0
+# Seconds before a store that did not answer is called again: otherwise each job in turn would wait for it.
+RETRY_AFTER_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 def guard() -> bool:
-    """Have the installation's etcd ask for accounts, where the settings name one. False where there is nothing to do.
+    """Enable authentication in the installation's etcd if the settings contain an account. False: nothing to do.
 
     Raises CoordinationError.
     """
@@ -39,35 +39,35 @@ def guard() -> bool:
 
 
 def arrange(ref: AttemptRef) -> str:
-    """The address for the attempt's agents, with a user of its own where etcd asks for one.
+    """Return the store's address for the attempt's agents, with a user of the attempt if etcd requires one.
 
-    Empty where the backend is to see to it. Raises LaunchFailed with a message.
+    Empty if the backend creates the store. Raises LaunchFailed with a message.
     """
     if not settings.COORDINATION:
         return ""
-    # Here and below, since a portal without etcd needs no client of it.
+    # Imported here and below: a portal without etcd needs no client of it.
     from runtime.coordination.base import CoordinationError, StoreUnavailable
     from runtime.coordination.etcd_accounts import open_account
 
     try:
-        _SILENCE.check(settings.COORDINATION)
+        _OUTAGE.check(settings.COORDINATION)
         return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref))
     except CoordinationError as error:
         passing = isinstance(error, StoreUnavailable)
         if passing:
-            _SILENCE.note(settings.COORDINATION, str(error))
+            _OUTAGE.note(settings.COORDINATION, str(error))
         raise LaunchFailed(f"The coordination store cannot be used. {error}", retryable=passing) from error
 
 
-class _Silence:
-    """What store did not answer just now, and how that was told."""
+class _RecentOutage:
+    """The last store that did not answer, and the error message."""
 
     def __init__(self) -> None:
         self._last = ("", "", 0.0)  # address, message, when
 
     def note(self, address: str, why: str) -> None:
         known, _, at = self._last
-        if known != address or time.monotonic() > at + LEFT_ALONE:
+        if known != address or time.monotonic() > at + RETRY_AFTER_SECONDS:
             self._last = (address, why, time.monotonic())
 
     def check(self, address: str) -> None:
@@ -75,28 +75,28 @@ class _Silence:
         from runtime.coordination.base import StoreUnavailable
 
         known, why, at = self._last
-        if known == address and time.monotonic() <= at + LEFT_ALONE:
+        if known == address and time.monotonic() <= at + RETRY_AFTER_SECONDS:
             raise StoreUnavailable(why)
 
 
-_SILENCE = _Silence()
+_OUTAGE = _RecentOutage()
 
 
 def clear(ref: AttemptRef) -> None:
-    """Remove what the attempt has in the installation's etcd. What is left a later sweep removes."""
+    """Remove the attempt's account and keys from the installation's etcd. A later sweep removes what is left."""
     if settings.COORDINATION:
         _close(ref.job_id, ref.number)
 
 
-class Housekeeping:
-    """Removes what ended attempts have left in etcd, and drops old history; at most every five minutes."""
+class AccountCleanup:
+    """Removes the accounts of ended attempts from etcd and compacts its history, at most every five minutes."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
         self._revision = 0
 
     def when_due(self, now: datetime) -> None:
-        """Look, if it is time. An etcd that is away is left for the next time."""
+        """Clean up if it is due. If etcd is not available, the next interval tries again."""
         if not settings.COORDINATION or (self._next is not None and now < self._next):
             return
         self._next = now + EVERY
@@ -113,7 +113,7 @@ class Housekeeping:
 
 
 def ended(attempts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Those of the attempts, (job id, number), that are over. Who is not known here may belong to another portal."""
+    """Return the attempts, (job id, number), that are over. Unknown attempts may belong to another portal."""
     known = {
         (str(attempt.job_id), attempt.number): attempt.job.state in TERMINAL or attempt.number < attempt.job.attempt
         for attempt in Attempt.objects.select_related("job").filter(number__in={number for _, number in attempts})
@@ -132,5 +132,5 @@ def _close(job_id: str, number: int) -> None:
 
 
 def _password(ref: AttemptRef) -> str:
-    """Derived, so that a second launch gives the agents the same one."""
+    """Return the attempt's password. It is derived, so that a second launch gives the agents the same one."""
     return salted_hmac("jobs.attempt-coordination", ref.attempt_id, algorithm="sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What an attempt needs: its processes, their environment, and what it asks of the quota. Pure."""
+"""Launch plan of an attempt: its processes, their environment, and its quota amounts. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from jobs.frameworks.definitions import COMMAND, NATIVE, TABLE, is_coordinated
 from jobs.spec.model import MASTER_CPU, JobSpec, RoleSpec
 from runtime import contract
 
-# The master only hands out ranges of records; its memory is what an interpreter with NumPy takes.
+# The master only dispatches ranges of records; its memory is that of an interpreter with NumPy.
 MASTER = RoleSpec(replicas=1, cpu=MASTER_CPU, memory=512 * 1024**2)
-# CPU time of one process beyond what its cores could use in the job's whole time.
+# Seconds of CPU time of one process beyond what its cores can use within the job's timeout.
 CPU_SLACK = 60
-# Seconds that a trainer waits longer for the others than the platform does, which knows what keeps them from coming.
-LAST_TO_GIVE_UP = 30
+# Seconds that a trainer waits longer for the other replicas than the platform does, whose message has the reason.
+TRAINER_PATIENCE = 30
 
 
 @dataclass(frozen=True)
 class Site:
-    """What the portal's installation adds to a plan. ``python`` runs the platform's own roles.
+    """Settings of the portal's installation for a plan.
 
-    Parameter servers write a checkpoint every ``checkpoint_seconds``.
-    ``coordination`` is the address of the store in which the attempt's processes meet; empty: the backend makes one.
-    ``outage``: for how many seconds they go on while it does not answer. ``registration``: how many they may take to
-    register.
+    * ``python`` runs the platform's own roles.
+    * Parameter servers write a checkpoint every ``checkpoint_seconds``.
+    * ``coordination``: address of the coordination store of the attempt's processes; empty: the backend creates one.
+    * ``outage``: seconds for which processes continue while that store does not answer.
+    * ``registration``: seconds within which replicas have to register.
     """
 
     ingest_url: str
@@ -45,8 +46,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Build:
-    """What the builder made: the folder with the code, and the interpreter that has the requirements. Where they are in
-    an image, its name."""
+    """Result of a build: the folder with the code, the interpreter with the requirements, and the image they are in.
+
+    ``image`` is empty if they are on this machine.
+    """
 
     bundle: Path
     python: Path
@@ -55,8 +58,10 @@ class Build:
 
 @dataclass(frozen=True)
 class BuildView:
-    """``done`` holds what was made, ``problem`` why it cannot be; with neither the build goes on. ``log``: what was
-    said so far, in whole lines."""
+    """State of a build: ``done`` holds the result, ``problem`` the message of a failure; with neither it continues.
+
+    ``log``: the output so far, in whole lines.
+    """
 
     done: Build | None = None
     problem: str = ""
@@ -64,7 +69,7 @@ class BuildView:
 
 
 def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None = None) -> JobSpec:
-    """The specification with other numbers of replicas; None: as it is."""
+    """Return the specification with other numbers of replicas; None: unchanged."""
     if trainers is not None:
         spec = replace(spec, trainer=replace(spec.trainer, replicas=trainers))
     if pservers is not None:
@@ -73,26 +78,26 @@ def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None =
 
 
 def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
-    """The roles of a job in the order in which they are started; a role may have no replicas."""
+    """Return the roles of a job in the order in which they are started; a role may have no replicas."""
     masters = spec.masters if is_coordinated(spec.framework, spec.pserver.replicas) else 0
     master = replace(MASTER, replicas=masters, cpu=spec.master_cpu)
     return ((contract.MASTER, master), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
 
 
 def replicas(spec: JobSpec) -> Iterator[tuple[str, int, RoleSpec]]:
-    """Every replica as (role, index, what it may use)."""
+    """Yield every replica as (role, index, role specification)."""
     for role, each in roles(spec):
         for index in range(each.replicas):
             yield role, index, each
 
 
 def amounts(spec: JobSpec) -> dict[str, float]:
-    """What an attempt asks of the quota: cores, bytes of memory, devices, and one job."""
-    asked = [each for _, _, each in replicas(spec)]
+    """Return the quota amounts of an attempt: cores, bytes of memory, devices, and one job."""
+    role_specs = [each for _, _, each in replicas(spec)]
     return {
-        "cpu": round(sum(each.cpu for each in asked), 3),
-        "memory": sum(each.memory for each in asked),
-        "gpu": sum(each.gpu for each in asked),
+        "cpu": round(sum(each.cpu for each in role_specs), 3),
+        "memory": sum(each.memory for each in role_specs),
+        "gpu": sum(each.gpu for each in role_specs),
         "jobs": 1,
     }
 
@@ -100,7 +105,7 @@ def amounts(spec: JobSpec) -> dict[str, float]:
 def make_plan(
     ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site: Site, token: str, wire_secret: str = ""
 ) -> LaunchPlan:
-    """The plan of one attempt; the same input gives the same plan."""
+    """Return the plan of one attempt. Deterministic."""
     return LaunchPlan(
         ref=ref,
         namespace=namespace,
@@ -169,8 +174,8 @@ def _environment(
         contract.DATA_PATH: ":".join(map(str, site.data_path)),
         contract.INGEST_URL: site.ingest_url,
         contract.OUTAGE: f"{site.outage:g}",
-        contract.GATHER: f"{site.registration + LAST_TO_GIVE_UP:g}",
-        # A library that takes a thread for every core of the machine takes its neighbours' cores too.
+        contract.GATHER: f"{site.registration + TRAINER_PATIENCE:g}",
+        # Libraries that start a thread for every core of the machine would use the cores of other replicas.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,

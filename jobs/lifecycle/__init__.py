@@ -1,1 +1,1 @@
-"""States, reasons and transitions of a job, and what observations of its replicas mean. Pure."""
+"""States, reasons and transitions of a job, and the evaluation of its replicas. Pure."""

@@ -1,12 +1,12 @@
-"""Who should be there in a running attempt: compares it with who is. Pure.
+"""Desired replicas of a running attempt against the observed ones. Pure.
 
-Who is lost begins another life in its place, after a while that grows with every loss
-(``jobs.lifecycle.observations.recovering``). Of trainers a person may wish for more or fewer. The wish is a number
-(``JobView.trainers``); wanted are the trainers of the indices below it. Asking again after the answer has been carried
-out gives nothing to do, so that the reconciler may ask at any time, also after a restart.
+A lost replica is started again under the same name, after a delay that grows with every loss
+(``jobs.lifecycle.observations.recovering``). The desired number of trainers (``JobView.trainers``) can change during
+the run; the desired trainers are those with an index below it. Once the changes are applied, ``changes`` returns none,
+so the reconciler can call it at any time, also after a restart of the portal.
 
-Those that are there and not dismissed always are the first so many indices: dismissed are the highest, and an index
-comes back only when all below it are there.
+Trainers that are not dismissed always have consecutive indices from 0: the highest indices are dismissed first, and a
+dismissed index is started again only when all lower indices are present.
 """
 
 from __future__ import annotations
@@ -19,34 +19,37 @@ from jobs.lifecycle.observations import ReplicaFact, recovering
 from jobs.lifecycle.state_machine import JobView
 from runtime import contract
 
-# How long after its end a replica is started again, by how often that was done before.
+# Delay between the end of a replica and its next start, by its number of earlier restarts.
 BACK_OFF = (timedelta(seconds=0.5), timedelta(seconds=2), timedelta(seconds=5))
 
 
 @dataclass(frozen=True)
 class Changes:
-    """``hire`` are indices without a replica yet; the others are names of replicas."""
+    """Changes that a running attempt needs.
 
-    hire: tuple[int, ...] = ()
+    ``start`` holds indices of trainers that have no replica yet; the other fields hold names of replicas.
+    """
+
+    start: tuple[int, ...] = ()
     dismiss: tuple[str, ...] = ()
-    return_: tuple[str, ...] = ()  # dismissed earlier and ended since: they begin another life
-    replace: tuple[str, ...] = ()  # lost: they begin another life
+    return_: tuple[str, ...] = ()  # dismissed earlier and ended since: to be started again
+    replace: tuple[str, ...] = ()  # lost: to be started again
 
     def __bool__(self) -> bool:
-        return bool(self.hire or self.dismiss or self.return_ or self.replace)
+        return bool(self.start or self.dismiss or self.return_ or self.replace)
 
 
 def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Changes:
-    """What has to be done now so that the job has the replicas that it should have."""
+    """Return the changes that are due now to bring the replicas to the desired state."""
     trainers = {replica.index: replica for replica in replicas if replica.role == contract.TRAINER}
     dismiss = tuple(
-        trainer.name for trainer in trainers.values() if trainer.index >= job.trainers and _may_leave(trainer)
+        trainer.name for trainer in trainers.values() if trainer.index >= job.trainers and _can_be_dismissed(trainer)
     )
-    # Where one has come to its end, the others will soon: there is nothing left to join.
+    # Once one trainer has finished, the others will soon: there is nothing left to join.
     ending = any((trainer.succeeded or trainer.failed) and not trainer.dismissed for trainer in trainers.values())
     joining = () if ending else tuple(_joining(job.trainers, trainers))
     return Changes(
-        hire=tuple(index for index in joining if index not in trainers),
+        start=tuple(index for index in joining if index not in trainers),
         dismiss=dismiss,
         return_=tuple(trainers[index].name for index in joining if index in trainers),
         replace=tuple(
@@ -55,8 +58,8 @@ def changes(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> Cha
     )
 
 
-def headcount(replicas: Sequence[ReplicaFact]) -> int:
-    """How many trainers are there and not dismissed."""
+def trainer_count(replicas: Sequence[ReplicaFact]) -> int:
+    """Return the number of trainers that are not dismissed."""
     return sum(replica.role == contract.TRAINER and not replica.dismissed for replica in replicas)
 
 
@@ -65,15 +68,15 @@ def _is_due(lost: ReplicaFact, now: datetime) -> bool:
     return lost.finished is not None and now >= lost.finished + pause
 
 
-def _may_leave(trainer: ReplicaFact) -> bool:
-    """One that has ended by itself keeps its ending."""
-    return not trainer.dismissed and (not trainer.ended or trainer.left_without_blame)
+def _can_be_dismissed(trainer: ReplicaFact) -> bool:
+    """Return whether a trainer can be dismissed: one that ended by itself keeps its result."""
+    return not trainer.dismissed and (not trainer.ended or trainer.ended_externally)
 
 
-def _joining(wanted: int, trainers: dict[int, ReplicaFact]) -> Iterator[int]:
-    for index in range(wanted):
+def _joining(desired: int, trainers: dict[int, ReplicaFact]) -> Iterator[int]:
+    for index in range(desired):
         trainer = trainers.get(index)
         if trainer is not None and trainer.dismissed and not trainer.ended:
-            return  # it is still on its way out, and those above it wait for it
+            return  # it is still stopping; trainers with higher indices wait for it
         if trainer is None or trainer.dismissed:
             yield index

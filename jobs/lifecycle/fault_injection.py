@@ -1,4 +1,4 @@
-"""Rehearsed failure: a replica of a role is killed every so often, so that the owner sees the job survive. Pure."""
+"""Fault injection: kill a replica of one role at intervals, to show that the job survives it. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from jobs.lifecycle.observations import ReplicaFact
 from jobs.spec import quantities
 from runtime import contract
 
-# A rehearsal is over after so many.
+# Number of kills after which fault injection ends by itself.
 MOST_KILLS = 20
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(hours=1)
-# Said where the backend cannot kill one of its replicas.
-NOT_HERE = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
-# Said of a job whose processes meet once.
-NOT_THIS = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
+# Message for backends that cannot kill a single replica.
+BACKEND_CANNOT_KILL = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
+# Message for jobs whose processes find one another only once, when they start.
+NOTHING_IS_REPLACED = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """``kill`` is a role, ``by`` who wished for it; ``last`` is when it began or last killed, ``done`` how often."""
+    """Fault injection of one job.
+
+    ``kill`` is a role, ``by`` the user who requested it, ``last`` the time of the start or of the last kill, and
+    ``done`` the number of kills so far.
+    """
 
     kill: str
     every: timedelta
@@ -32,7 +36,7 @@ class Rehearsal:
     done: int = 0
 
     def next(self, now: datetime) -> Rehearsal | None:
-        """After another kill; None where that was the last."""
+        """Return the state after one more kill at ``now``, or None if that was the last one."""
         after = replace(self, last=now, done=self.done + 1)
         return after if after.done < MOST_KILLS else None
 
@@ -47,19 +51,24 @@ class Rehearsal:
 
 
 def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
-    """Why a job of that specification cannot rehearse failure; empty where it can. ``here``: the backend can kill."""
+    """Return why a job with this specification cannot inject faults, or an empty text if it can.
+
+    ``here``: whether the backend can kill a replica.
+    """
     if meets_once(spec["framework"], spec["roles"][contract.PSERVER]["replicas"]):
-        return NOT_THIS
-    return "" if here else NOT_HERE
+        return NOTHING_IS_REPLACED
+    return "" if here else BACKEND_CANNOT_KILL
 
 
-def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:
-    """What is wrong with a wish such as ``{"kill": "trainer", "every": "10s"}``: messages by field."""
-    found = {str(key): ["There is no such field; known are kill and every."] for key in set(wish) - {"kill", "every"}}
-    if wish.get("kill") not in contract.ROLES:
+def problems(request: Mapping[Any, Any]) -> dict[str, list[str]]:
+    """Return the problems of a request such as ``{"kill": "trainer", "every": "10s"}``, as messages by field."""
+    found = {
+        str(key): ["There is no such field; known are kill and every."] for key in set(request) - {"kill", "every"}
+    }
+    if request.get("kill") not in contract.ROLES:
         found["kill"] = [f"Name the role to be killed: {', '.join(contract.ROLES)}; or null to end the rehearsal."]
     try:
-        every = quantities.span(wish.get("every"))
+        every = quantities.span(request.get("every"))
     except ValueError as problem:
         return {**found, "every": [str(problem)]}
     if not SHORTEST <= every <= LONGEST:
@@ -69,9 +78,10 @@ def problems(wish: Mapping[Any, Any]) -> dict[str, list[str]]:
 
 
 def victim(rehearsal: Rehearsal, replicas: Sequence[ReplicaFact], now: datetime) -> ReplicaFact | None:
-    """Who is to be killed now: of those of the role that work, the one that was killed least often, the last of them.
+    """Return the replica to kill now, or None.
 
-    Nobody while a trainer has come to its end: what is killed then would not be started again.
+    It is the registered replica of the role with the fewest starts; among equals, the one with the highest index. None
+    once a trainer has finished: a replica that is killed then would not be started again.
     """
     trainers = [replica for replica in replicas if replica.role == contract.TRAINER and not replica.dismissed]
     if now < rehearsal.last + rehearsal.every or any(trainer.succeeded or trainer.failed for trainer in trainers):

@@ -1,4 +1,4 @@
-"""Texts that several messages of the life cycle share: counts, lists, spans, signals. Pure."""
+"""Parts of messages that the lifecycle shares: counts, lists, time spans, signals. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 
 
 def arrival(name: str, losses: Sequence[tuple[datetime, str]], now: datetime) -> str:
-    """That a replica has registered; of one that was started again, after how long. ``losses``: time and kind of its
-    events since it was there before."""
+    """Return the message for a replica that has registered; after a restart it includes the time since the loss.
+
+    ``losses``: time and kind of the replica's events since it was last registered.
+    """
     kinds = [kind for _, kind in losses]
     if "restarted" not in kinds:
         return f"{name} has registered."
@@ -18,7 +20,7 @@ def arrival(name: str, losses: Sequence[tuple[datetime, str]], now: datetime) ->
 
 
 def signal_name(number: int) -> str:
-    """``SIGKILL`` for 9."""
+    """Return the name of a signal: ``SIGKILL`` for 9."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -26,17 +28,17 @@ def signal_name(number: int) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """``1 trainer``, ``2 trainers``."""
+    """Return a number with its noun: ``1 trainer``, ``2 trainers``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Return a list as text: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def in_words(span: timedelta) -> str:
-    """A length of time in its largest whole unit: ``1 hour``, ``90 seconds``."""
+    """Return a duration in its largest whole unit: ``1 hour``, ``90 seconds``."""
     seconds = span.total_seconds()
     for size, noun in ((3600, "hour"), (60, "minute")):
         if seconds >= size and seconds % size == 0:

@@ -1,7 +1,7 @@
-"""From what is known of an attempt to the events of its job. Pure.
+"""Events of a job from the observations of its attempt. Pure.
 
-Two witnesses tell of a replica: its agent reports through ingest, and the backend is asked what it sees. ``merge`` puts
-the two together, ``verdict`` says whether the attempt is over and why, ``events_from`` turns it all into events.
+A replica has two sources: the reports that its agent sends through ingest, and the view of the backend. ``merge``
+combines them, ``verdict`` decides whether the attempt is over and why, and ``events_from`` derives the job's events.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from runtime import contract
 _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 
 
-# How often a replica that is lost in mid-run is started again in its place, before its loss counts (see ``verdict``).
-# The master finds its queue in the coordination store, a trainer the parameters at the servers, and a parameter server
-# what it lost at the trainers.
+# How often a replica that is lost while the job runs is started again before its loss counts (see ``verdict``).
+# After a restart the master reads its queue from the coordination store, a trainer gets the parameters from the
+# servers, and a parameter server gets its values back from the trainers.
 RESTARTS: Mapping[str, int] = {contract.MASTER: 3, contract.PSERVER: 3, contract.TRAINER: 3}
 
 
-# From the end of a master's process until its agent has told of it.
-MASTERS_LAST_WORD = timedelta(seconds=2)
-# How long a process may take to end after its connections broke: Python and its libraries shut down.
-CAUSE_COMES_WITHIN = timedelta(seconds=5)
-# What gloo, NCCL and sockets say of a peer that is gone.
+# Upper bound of the time between the end of a master's process and its agent's report of it.
+MASTER_REPORT_DELAY = timedelta(seconds=2)
+# Upper bound of the time that a process takes to end after its connections broke: Python and its libraries shut down.
+CAUSE_REPORT_DELAY = timedelta(seconds=5)
+# Errors of gloo, NCCL and sockets when a peer is gone.
 _LOST_PEER = re.compile(
     r"gloo.*pair\.cc|[Cc]onnection (?:closed|reset|refused)|remote (?:worker|process)|ncclRemoteError|DistNetworkError"
     r"|ConnectionError|ConnectionResetError|ConnectionRefusedError|BrokenPipeError"
@@ -51,9 +51,13 @@ _LOST_PEER = re.compile(
 
 @dataclass(frozen=True)
 class ReplicaFact:
-    """One replica in its present life. ``registered``: it has registered at some time, ``since`` when; ``flushed``: its
-    agent told of the end itself, which it does after the last of its output; ``unread``: it has no agent, has ended,
-    and what it printed is not all read; ``dismissed``: it was asked to leave."""
+    """State of one replica since its last start.
+
+    * ``registered``: it has registered since then; ``since``: the time of that.
+    * ``flushed``: its agent reported the end, which it does after the last of the output.
+    * ``unread``: it has no agent, has ended, and part of its output is not read yet.
+    * ``dismissed``: it was stopped because fewer trainers are desired.
+    """
 
     name: str
     role: str
@@ -89,38 +93,41 @@ class ReplicaFact:
         return self.state is ReplicaState.EXITED and self.code == contract.EXIT_OK
 
     @property
-    def left_without_blame(self) -> bool:
-        """Killed from outside, gone, or asked to be started again: not the script's own failure."""
+    def ended_externally(self) -> bool:
+        """Whether it was killed by a signal, is gone, or exited with EXIT_RESTART: no failure of the script."""
         if self.state is ReplicaState.LOST:
             return True
         return self.state is ReplicaState.EXITED and (self.signal is not None or self.code == contract.EXIT_RESTART)
 
     @property
     def lost_peer(self) -> bool:
-        """Whether its error is that the connection to another process broke, which ended before."""
+        """Whether its error is a broken connection to another process, which ended earlier."""
         return self.state is ReplicaState.EXITED and _LOST_PEER.search(self.why) is not None
 
     @property
     def recoverable(self) -> bool:
-        """Ended by something that another life may be spared, and not too often yet; a rehearsed end costs nothing.
+        """Whether it ended for a reason that a restart can cure and has restarts left.
 
-        A process that used too much memory or CPU time would do it again.
+        An end by fault injection uses no restart. A process that exceeded its memory or CPU time would do so again.
         """
         spent = self.out_of_memory or self.signal == signal.SIGXCPU
         allowed = RESTARTS[self.role]
         left = bool(allowed) if self.rehearsed else self.restarts < allowed
-        return self.left_without_blame and left and not spent
+        return self.ended_externally and left and not spent
 
     @property
     def failed(self) -> bool:
-        """The script itself ended with an error."""
-        return self.ended and not self.succeeded and not self.left_without_blame
+        """Whether the script itself ended with an error."""
+        return self.ended and not self.succeeded and not self.ended_externally
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a job beside its row. ``recalled``: why the quota wants back what the attempt borrowed. ``view``
-    is None where the backend was not asked or did not answer."""
+    """Observations of a job beside its row.
+
+    ``recalled``: why the quota reclaims the capacity that the attempt borrowed; empty: it does not. ``view`` is None if
+    the backend was not queried or did not answer.
+    """
 
     cancelled_by: str = ""
     recalled: str = ""
@@ -130,9 +137,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Policy:
-    """``registration``: how long replicas may take to register. ``drain``: how long the end of an attempt waits for
-    the last words of agents whose processes have ended; ``reading``: and until all is read that processes without an
-    agent have printed, which goes with them."""
+    """Timeouts of an attempt.
+
+    * ``registration``: for replicas to register.
+    * ``drain``: for the last reports of agents whose processes have ended.
+    * ``reading``: for the output of processes without an agent to be read; it is lost with their pods.
+    """
 
     registration: timedelta = timedelta(seconds=60)
     drain: timedelta = timedelta(seconds=10)
@@ -141,7 +151,7 @@ class Policy:
 
 # --- Facts to events -------------------------------------------------------------------------------------------------
 def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> Iterator[Event]:
-    """The events that the facts ask for, the most urgent first. None in a state that only waits."""
+    """Yield the events that follow from the facts, the most urgent first; none if there is nothing to do but wait."""
     if job.state in TERMINAL:
         return
     merged = merge(facts.replicas, facts.view)
@@ -167,22 +177,22 @@ def _events_of_training(
     if job.state is JobState.REGISTERING and _all_registered(replicas):
         yield AllRegistered(job.attempt, _strength(replicas, ()))
     if any(replica.unread for replica in replicas):
-        return  # the end of an attempt takes the pods away, and with them what they printed
+        return  # the end of an attempt deletes the pods, and their output with them
     decided = verdict(job, replicas)
     if decided:
-        if not _cause_may_come(job, replicas, now):
+        if not _awaits_cause(job, replicas, now):
             yield decided
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
-    elif job.state is JobState.REGISTERING and (told := _awaited(replicas)) != (job.why or told):
+    elif job.state is JobState.REGISTERING and (message := _awaited(replicas)) != (job.why or message):
         if not _all_registered(replicas):
-            yield StrengthChanged(job.attempt, told)
-    elif job.state is JobState.RUNNING and (told := _strength(replicas, recovering(job, replicas))) != job.why:
-        yield StrengthChanged(job.attempt, told)
+            yield StrengthChanged(job.attempt, message)
+    elif job.state is JobState.RUNNING and (message := _strength(replicas, recovering(job, replicas))) != job.why:
+        yield StrengthChanged(job.attempt, message)
 
 
 def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:
-    """The reports completed by what the backend sees. A report of an end stands; it knows more."""
+    """Return the reports, completed from the backend's view. A reported end takes precedence: it has more detail."""
     if view is None:
         return tuple(replicas)
     seen = {replica.name: replica for replica in view.replicas}
@@ -218,15 +228,18 @@ _ENDINGS: Mapping[Phase, ReplicaState] = {Phase.EXITED: ReplicaState.EXITED, Pha
 
 
 def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
-    """Whether the attempt is over, and why. None while it goes on.
+    """Return the end of the attempt with its reason, or None while it continues.
 
-    Trainers that were dismissed count for nothing. Who is killed, lost, or leaves with EXIT_RESTART in mid-run is
-    started again in its place (``recovering``) and does not count as lost meanwhile. A trainer for whom that is over is
-    missed only when fewer than ``min_trainers`` are left; the last master and parameter servers are missed at once.
-    A parameter server whose values nobody has any more ends the attempt; the next one goes on from what was kept.
-    A trainer that fails by itself ends the attempt, unless the platform's own replicas failed it.
-    A master that exits with 0 has seen all passes done and every trainer leave. Its word may come before theirs, so
-    that alone decides nothing; but who has not registered by then came too late to train (``_too_late``).
+    * Dismissed trainers are ignored.
+    * A replica that is killed, is lost, or exits with EXIT_RESTART while the job runs is started again
+      (``recovering``); until then it does not count as lost.
+    * Without restarts left, the loss of a trainer ends the attempt only if fewer than ``min_trainers`` remain; that of
+      the last master or of a parameter server ends it at once.
+    * A parameter server whose values no process has any more ends the attempt; the next attempt resumes from the
+      checkpoint.
+    * A trainer that fails by itself ends the attempt. If a master or parameter server is lost too, that is the reason.
+    * A master exits with 0 after all passes are done and every trainer has left. Its report can arrive before theirs,
+      so it decides nothing by itself; but a trainer that has not registered by then came too late (``_too_late``).
     """
     replicas = [replica for replica in replicas if not replica.dismissed]
     if job.together:
@@ -234,8 +247,8 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     coming = recovering(job, replicas)
     trainers = _trainers(replicas)
     missed = [replica for replica in replicas if replica.role != contract.TRAINER and _is_missed(replica)]
-    lost = [replica for replica in missed if replica not in coming and not _has_heir(replica, replicas, coming)]
-    forgetful = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
+    lost = [replica for replica in missed if replica not in coming and not _has_standby(replica, replicas, coming)]
+    without_values = [replica for replica in missed if replica.code == contract.EXIT_RESUME]
     working = [
         replica for replica in trainers if replica in coming or not (replica.ended or replica in _too_late(replicas))
     ]
@@ -244,7 +257,7 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if not working and not failed and any(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
-    for replica in forgetful:
+    for replica in without_values:
         return AttemptEnded(job.attempt, f"{replica.name} could not be given back its values.", Reason.VALUES_LOST)
     for replica in lost:
         why = f"{ending(replica)}, before training was complete."
@@ -256,11 +269,11 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
 
 
 def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | None:
-    """The same of processes that meet once: whoever ends before its time takes the others along, which cannot go on.
+    """``verdict`` for processes that find one another once, when they start: none can continue without the others.
 
-    The first to end so is the cause; the others' errors follow from it. One that reports a lost peer is not the cause
-    if another failed too: a script that raises an error closes its connections before its process ends. Servers that
-    run until they are stopped have done their duty when all trainers have.
+    The first process to fail is the cause; the others' errors follow from it. A process that reports a lost peer is not
+    the cause if another one failed too: a script that raises an error closes its connections before its process ends.
+    Servers run until they are stopped; the attempt is complete when all trainers have succeeded.
     """
     trainers = _trainers(replicas)
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
@@ -270,7 +283,7 @@ def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptE
     first = _first_failed(job, replicas)
     if first is None:
         return None
-    if first.left_without_blame and not first.out_of_memory:
+    if first.ended_externally and not first.out_of_memory:
         why = f"{ending(first)}, and the others cannot go on without it."
         return AttemptEnded(job.attempt, why, Reason.KILLED)
     return AttemptEnded(
@@ -283,33 +296,34 @@ def _first_failed(job: JobView, replicas: Sequence[ReplicaFact]) -> ReplicaFact 
     return min(ended, key=lambda one: (one.lost_peer, one.finished is None, one.finished or job.changed), default=None)
 
 
-def _cause_may_come(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> bool:
-    """Whether all that failed lost a peer, and the one that they lost may still be about to end."""
+def _awaits_cause(job: JobView, replicas: Sequence[ReplicaFact], now: datetime) -> bool:
+    """Return whether all failed processes lost a peer, and the peer that caused it may not have ended yet."""
     first = _first_failed(job, replicas) if job.together else None
     if first is None or not first.lost_peer or first.finished is None:
         return False
-    return now < first.finished + CAUSE_COMES_WITHIN and not all(replica.ended for replica in replicas)
+    return now < first.finished + CAUSE_REPORT_DELAY and not all(replica.ended for replica in replicas)
 
 
 def _too_late(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
-    """Trainers that came when the master had seen the end, and wait for one that will not come.
+    """Return the trainers that joined after the master had ended; they would wait for it without end.
 
-    Its word of its end comes a moment after it, so who registered within that moment counts too: if others had time to
-    train, for a job may be over in a moment.
+    The report of the master's end arrives up to ``MASTER_REPORT_DELAY`` after it, so trainers that registered within
+    that time count too; but only if another trainer that registered earlier succeeded, since a job can be that short.
     """
     ends = [replica.finished for replica in replicas if replica.role == contract.MASTER and replica.succeeded]
     if not ends:
         return []
     trainers, end = _trainers(replicas), min((at for at in ends if at), default=None)
-    recent = [one for one in trainers if end and one.since and one.since > end - MASTERS_LAST_WORD]
+    recent = [one for one in trainers if end and one.since and one.since > end - MASTER_REPORT_DELAY]
     earlier = any(trainer.succeeded and trainer not in recent for trainer in trainers)
     return [one for one in trainers if one.joining or (earlier and one in recent and not one.ended)]
 
 
 def recovering(job: JobView, replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
-    """Those that ended in mid-run and are to be started again; none of a job whose processes meet once.
+    """Return the replicas that ended while the job runs and are to be started again.
 
-    No trainer is once one of them has come to its end: there is nothing left for it to do.
+    None if the job's processes find one another only once. No trainer once one of them has finished: there is nothing
+    left for it to do.
     """
     if job.together or job.state is not JobState.RUNNING:
         return []
@@ -319,29 +333,29 @@ def recovering(job: JobView, replicas: Sequence[ReplicaFact]) -> list[ReplicaFac
 
 
 def _trainers(replicas: Sequence[ReplicaFact]) -> list[ReplicaFact]:
-    """Those that the job should have."""
+    """Return the trainers that are not dismissed."""
     return [replica for replica in replicas if replica.role == contract.TRAINER and not replica.dismissed]
 
 
 def _is_missed(replica: ReplicaFact) -> bool:
-    """Whether one of the platform's own replicas has ended before its time."""
+    """Return whether a master or parameter server has ended before the job; a master may exit with 0."""
     return replica.ended and not (replica.role == contract.MASTER and replica.succeeded)
 
 
-def _has_heir(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> bool:
-    """Whether it is a master for which another stands by."""
+def _has_standby(lost: ReplicaFact, replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> bool:
+    """Return whether the lost replica is a master and another master runs or is to be started again."""
     others = (one for one in replicas if one.role == contract.MASTER and one.name != lost.name)
-    heir = any(not one.ended or one in coming for one in others)
-    return lost.role == contract.MASTER and lost.left_without_blame and heir
+    standby = any(not one.ended or one in coming for one in others)
+    return lost.role == contract.MASTER and lost.ended_externally and standby
 
 
 def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> AttemptEnded | None:
-    lost = [replica for replica in trainers if replica.left_without_blame and replica not in coming]
+    lost = [replica for replica in trainers if replica.ended_externally and replica not in coming]
     left = len(trainers) - len(lost)
     if not lost or left >= max(1, job.min_trainers):
         return None
-    told = "; ".join(ending(replica) for replica in lost)
-    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {told}."
+    endings = "; ".join(ending(replica) for replica in lost)
+    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {endings}."
     memory = any(replica.out_of_memory for replica in lost)
     return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if memory else Reason.KILLED)
 
@@ -353,24 +367,24 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
         return "The script ended without an error, but it never called dist.init(): the platform trained nothing."
     if not lost:
         return f"Trained with {count(len(trainers), 'trainer')}."
-    told = "; ".join(ending(replica) for replica in lost)
-    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {told}."
+    endings = "; ".join(ending(replica) for replica in lost)
+    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {endings}."
 
 
 def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> str:
     trainers = _trainers(replicas)
-    lost = [
-        replica for replica in replicas if replica in coming or (replica in trainers and replica.left_without_blame)
-    ]
+    lost = [replica for replica in replicas if replica in coming or (replica in trainers and replica.ended_externally)]
     joining = [replica.name for replica in replicas if replica.joining and not replica.dismissed]
     if not lost and not joining:
         return f"Training with {count(len(trainers), 'trainer')}."
-    told = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
+    parts = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
     if joining:
-        told.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
+        parts.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
     missing = sum(replica in lost or replica.joining for replica in trainers)
     there = f"{len(trainers) - missing} of {count(len(trainers), 'trainer')}"
-    return " ".join((f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(told)}.", *_hindrances(replicas)))
+    return " ".join(
+        (f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(parts)}.", *_waiting_reasons(replicas))
+    )
 
 
 def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
@@ -378,19 +392,19 @@ def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
 
 
 def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
-    """Every replica has registered, or is a trainer that has ended; one trainer at least has registered."""
+    """Return whether every replica has registered or is a trainer that ended, and at least one trainer registered."""
     trainers = _trainers(replicas)
     awaited = [replica for replica in replicas if not (replica.role == contract.TRAINER and replica.ended)]
     return all(replica.registered for replica in awaited) and any(replica.registered for replica in trainers)
 
 
 def _awaited(replicas: Sequence[ReplicaFact]) -> str:
-    """What the job waits for before it trains, with what keeps it from beginning."""
-    return " ".join(("Waiting for the replicas to register.", *_hindrances(replicas)))
+    """Return the message of a registering job, with the reasons why its replicas wait."""
+    return " ".join(("Waiting for the replicas to register.", *_waiting_reasons(replicas)))
 
 
-def _hindrances(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
-    """What keeps replicas from beginning, as far as the backend knows, once for all of which it is the same."""
+def _waiting_reasons(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
+    """Yield why replicas have not started, as the backend reports it: one text for all with the same reason."""
     joining = [replica for replica in replicas if replica.joining and not replica.dismissed and replica.why]
     for why in dict.fromkeys(replica.why for replica in joining):
         yield f"{listed([replica.name for replica in joining if replica.why == why])}: {why.rstrip('.')}."
@@ -399,9 +413,9 @@ def _hindrances(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
 def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy: Policy) -> AttemptEnded:
     missing = [replica.name for replica in replicas if not replica.registered and not replica.ended]
     why = f"After {in_words(policy.registration)} {', '.join(missing)} had not registered."
-    hindrances = list(_hindrances(replicas))
-    if hindrances:
-        why = " ".join((why, *hindrances))
+    causes = list(_waiting_reasons(replicas))
+    if causes:
+        why = " ".join((why, *causes))
     elif job.together:
         why += " Trainers begin when all parameter servers listen; the log of the servers says why they do not."
     elif any(name.startswith(contract.TRAINER) for name in missing):
@@ -424,16 +438,16 @@ def _drained(
     return not silent or now >= job.changed + patience
 
 
-# --- Words -----------------------------------------------------------------------------------------------------------
+# --- Texts -----------------------------------------------------------------------------------------------------------
 def ending(replica: ReplicaFact) -> str:
-    """How a replica ended, as the start of a message. Where its agent told, in the agent's words."""
-    told = replica.why.strip().rstrip(".")
+    """Return how a replica ended, as the start of a message; the agent's own text if it sent one."""
+    report = replica.why.strip().rstrip(".")
     if replica.state is ReplicaState.LOST:
-        return f"{replica.name} is gone" + (f": {told}" if told else "")
-    return f"{replica.name} {told or _manner(replica)}"
+        return f"{replica.name} is gone" + (f": {report}" if report else "")
+    return f"{replica.name} {report or _exit_description(replica)}"
 
 
-def _manner(replica: ReplicaFact) -> str:
+def _exit_description(replica: ReplicaFact) -> str:
     if replica.out_of_memory:
         return "ran out of memory"
     if replica.signal is not None:
@@ -441,5 +455,5 @@ def _manner(replica: ReplicaFact) -> str:
     return f"exited with code {replica.code}"
 
 
-# Kinds of events that tell of a replica's loss and of its next life.
+# Kinds of events of a replica's loss and of its restart.
 LOSSES = ("rehearsal", "exited", "restarted")

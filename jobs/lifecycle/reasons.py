@@ -1,4 +1,4 @@
-"""Why an attempt ended, as one table: the job's final state, whether the job is tried again, and the message. Pure."""
+"""Reasons for the end of an attempt: one table of the final state, the retry rule and the message. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.lifecycle.states import JobState
 
 
 class Reason(StrEnum):
-    """Why an attempt stops. The first group is what people and their code do, the second what happens to them."""
+    """Reason why an attempt stops. The first group is caused by users and their code, the second by the platform."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
@@ -31,12 +31,12 @@ class Reason(StrEnum):
 
 
 class Retry(StrEnum):
-    """When a reason leads to another attempt."""
+    """Retry rule of a reason."""
 
     NEVER = "never"
     BUDGET = "budget"  # as often as the specification's ``retries`` allows, all such reasons together
-    BOUNDED = "bounded"  # at most ``LIMIT_OF_BOUNDED`` times for this reason, whatever ``retries`` says
-    ALWAYS = "always"  # the platform's own doing, which costs the user nothing
+    BOUNDED = "bounded"  # at most ``LIMIT_OF_BOUNDED`` times for this reason, independent of ``retries``
+    ALWAYS = "always"  # caused by the platform; uses none of the user's retries
 
 
 LIMIT_OF_BOUNDED = 3
@@ -44,7 +44,7 @@ LIMIT_OF_BOUNDED = 3
 
 @dataclass(frozen=True)
 class Rule:
-    """What follows from a reason. ``message`` is told when the event brought no better one."""
+    """Consequences of a reason. ``message`` is used when the event has no message of its own."""
 
     final: JobState
     retry: Retry
@@ -83,9 +83,9 @@ RULES: Mapping[Reason, Rule] = {
 
 
 def retries_left(reason: Reason, budget: int, requeues: Mapping[str, int]) -> int | None:
-    """How many more attempts the reason allows; None: without end.
+    """Return how many more attempts the reason allows; None: no limit.
 
-    ``budget`` is the specification's ``retries``; ``requeues`` counts, by reason, the attempts already made again.
+    ``budget`` is the specification's ``retries``; ``requeues`` counts, by reason, the attempts that were retried.
     """
     match RULES[reason].retry:
         case Retry.ALWAYS:

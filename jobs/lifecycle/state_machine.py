@@ -1,59 +1,58 @@
-"""The life of a job: ``step(job, event, now)``, the table of its transitions. Pure.
+"""Lifecycle of a job: ``step(job, event, now)`` and the table of its transitions. Pure.
 
-``jobs.reconcile.reconciler`` is the only caller of ``step``. It loads a job, asks
-``jobs.lifecycle.observations.events_from`` what has happened, steps, and writes the outcome by compare-and-set. What a
-state still has to get done is not remembered in a queue: ``effects_due`` derives it from the state, so that work lost
-with a process is simply done again. All of it may be done twice.
+``jobs.reconcile.reconciler`` is the only caller of ``step``. It loads a job, gets the events from
+``jobs.lifecycle.observations.events_from``, steps, and writes the outcome by compare-and-set. Pending work is not
+stored in a queue: ``effects_due`` derives it from the state, so work that is lost with a process is done again. Every
+effect is idempotent.
 
-States, and who leaves them
+States and their exits
 
-QUEUED       The attempt waits for quota. Its standing effect is Reserve. The sweep asks again each time round; so
-             does the end of another job. ``why`` holds the message of the quota's decision.
-ADMITTED     Quota is reserved for (job, attempt), the Attempt and its Replica rows exist. Left at once.
-BUILDING     The code bundle, and where the specification has requirements the Python environment, are made
-             (Build). Installing goes on in a process of its own; the builder is asked again until it has an answer.
-LAUNCHING    The backend is given the plan (Launch). Doing this twice starts nothing twice. What may pass, such as a
+QUEUED       The attempt waits for quota. Its standing effect is Reserve, which each sweep and the end of another job
+             repeat. ``why`` holds the message of the quota's decision.
+ADMITTED     Quota is reserved for (job, attempt), and the Attempt and its Replica rows exist. Left at once.
+BUILDING     The builder makes the code bundle and, if the specification has requirements, the Python environment
+             (Build). Installation runs in a separate process; the builder is polled until it has a result.
+LAUNCHING    The backend gets the plan (Launch). A second call starts nothing twice. A transient error, such as a
              store or a cluster that does not answer, ends the attempt after ``LAUNCH_PATIENCE`` at the earliest; until
              then the sweep tries again.
-REGISTERING  Processes run; each has to say that it is ready, the trainers by calling ``dist.init()``. Agents report
-             it, through ingest. A trainer that is lost here does not hold the others up while enough are left.
-RUNNING      All have registered. Trainers' exits decide the end, see ``jobs.lifecycle.observations.verdict``. Meanwhile
-trainers may
-             join and leave as a person wishes, and who is lost is started again in its place, as far as
-             ``jobs.lifecycle.observations.RESTARTS`` allows: ``jobs.lifecycle.desired_replicas`` compares who should be
-             there with who is.
+REGISTERING  Processes run and each has to register, trainers by calling ``dist.init()``. Agents report it through
+             ingest. A trainer that is lost here does not delay the others while enough are left.
+RUNNING      All have registered. The exits of the trainers decide the end, see
+             ``jobs.lifecycle.observations.verdict``. Meanwhile trainers may join and leave as the desired number
+             changes, and lost replicas are started again as often as ``jobs.lifecycle.observations.RESTARTS`` allows:
+             ``jobs.lifecycle.desired_replicas`` compares the desired replicas with the observed ones.
 STOPPING     The reason of the end is fixed and is never replaced. Stop is repeated until every process has ended and
-             every agent has told so after the last of its output, or ``jobs.lifecycle.observations.Policy.drain`` has
-             passed without that word.
+             every agent has reported its end after the last of its output, or until
+             ``jobs.lifecycle.observations.Policy.drain`` has passed without that report.
 SUCCEEDED    |
-FAILED       | The end; the reason decided which (``jobs.lifecycle.reasons``). Quota is released, the streams are
-closed. Only
-CANCELLED    | a person's retry leads out of it: the same job again, as the next attempt.
+FAILED       | The end; the reason decides which (``jobs.lifecycle.reasons``). Quota is released and the streams are
+CANCELLED    | closed. Only a user's retry leaves it: the same job again, as the next attempt.
 
-Who causes each event
+Sources of events
 
-QuotaReserved, QuotaRefused   quota.ledger.reserve, asked by the reconciler; for all that wait, quota.ledger.review
+QuotaReserved, QuotaRefused   quota.ledger.reserve, called by the reconciler; quota.ledger.review for all waiting jobs
 BuildStarted                  the reconciler, at once
 Built, BuildFailed            jobs.builds.builders
 Launched, LaunchFailed        the backend
 AllRegistered                 agents' reports and the backend's view, by ``jobs.lifecycle.observations.events_from``
-StrengthChanged               the same; while replicas have yet to register, what keeps them from beginning
+StrengthChanged               the same; while replicas have yet to register, with the reasons why they wait
 AttemptEnded                  the same, by ``jobs.lifecycle.observations.verdict``; also the registration deadline and
-the job's timeout CancelRequested               a person, through jobs.services.jobs.cancel_job, which only records the
-wish Interrupted                   jobs.reconcile.shutdown.interrupt_all, when the portal is stopped
-Preempted                     the quota's ledger, where a namespace needs back what it lent
+                              the job's timeout
+CancelRequested               a user, through jobs.services.jobs.cancel_job, which only records the request
+Interrupted                   jobs.reconcile.shutdown.interrupt_all, when the portal is stopped
+Preempted                     the quota's ledger, when a namespace reclaims capacity that it lent
 Drained                       reports and the backend's view, while STOPPING
-RetryRequested                a person, through jobs.services.jobs.retry_job
+RetryRequested                a user, through jobs.services.jobs.retry_job
 
-Known races, each an ordinary answer
+Known races, each handled as an ordinary result
 
-* Two reconcilers look at one job at once: both step, one write succeeds (``Job.revision``), the other looks again.
-* A build or launch is done when the job has been cancelled meanwhile: the event comes late, the state stays, and
-  STOPPING stops what was started.
-* A word of an older attempt: unchanged, with the reason.
-* Cancelled after the last trainer has exited 0, but before this was seen: cancelled wins; it was asked for.
-* The backend sees a process end before its agent has delivered the last lines: the verdict falls
-  at once, Drained waits.
+* Two reconcilers process one job at once: both step, one write succeeds (``Job.revision``), the other reads it again.
+* A build or launch finishes after the job was cancelled: the event is late, the state stays, and STOPPING stops what
+  was started.
+* An event of an older attempt: the job stays unchanged, and the message gives the reason.
+* Cancelled after the last trainer exited with 0, but before that was observed: the cancellation wins.
+* The backend observes the end of a process before its agent has delivered the last lines: the verdict is immediate,
+  Drained waits.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ from runtime import contract
 
 __all__ = ["ACTIVE", "HOLDS_QUOTA", "TERMINAL", "JobState"]
 
-# As long as jobs that run go on while their coordination store does not answer.
+# The same time for which running jobs continue while their coordination store does not answer.
 LAUNCH_PATIENCE = timedelta(seconds=contract.OUTAGE_SECONDS)
 
 
-# --- What is known ---------------------------------------------------------------------------------------------------
+# --- The job ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class JobView:
-    """The part of a job that its life depends on. ``requeues`` counts, by reason, the attempts made again."""
+    """The columns of a job on which its transitions depend. ``requeues`` counts retried attempts by reason."""
 
     id: str
     state: JobState
@@ -89,16 +88,16 @@ class JobView:
     retries: int = 0
     requeues: Mapping[str, int] = field(default_factory=dict)
     timeout: timedelta = timedelta(hours=1)
-    trainers: int = 1  # how many are wanted now
+    trainers: int = 1  # the desired number
     min_trainers: int = 1
-    # Its processes meet once, when they start (jobs.frameworks): none can be replaced in mid-run, none may be missing.
+    # The processes find one another once, when they start (jobs.frameworks): none can be replaced, none may be missing.
     together: bool = False
 
 
 # --- Events ----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to one attempt. ``why`` is a message for the user; empty where the state has its own."""
+    """Event of one attempt. ``why`` is a message for the user; if empty, the state has its own message."""
 
     attempt: int
     why: str = ""
@@ -175,12 +174,12 @@ EVENTS: tuple[type[Event], ...] = (
 # --- Effects ---------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Effect:
-    """Something to be done for one attempt; doing it twice does no harm."""
+    """Action to take for one attempt. Idempotent."""
 
     attempt: int
 
 
-# Standing: done again and again while the state lasts, each answering with an event or with nothing yet.
+# Standing: repeated while the state lasts. Each returns an event, or nothing yet.
 class Reserve(Effect): ...
 
 
@@ -193,7 +192,7 @@ class Launch(Effect): ...
 class Stop(Effect): ...
 
 
-# Immediate: rows that change together with the state, in its transaction.
+# Immediate: changes of rows in the transaction that changes the state.
 class OpenAttempt(Effect): ...
 
 
@@ -209,7 +208,7 @@ class OpenStreams(Effect): ...
 class CloseStreams(Effect): ...
 
 
-# Immediate, after the commit: readers are told to look.
+# Immediate, after the commit: readers are notified.
 class Publish(Effect): ...
 
 
@@ -222,7 +221,7 @@ _STANDING: Mapping[JobState, type[Effect]] = {
 
 
 def effects_due(job: JobView) -> tuple[Effect, ...]:
-    """What the job's state still has to get done, whoever began it before."""
+    """Return the standing effect of the job's state, also if it was begun before."""
     kind = _STANDING.get(job.state)
     return (kind(job.attempt),) if kind else ()
 
@@ -230,7 +229,7 @@ def effects_due(job: JobView) -> tuple[Effect, ...]:
 # --- Steps -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Step:
-    """The outcome of an event: the job as it is now, the immediate effects, and the message."""
+    """Result of an event: the new job, the immediate effects, and the message."""
 
     job: JobView
     effects: tuple[Effect, ...]
@@ -238,7 +237,7 @@ class Step:
 
 
 class InvalidTransition(Exception):
-    """An event that cannot happen in a state: an error of the platform, never of a user."""
+    """Raised for an event that cannot happen in a state: an error of the platform, never of a user."""
 
     def __init__(self, job: JobView, event: Event) -> None:
         self.job, self.event = job, event
@@ -252,9 +251,10 @@ Handler = Callable[[JobView, Event, datetime], Step]
 
 
 def step(job: JobView, event: Event, now: datetime) -> Step:
-    """The job after the event; the same input gives the same output.
+    """Return the job after the event. Deterministic.
 
-    An event of another attempt changes nothing and says so. Raises InvalidTransition for a pair outside the table.
+    An event of another attempt changes nothing, and the message gives the reason. Raises InvalidTransition for a pair
+    of state and event outside the table.
     """
     if event.attempt != job.attempt:
         return _unchanged(job, f"This is about attempt {event.attempt}; the job is at attempt {job.attempt}.")
@@ -279,7 +279,7 @@ def _admit(job: JobView, event: Event, now: datetime) -> Step:
 
 
 def _explain(job: JobView, event: Event, now: datetime) -> Step:
-    """The state stays and its message changes."""
+    """Keep the state and change its message."""
     if event.why == job.why:
         return _unchanged(job, job.why)
     return Step(replace(job, why=event.why), (Publish(job.attempt),), event.why)
@@ -312,19 +312,19 @@ def _stop_because(reason: Reason) -> Handler:
 
 
 def _stop_at_end(job: JobView, event: Event, now: datetime) -> Step:
-    assert isinstance(event, AttemptEnded)  # noqa: S101  the table's key says so
+    assert isinstance(event, AttemptEnded)  # noqa: S101  guaranteed by the table's key
     return _stop(job, event.reason, event.why, now)
 
 
 def _launch_failed(job: JobView, event: Event, now: datetime) -> Step:
-    assert isinstance(event, LaunchFailed)  # noqa: S101  the table's key says so
+    assert isinstance(event, LaunchFailed)  # noqa: S101  guaranteed by the table's key
     if event.retryable and now < job.changed + LAUNCH_PATIENCE:
         return _explain(job, replace(event, why=f"{event.why} It is tried again."), now)
     return _stop(job, Reason.LAUNCH_FAILED if event.retryable else Reason.LAUNCH_REFUSED, event.why, now)
 
 
 def _cancel_waiting(job: JobView, event: Event, now: datetime) -> Step:
-    """Nothing runs yet: the end needs no stopping."""
+    """Cancel a job of which nothing runs yet, without passing through STOPPING."""
     why = event.why or RULES[Reason.CANCELLED].message
     ended = replace(job, reason=Reason.CANCELLED, finished=now)
     return _enter(ended, JobState.CANCELLED, why, now, ReleaseQuota, CloseStreams)
@@ -357,7 +357,7 @@ def _requeue(job: JobView, reason: Reason, left: int | None, now: datetime) -> S
 
 
 def _retry(job: JobView, event: Event, now: datetime) -> Step:
-    """A person's wish: the budget begins anew."""
+    """Retry at a user's request: the retry budget is reset."""
     fresh = replace(job, finished=None, reason=None, requeues={}, admitted=None)
     moved = _enter(fresh, JobState.QUEUED, event.why or "Waiting to run again.", now, OpenStreams)
     return replace(moved, job=replace(moved.job, attempt=job.attempt + 1))
@@ -371,7 +371,7 @@ _PREPARING = (JobState.ADMITTED, JobState.BUILDING, JobState.LAUNCHING)
 _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 _ORDER = (JobState.QUEUED, *_PREPARING, *_STARTED, JobState.STOPPING)
 
-# The states that await each event; an event that finds the job in a later state of the same attempt came late.
+# The states that expect each event; an event for a job in a later state of the same attempt is late.
 _AWAITED: Mapping[tuple[JobState, type[Event]], Handler] = {
     (JobState.QUEUED, QuotaReserved): _admit,
     (JobState.QUEUED, QuotaRefused): _explain,

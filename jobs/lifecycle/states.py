@@ -1,4 +1,4 @@
-"""The states of a job and of a replica, and the three named sets of job states. Nothing else lists states. Pure."""
+"""States of jobs and replicas, and the named sets of them. Every list of states is defined here. Pure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class JobState(StrEnum):
 TERMINAL = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED})
 ACTIVE = frozenset(JobState) - TERMINAL
 HOLDS_QUOTA = ACTIVE - {JobState.QUEUED}
-# What people may still wish for: another number of replicas, a rehearsal.
+# States in which users can still change the number of replicas or start fault injection.
 CHANGEABLE = ACTIVE - {JobState.STOPPING}
 
 
 class ReplicaState(StrEnum):
-    """What is known of one replica, as last reported by its agent or observed by the backend."""
+    """State of a replica, as last reported by its agent or observed by the backend."""
 
     WAITING = "waiting"
     STARTING = "starting"

@@ -1,9 +1,9 @@
-"""Running jobs in which nothing has changed since the sweep looked at them last. Pure.
+"""Detection of running jobs that have not changed since the last sweep. Pure.
 
-To reconcile a job costs queries and milliseconds, a thousand jobs run at once, and most of them for hours without any
-change. So the sweep reads of all of them what their next step depends on (``Reading``, a few columns in a constant
-number of queries), and reconciles those in which that has changed. What depends on time alone (a pause before a
-restart, the patience with a registration) occurs only in jobs that are not steady, which it reconciles each time.
+Reconciling a job costs queries and milliseconds. A thousand jobs can run at once, most of them for hours without any
+change. So the sweep reads, for all jobs in a constant number of queries, the columns on which the next step depends
+(``Reading``), and reconciles only the jobs whose reading has changed. Steps that depend on time alone (the delay before
+a restart, the registration timeout) occur only in jobs that are not steady; the sweep reconciles those each time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from uuid import UUID
 from jobs.backends.base import AttemptView, Phase
 from jobs.lifecycle.states import ENDED, JobState, ReplicaState
 
-# A steady job is reconciled nevertheless so often, in case something depends on what is not read.
+# Interval at which a steady job is reconciled all the same, in case a step depends on columns that are not read.
 AT_LEAST_EVERY = timedelta(minutes=1)
 _ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 
 
 class ReplicaReading(NamedTuple):
-    """The columns of a replica on which the job's next step depends."""
+    """Columns of a replica on which the job's next step depends."""
 
     name: str
     state: str
@@ -35,8 +35,10 @@ class ReplicaReading(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What the next step of a job in mid-run depends on. ``quiet``: nobody asks for anything (a cancellation, capacity
-    that it borrowed, fault injection)."""
+    """Inputs on which the next step of a running job depends.
+
+    ``quiet``: no request is pending (a cancellation, the return of borrowed capacity, fault injection).
+    """
 
     state: JobState
     revision: int
@@ -46,7 +48,10 @@ class Reading:
 
 
 def is_steady(reading: Reading) -> bool:
-    """Whether the next step waits for a change: every replica that should run is registered and seen, no other is."""
+    """Return whether the next step waits for a change.
+
+    That is so when each desired replica is registered and observed by the backend, and no other replica runs.
+    """
     view = reading.view
     if reading.state is not JobState.RUNNING or not reading.quiet or view is None or view.gone:
         return False
@@ -63,32 +68,32 @@ def is_steady(reading: Reading) -> bool:
     return all(replica.phase not in _ALIVE for replica in seen.values())
 
 
-class _Rest(NamedTuple):
+class _Steady(NamedTuple):
     reading: Hashable
     until: datetime
 
 
 class Watch:
-    """The steady jobs, as one sweeping process has reconciled them. Empty at its start: all are reconciled then."""
+    """Steady jobs of one sweeping process. Empty when the process starts, so the first sweep reconciles all jobs."""
 
     def __init__(self) -> None:
-        self._resting: dict[UUID, _Rest] = {}
+        self._steady: dict[UUID, _Steady] = {}
 
     def skips(self, job: UUID, reading: Reading, now: datetime) -> bool:
-        """Whether the job was reconciled with the same reading, and no moment at which it changes has come since."""
-        rest = self._resting.get(job)
-        return rest is not None and now < rest.until and rest.reading == reading
+        """Return whether the job was reconciled with an equal reading and its deadline has not passed since."""
+        steady = self._steady.get(job)
+        return steady is not None and now < steady.until and steady.reading == reading
 
     def reconciled(self, job: UUID, reading: Reading, now: datetime, deadline: Callable[[], datetime | None]) -> None:
-        """The job was reconciled after ``reading`` was made. ``deadline``: when its timeout ends it."""
+        """Record that the job was reconciled after ``reading`` was taken. ``deadline`` returns its timeout's end."""
         if not is_steady(reading):
-            self._resting.pop(job, None)
+            self._steady.pop(job, None)
             return
-        # Jobs that began together are not all reconciled in the same sweep.
+        # Spread by job id: jobs that started together are not all reconciled in the same sweep.
         until = now + AT_LEAST_EVERY * (0.5 + (job.int % 1000) / 1000)
-        self._resting[job] = _Rest(reading, min(until, deadline() or until))
+        self._steady[job] = _Steady(reading, min(until, deadline() or until))
 
     def keep_only(self, active: Collection[UUID]) -> None:
-        """Forget the jobs that are not active any more."""
-        for job in self._resting.keys() - set(active):
-            del self._resting[job]
+        """Remove all jobs that are not in ``active``."""
+        for job in self._steady.keys() - set(active):
+            del self._steady[job]

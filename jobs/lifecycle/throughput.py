@@ -1,4 +1,4 @@
-"""What a job's speed was by the number of its trainers, from its metrics and the story of who was at work. Pure."""
+"""Speed of a job by its number of trainers, from its metrics and the events of its replicas. Pure."""
 
 from __future__ import annotations
 
@@ -7,54 +7,58 @@ from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
-# After a trainer has come or gone the others share the work anew; what is measured meanwhile tells of no number.
+# Seconds after a trainer joined or left that are ignored: the trainers redistribute the work, and rates vary.
 SETTLING = 10.0
 _FEWEST = 5
 
 
-# Kinds of events of a replica: it is at work from then on, or not any more.
-CAME, WENT = "registered", ("exited", "lost", "restarted")
+# Kinds of events after which a replica is working, or is not working any more.
+JOINED, LEFT = "registered", ("exited", "lost", "restarted")
 
 
-class Happened(NamedTuple):
+class ReplicaEvent(NamedTuple):
     at: float
     kind: str
     replica: str
 
 
 class Number(NamedTuple):
-    """How many trainers of a job were at work from a moment on."""
+    """Number of working trainers of a job from ``since`` on."""
 
     since: float
     trainers: int
 
 
-def at_work(happened: Iterable[Happened]) -> list[Number]:
-    """How many of those to whom this happened, in order, were at work when. It is not what was wished for that counts:
-    a machine that has to fetch an image first may take minutes until a trainer is there."""
+def trainer_counts(events: Iterable[ReplicaEvent]) -> list[Number]:
+    """Return the number of working replicas over time, from their events in order.
+
+    The observed number counts and not the desired one: a machine that pulls an image first can take minutes until its
+    trainer registers.
+    """
     there: set[str] = set()
     numbers: list[Number] = []
-    for at, kind, replica in happened:
-        if kind == CAME:
+    for at, kind, replica in events:
+        if kind == JOINED:
             there.add(replica)
-        elif kind in WENT:
+        elif kind in LEFT:
             there.discard(replica)
         if not numbers or numbers[-1].trainers != len(there):
             numbers.append(Number(at, len(there)))
     return numbers
 
 
-def known_since(numbers: Sequence[Number], moment: float) -> list[Number]:
-    """From a moment on: what was at work before it is not known any more, but for the number at the moment itself."""
+def counts_since(numbers: Sequence[Number], moment: float) -> list[Number]:
+    """Return the counts from ``moment`` on, beginning with the count at that time; earlier counts are dropped."""
     before = [each for each in numbers if each.since <= moment]
     at_it = [Number(moment, before[-1].trainers)] if before else []
     return [*at_it, *(each for each in numbers if each.since > moment)]
 
 
 def by_trainers(rates: Sequence[tuple[float, float]], numbers: Sequence[Number], now: float) -> dict[int, float]:
-    """The median rate (records a second) for each number that was kept for long enough; the latest time that it was.
+    """Return the median rate (records per second) for each number of trainers that lasted long enough.
 
-    ``rates``: (moment, records a second), in order; ``numbers`` in order.
+    If a number of trainers occurred more than once, the latest period counts. ``rates``: (time, records per second), in
+    order of time, as are ``numbers``.
     """
     found: dict[int, float] = {}
     for (since, trainers), (until, _) in pairwise([*numbers, Number(now, 0)]):

@@ -83,7 +83,7 @@ def _forget_snapshot(digest: str) -> bool:
 
 def _made() -> Iterator[Path]:
     """Every bundle and environment, and what a crash has left of one that was being made or removed."""
-    for parent in local_bundle.rooms():
+    for parent in local_bundle.directories():
         yield from parent.iterdir() if parent.is_dir() else ()
 
 

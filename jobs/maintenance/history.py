@@ -85,7 +85,7 @@ def _needed(job: Job) -> Collection[int]:
     """The last event of each kind that decisions look back to: of each replica of the present attempt when it came and
     how it went, of the job its last checkpoint; and what says that something was removed."""
     events = JobEvent.objects.filter(job=job).order_by()
-    moves = events.filter(attempt=job.attempt, kind__in={throughput.CAME, *throughput.WENT, *LOSSES})
+    moves = events.filter(attempt=job.attempt, kind__in={throughput.JOINED, *throughput.LEFT, *LOSSES})
     last = moves.values("replica", "kind").annotate(last=Max("pk")).values_list("last", flat=True)
     checkpoint = events.filter(kind="checkpoint").aggregate(last=Max("pk"))["last"]
     markers = events.filter(kind__in=_MARKERS).values_list("pk", flat=True)

@@ -1,4 +1,7 @@
-"""A job and all that is known of it. ``Job.state`` has one writer: ``jobs.reconcile.reconciler.apply``."""
+"""Jobs, their attempts and replicas, and related tables.
+
+``Job.state`` has one writer: ``jobs.reconcile.reconciler.apply``.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ __all__ = [
 
 
 class CodeSnapshot(models.Model):
-    """The files of a submission, by the hash of their content. Kept in the storage as one archive."""
+    """Files of a submission, identified by the hash of their content. Stored as one archive."""
 
     digest = models.CharField(max_length=64, primary_key=True)
     size = models.PositiveBigIntegerField()
@@ -42,43 +45,41 @@ class Job(models.Model):
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="jobs")
     owner = models.ForeignKey(User, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=63)
-    # The version of a namespace's dataset that it trains on, fixed when it was submitted; empty for shipped ones, and
-    # once the version is gone for good.
+    # The version of a namespace's dataset that it trains on, fixed at submission. Null for shipped datasets, and after
+    # the version is deleted for good.
     dataset_version = models.ForeignKey(Version, null=True, blank=True, on_delete=models.SET_NULL, related_name="jobs")
     # The resolved specification (jobs.spec.model.JobSpec.to_json), without the files; it never changes.
     spec = models.JSONField()
     snapshot = models.ForeignKey(CodeSnapshot, on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=16, choices=[(state, state) for state in JobState], default=JobState.QUEUED)
-    # jobs.lifecycle.reasons.Reason while stopping and after the end, else empty.
+    # jobs.lifecycle.reasons.Reason while stopping and after the end, otherwise empty.
     reason = models.CharField(max_length=32, blank=True)
-    # The message that the user reads beside the state.
+    # The message that is shown beside the state.
     why = models.TextField(blank=True)
-    # The number of the attempt that waits or runs, or was the last.
+    # The number of the present attempt, or of the last one.
     attempt = models.PositiveIntegerField(default=1)
-    # How many attempts were made again, by reason, since a person last set the job going.
+    # Number of retried attempts by reason, since a user submitted or retried the job.
     requeues = models.JSONField(default=dict)
-    # Raised by every write of the reconciler, and by a person's that it must not overlook; the guard of its
-    # compare-and-set.
+    # Incremented by every write of the reconciler, and by requests of users that it must not overlook; its
+    # compare-and-set checks it.
     revision = models.PositiveBigIntegerField(default=0)
     created = models.DateTimeField()
     # When the state last changed, when training began for the first time, and when all ended.
     changed = models.DateTimeField()
     started = models.DateTimeField(null=True, blank=True)
     finished = models.DateTimeField(null=True, blank=True)
-    # How many trainers a person or the controller of elastic jobs last wished for; empty: as many as the specification
-    # says.
+    # Desired number of trainers, last set by a user or the controller of elastic jobs; null: as in the specification.
     trainers = models.PositiveIntegerField(null=True, blank=True)
-    # The same of parameter servers, from the next attempt on.
+    # Desired number of parameter servers, from the next attempt on.
     pservers = models.PositiveIntegerField(null=True, blank=True)
-    # Whether the platform may change the number of trainers, where a person has said so; empty: as the specification
-    # says.
+    # Whether the platform may change the number of trainers, if a user has set it; null: as in the specification.
     elastic = models.BooleanField(null=True, blank=True)
-    # jobs.lifecycle.fault_injection.Rehearsal while failure is rehearsed.
+    # jobs.lifecycle.fault_injection.Rehearsal while faults are injected.
     rehearsal = models.JSONField(null=True, blank=True)
-    # The wish to cancel; a fact that the reconciler reads.
+    # Time of the request to cancel, which the reconciler reads.
     cancel_requested = models.DateTimeField(null=True, blank=True)
     cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    # Set by the client; a second POST with the same key gives the first job again.
+    # Set by the client; a second POST with the same key returns the first job.
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)
 
     class Meta:
@@ -98,12 +99,12 @@ class Job(models.Model):
 
 
 class Attempt(models.Model):
-    """One try of a job."""
+    """One attempt of a job."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
-    # SHA-256 of the token that its agents hold.
+    # SHA-256 of the token of its agents.
     token_digest = models.CharField(max_length=64)
     # When it was admitted; the job's timeout counts from here.
     created = models.DateTimeField()
@@ -128,15 +129,15 @@ class Replica(models.Model):
     signal = models.IntegerField(null=True, blank=True)
     out_of_memory = models.BooleanField(default=False)
     heartbeat = models.DateTimeField(null=True, blank=True)
-    # How often it was started: runtime.contract.START_NUMBER. What else is kept here is about the present life.
+    # Number of its starts: runtime.contract.START_NUMBER. The other columns describe the present start.
     start_number = models.PositiveIntegerField(default=1)
-    # How often it was started again after a loss: jobs.lifecycle.observations.RESTARTS bounds it.
+    # Number of restarts after a loss, bounded by jobs.lifecycle.observations.RESTARTS.
     restarts = models.PositiveIntegerField(default=0)
-    # A rehearsal has killed it: its end costs no restart.
+    # Killed by fault injection: its end uses no restart.
     rehearsed = models.BooleanField(default=False)
-    # It was asked to leave, for fewer trainers are wanted; its end is neither a loss nor a failure.
+    # Stopped because fewer trainers are desired; its end is neither a loss nor a failure.
     dismissed = models.BooleanField(default=False)
-    # Its agent told of the end, after the last of its output.
+    # Its agent reported the end, after the last of its output.
     flushed = models.BooleanField(default=False)
     # When its process was started, when it first registered, and when it ended.
     started = models.DateTimeField(null=True, blank=True)
@@ -150,7 +151,7 @@ class Replica(models.Model):
 
 
 class Transition(models.Model):
-    """One change of a job's state: history, and the source of the event timeline."""
+    """One change of a job's state. Source of the event timeline."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="transitions")
     attempt = models.PositiveIntegerField()
@@ -159,7 +160,7 @@ class Transition(models.Model):
     state = models.CharField(max_length=16)
     reason = models.CharField(max_length=32, blank=True)
     why = models.TextField(blank=True)
-    # Who caused it; empty for the platform.
+    # The user who caused it; null for the platform.
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
 
     class Meta:
@@ -167,7 +168,7 @@ class Transition(models.Model):
 
 
 class JobEvent(models.Model):
-    """Something that happened to a job or replica and is no change of state (joined, left, killed, task handed on)."""
+    """Event of a job or replica other than a change of state (joined, left, killed, task reassigned)."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="happenings")
     attempt = models.PositiveIntegerField()
@@ -181,14 +182,14 @@ class JobEvent(models.Model):
 
 
 class Scaling(models.Model):
-    """One change of the number of trainers that a job is to have."""
+    """One change of a job's desired number of trainers."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="scalings")
     attempt = models.PositiveIntegerField()
     at = models.DateTimeField()
     before = models.PositiveIntegerField()
     after = models.PositiveIntegerField()
-    # By the controller of elastic jobs; else a person wished for it.
+    # By the controller of elastic jobs; otherwise a user requested it.
     automatic = models.BooleanField()
 
     class Meta:
@@ -196,27 +197,27 @@ class Scaling(models.Model):
 
 
 class ElasticMode(models.TextChoices):
-    """What the controller of elastic jobs does."""
+    """Mode of the controller of elastic jobs."""
 
     ON = "on"
-    EXPLAIN = "explain"  # it decides and tells, and changes nothing
+    EXPLAIN = "explain"  # decides and reports, and changes nothing
     OFF = "off"
 
 
 class Elastic(models.Model):
-    """The controller of elastic jobs: who leads, what admins have switched it to, what it decided last. One row."""
+    """State of the controller of elastic jobs: its leader, mode and last decisions. One row."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
-    # Empty: as the settings say.
+    # Set by admins; empty: as in the settings.
     mode = models.CharField(max_length=8, choices=ElasticMode.choices, blank=True)
-    # Who leads until when. Whoever takes over raises the term, and what is written in an earlier term is refused.
+    # Leader, and the end of its lease. A new leader increments the term; writes of an earlier term are refused.
     holder = models.CharField(max_length=100, blank=True)
     term = models.PositiveBigIntegerField(default=0)
     until = models.DateTimeField(null=True, blank=True)
-    # By job: how many trainers it shall have, and why.
+    # By job: its desired number of trainers, and the reason.
     told = models.JSONField(default=dict)
     decided = models.DateTimeField(null=True, blank=True)
-    # Those of all nodes, where there is a cluster that may be looked at.
+    # Cores of all nodes, if there is a cluster that can be read.
     cores = models.FloatField(null=True, blank=True)
 
     class Meta:
@@ -224,8 +225,10 @@ class Elastic(models.Model):
 
 
 class Neighbour(models.Model):
-    """Cores that pods which are not the portal's took on the cluster for a while: those of a service, by its namespace
-    and name there, or (an empty key) all others together."""
+    """Cores that pods outside the portal used on the cluster during a period.
+
+    ``key``: namespace and name of a service on the cluster; empty: all other pods together.
+    """
 
     key = models.CharField(max_length=320, blank=True)
     cores = models.FloatField()
@@ -247,15 +250,15 @@ class FailedTask(models.Model):
 
 
 class Retention(models.Model):
-    """How far the removal of what ended jobs leave has come: ``jobs.maintenance.retention``."""
+    """Progress of the removal of data of ended jobs: ``jobs.maintenance.retention``."""
 
     kind = models.CharField(max_length=16, primary_key=True)
-    # Of jobs that ended until then all of this kind is removed.
+    # All data of this kind is removed for jobs that ended by this time.
     until = models.DateTimeField()
 
 
 class Artifact(models.Model):
-    """A file that an attempt left: the trained model and what else it wrote to its output directory."""
+    """Output file of an attempt: the trained model, or another file of its output directory."""
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="artifacts")
     attempt = models.PositiveIntegerField()
@@ -263,7 +266,7 @@ class Artifact(models.Model):
     name = models.CharField(max_length=200)
     size = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
-    # Where the storage keeps it.
+    # Its key in the storage.
     key = models.CharField(max_length=300)
     created = models.DateTimeField()
 

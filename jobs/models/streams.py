@@ -1,4 +1,4 @@
-"""Tables of the streams: heads, blocks of lines and points, roll-ups."""
+"""Tables of the streams: heads, sources, metric names, and blocks of lines and points."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ class StreamKind(models.TextChoices):
 
 
 class StreamHead(models.Model):
-    """The last sequence number given in one stream of one job. Locked while a batch is taken in."""
+    """Last sequence number assigned in one stream of one job. The row is locked while a batch is appended."""
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="+")
     kind = models.CharField(max_length=16, choices=StreamKind.choices)
     last = models.PositiveBigIntegerField(default=0)
-    # Set when no more will come: the job has ended and its agents have flushed.
+    # The stream is complete: the job has ended and its agents have flushed.
     closed = models.BooleanField(default=False)
-    # Entries up to here lie in merged blocks; ``unsealed`` counts the blocks after it, so that a sweep finds work at
-    # once.
+    # Entries up to here are in merged blocks. ``unsealed`` counts the blocks after it; a sweep selects by it.
     sealed = models.PositiveBigIntegerField(default=0)
     unsealed = models.PositiveIntegerField(default=0)
 
@@ -30,7 +29,7 @@ class StreamHead(models.Model):
 
 
 class Source(models.Model):
-    """How far one replica's own numbering of one kind has been taken in: what makes a repeated batch harmless."""
+    """Last entry that was appended of one replica's own numbering; it makes repeated batches idempotent."""
 
     attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="+")
     replica = models.CharField(max_length=63)
@@ -43,11 +42,11 @@ class Source(models.Model):
 
 
 class MetricNames(models.Model):
-    """The names of a job's metrics, in the order in which they came: ``jobs.streams.metric_names`` bounds them."""
+    """Names of a job's metrics in order of arrival. ``jobs.streams.metric_names`` bounds their number."""
 
     job = models.OneToOneField("jobs.Job", primary_key=True, on_delete=models.CASCADE, related_name="+")
     names = models.JSONField(default=list)
-    # A further name was left out, and that was reported.
+    # A name beyond the limit was left out, and that was reported.
     refused = models.BooleanField(default=False)
 
     class Meta:
@@ -55,11 +54,11 @@ class MetricNames(models.Model):
 
 
 class FollowedLog(models.Model):
-    """How far the portal has followed what a replica without an agent prints: ``jobs.log_follower.ingest.Taken``."""
+    """Position of the portal in the output of a replica without an agent: ``jobs.log_follower.ingest.Taken``."""
 
     attempt = models.ForeignKey("jobs.Attempt", on_delete=models.CASCADE, related_name="+")
     replica = models.CharField(max_length=63)
-    # Raised with every piece that is taken; who has read an older one is refused.
+    # Incremented with every piece that is taken; a writer that has read an older revision is refused.
     revision = models.PositiveBigIntegerField(default=0)
     taken = models.JSONField(default=dict)
 
@@ -71,7 +70,7 @@ class FollowedLog(models.Model):
 class Block(models.Model):
     """Consecutive entries of a stream, packed. ``lo`` and ``hi`` are the first and last sequence number in it.
 
-    Who wrote each entry stands in the payload: a merged block holds entries of many replicas and attempts.
+    The payload holds the writer of each entry: a merged block has entries of many replicas and attempts.
     """
 
     job = models.ForeignKey("jobs.Job", on_delete=models.CASCADE, related_name="+")

@@ -148,7 +148,7 @@ def _write_staff(
     rows = Replica.objects.filter(attempt=loaded.attempt)
     rows.bulk_create(
         Replica(attempt=loaded.attempt, name=f"{contract.TRAINER}-{index}", role=contract.TRAINER, index=index)
-        for index in wanted.hire
+        for index in wanted.start
     )
     rows.filter(name__in=wanted.dismiss).update(dismissed=True)
     rows.filter(name__in=wanted.return_).update(start_number=F("start_number") + 1, **_FRESH)
@@ -216,7 +216,7 @@ def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
     missing = any(fact.name not in seen and not fact.dismissed for fact in known.values())
     surplus = any(fact.name in seen and fact.dismissed and seen[fact.name].phase in _ALIVE for fact in known.values())
     if missing or surplus:
-        backend.scale(ref, contract.TRAINER, desired_replicas.headcount(tuple(known.values())))
+        backend.scale(ref, contract.TRAINER, desired_replicas.trainer_count(tuple(known.values())))
     for fact in known.values():
         if fact.name in seen and seen[fact.name].start_number < fact.start_number and not fact.ended:
             backend.restart(ref, fact.name, fact.start_number)

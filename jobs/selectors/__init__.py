@@ -1,1 +1,1 @@
-"""Queries of jobs and attempts. Nothing is written here."""
+"""Read-only queries of jobs and attempts."""

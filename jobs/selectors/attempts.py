@@ -1,4 +1,4 @@
-"""The present attempt of a job: its reference, token, specification, data, and grace."""
+"""The present attempt of a job: its reference, token, specification, data, and grace period."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from jobs.models import Attempt, Job
 from jobs.spec.model import JobSpec
 from runtime import contract
 
-# Of the grace that settings give a replica, how much is left when the whole portal is being stopped.
+# Upper bound of the grace period of replicas while the whole portal is stopped.
 INTERRUPTION_GRACE = timedelta(seconds=2)
 
 
 def token_of(attempt: Attempt) -> str:
-    """The token that the attempt's agents hold. It is derived, so that a second launch gives them the same one."""
+    """Return the token of the attempt's agents. It is derived, so that a second launch gives them the same one."""
     return "rga_" + salted_hmac("jobs.attempt-token", str(attempt.pk), algorithm="sha256").hexdigest()
 
 
@@ -37,20 +37,23 @@ def present_attempt(job: Job) -> Attempt | None:
 
 
 def spec_of(job: Job) -> JobSpec:
-    """The job's specification with the trainers that are wanted now, and the parameter servers of its next attempt."""
+    """Return the specification with the desired trainers and the parameter servers of the next attempt."""
     return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=job.pservers)
 
 
 def present_spec(job: Job) -> JobSpec:
-    """The same with the parameter servers that the present attempt has, where there is one."""
+    """Return ``spec_of`` with the parameter servers of the present attempt, if there is one."""
     attempt, spec = present_attempt(job), spec_of(job)
     rows = attempt.replicas.filter(role=contract.PSERVER).count() if attempt else 0
     return planner.scaled(spec, pservers=rows or None)
 
 
 def data_gone(job: Job, *, for_good: bool = False) -> str:
-    """Why the job cannot train on its dataset any more; empty where it can. ``for_good``: deleted and its grace over,
-    until which a job that was under way goes on."""
+    """Return why the job cannot train on its dataset any more; empty if it can.
+
+    ``for_good``: check only for a version that is deleted and whose grace period is over. A job that was started before
+    the deletion continues until then.
+    """
     named = str(job.spec.get("dataset", ""))
     version = job.dataset_version
     if version is None:
@@ -65,20 +68,20 @@ def data_gone(job: Job, *, for_good: bool = False) -> str:
 
 
 def grace_of(job: Job) -> timedelta:
-    """How long replicas may take to end. Who gives back what was lent may write a checkpoint first."""
+    """Return the time that replicas get to stop. Preempted replicas get enough to write a checkpoint first."""
     usual = timedelta(seconds=settings.STOP_GRACE_SECONDS)
     if job.state != JobState.STOPPING:
-        return usual  # one of them, which is not wanted any more
+        return usual  # of a single replica that is not desired any more
     if job.reason == Reason.PREEMPTED:
         return max(usual, timedelta(seconds=settings.PREEMPTION_GRACE_SECONDS))
     return min(usual, INTERRUPTION_GRACE) if job.reason == Reason.INTERRUPTED else usual
 
 
 def data_roots(job: Job) -> tuple[Path, ...]:
-    """The directories of this machine that hold what the job may read, by name."""
+    """Return the directories of this machine with the datasets that the job may read, by name."""
     own = () if job.dataset_version_id is None else (materialization.root_of(job.dataset_version_id),)
     return (*own, *datasets.data_path())
 
 
-# States in which the backend has something to tell.
+# States in which the backend is queried.
 OBSERVED = frozenset({JobState.REGISTERING, JobState.RUNNING, JobState.STOPPING})

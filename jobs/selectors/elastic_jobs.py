@@ -1,4 +1,4 @@
-"""Which jobs the platform may change the number of trainers of, and what those hold at least."""
+"""Elastic jobs, whose number of trainers the platform may change, and their minimal quota amounts."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ from runtime import contract
 
 
 def mode() -> ElasticMode:
-    """What the controller does: as an admin has switched it, else as the settings say."""
+    """Return the controller's mode: set by an admin, otherwise that of the settings."""
     switched = Elastic.objects.values_list("mode", flat=True).first()
     return ElasticMode(switched or settings.ELASTIC_MODE)
 
 
 def is_elastic(job: Job) -> bool:
-    """As a person has switched it, else as its specification says."""
+    """Return whether the job is elastic: set by a user, otherwise as in its specification."""
     return bool(job.spec.get("elastic", False)) if job.elastic is None else job.elastic
 
 
 def elastic_jobs() -> QuerySet[Job]:
-    """Those that have not ended."""
+    """Return the elastic jobs that have not ended."""
     as_specified = Q(elastic=None, spec__elastic=True)
     return Job.objects.filter(Q(elastic=True) | as_specified, state__in=ACTIVE)
 
 
 def sizing_of(job: Job) -> str:
-    """Why a running job has the number of trainers that it has, as was decided last; empty where nobody decides."""
+    """Return the reason of the last decision on a running job's trainers; empty if the controller decides nothing."""
     if job.state != JobState.RUNNING or not is_elastic(job) or mode() is not ElasticMode.ON:
         return ""
     return str(Elastic.objects.values_list(f"told__{job.pk}__why", flat=True).first() or "")
 
 
 def at_least(spec: JobSpec) -> JobSpec:
-    """The specification with the fewest trainers that it allows."""
+    """Return the specification with its minimum of trainers."""
     return planner.scaled(spec, trainers=spec.trainer.min)
 
 
 def present_spec(job: Job, pservers: int) -> JobSpec:
-    """The specification with the trainers that are wanted and so many parameter servers (0: as it says)."""
+    """Return the specification with the desired trainers and ``pservers`` (0: as specified)."""
     return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=pservers or None)
 
 
 def pservers_of(jobs: QuerySet[Job]) -> Mapping[UUID, int]:
-    """How many parameter servers the present attempt of each has."""
+    """Return the number of parameter servers of the present attempt of each job."""
     counts: dict[UUID, int] = {}
     attempts = Attempt.objects.filter(job__in=jobs, replicas__role=contract.PSERVER)
     for job, number, present in attempts.values_list("job", "number", "job__attempt"):
@@ -59,12 +59,12 @@ def pservers_of(jobs: QuerySet[Job]) -> Mapping[UUID, int]:
 
 
 def least_held() -> dict[tuple[UUID, int], dict[str, float]]:
-    """What running elastic jobs can be brought down to, where the controller does that."""
+    """Return the amounts to which the controller can reduce running elastic jobs; empty unless its mode is on."""
     return least_of_running() if mode() is ElasticMode.ON else {}
 
 
 def least_of_running() -> dict[tuple[UUID, int], dict[str, float]]:
-    """What running elastic jobs hold with the fewest trainers, by job and attempt."""
+    """Return the amounts of running elastic jobs with their minimum of trainers, by job and attempt."""
     running = elastic_jobs().filter(state=JobState.RUNNING)
     servers = pservers_of(running)
     return {

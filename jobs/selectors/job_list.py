@@ -1,4 +1,4 @@
-"""The job list as people read it: active jobs first, then the newest; by pages, filtered by the address."""
+"""The job list of the pages: active jobs first, then newest first, in pages and filtered by the URL's query."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES = ("q", "owner", "state")
 
 @dataclass(frozen=True)
 class Filters:
-    """What the address asks for. ``owner``: ``me`` or ``all``; ``state``: empty, ``active``, or one after the end."""
+    """Filters in the URL. ``owner``: ``me`` or ``all``; ``state``: empty, ``active``, or a terminal state."""
 
     q: str = ""
     owner: str = "me"
@@ -30,7 +30,7 @@ class Filters:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> Filters:
-        """Read from an address; what it does not know counts as not said."""
+        """Read the filters from a URL's query; unknown values are ignored."""
         state = query.get("state", "")
         return cls(
             q=query.get("q", "").strip()[:100],
@@ -40,11 +40,11 @@ class Filters:
 
     @property
     def narrow(self) -> bool:
-        """Whether a list that is empty may be so because of what was asked."""
+        """Whether a filter other than the owner can be the cause of an empty list."""
         return bool(self.q or self.state)
 
     def address(self, **more: str) -> str:
-        """The query part of the address that asks for this."""
+        """Return the URL's query for these filters."""
         return urlencode({name: getattr(self, name) for name in _NAMES if getattr(self, name)} | more)
 
 
@@ -57,7 +57,7 @@ class Page:
 
 
 def page_of(namespace: Namespace, actor: User, filters: Filters, cursor: str = "") -> Page:
-    """One page of the namespace's jobs. A cursor that cannot be read begins at the first page."""
+    """Return one page of the namespace's jobs; an invalid cursor gives the first page."""
     rows = _ordered(_filtered(namespace, actor, filters))
     after = _read(cursor)
     if after is not None:
@@ -83,7 +83,7 @@ def _ordered(rows: QuerySet[Job]) -> QuerySet[Any]:
 
 
 def _behind(ended: int, created: datetime, job_id: UUID) -> Q:
-    """The rows that come after the given place in that order."""
+    """Return the condition for rows after the given position in the order of the list."""
     return Q(ended__gt=ended) | Q(ended=ended, created__lt=created) | Q(ended=ended, created=created, id__lt=job_id)
 
 

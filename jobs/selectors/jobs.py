@@ -1,4 +1,4 @@
-"""Reading jobs. Every list starts from ``rbac.access.restrict``; what belongs to somebody else is not there."""
+"""Queries of jobs. Every list starts from ``rbac.access.restrict``: jobs of other namespaces are not found."""
 
 from __future__ import annotations
 
@@ -26,35 +26,38 @@ JobId = UUID | str
 # The attribute under which a job carries its present attempt.
 _PRESENT = "present_attempts"
 _NOT_THERE = "There is no such job that you may see."
-# What ``?state=`` may say beside the states themselves.
+# Values of ``?state=`` beside the states themselves.
 _GROUPS: Mapping[str, frozenset[JobState]] = {"ACTIVE": ACTIVE, "ENDED": frozenset(JobState) - ACTIVE}
 
 
 def versions_in_use() -> set[int]:
-    """The versions of datasets that a job which has not ended trains on."""
+    """Return the dataset versions of all jobs that have not ended."""
     going = Job.objects.filter(state__in=ACTIVE, dataset_version__isnull=False)
     return set(going.values_list("dataset_version", flat=True))
 
 
 # --- Jobs ------------------------------------------------------------------------------------------------------------
 def jobs_for(actor: Actor) -> QuerySet[Job]:
-    """The jobs that the actor may see, ready to be rendered: three queries, however many they are."""
+    """Return the jobs that the actor may read, with all that is rendered: three queries for any number of jobs."""
     return _whole(restrict(Job.objects.all(), actor, Scope.JOB_READ))
 
 
 def _whole(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """With the owner, the namespace, and the replicas of the present attempt."""
+    """Add the owner, the namespace, and the replicas of the present attempt."""
     present = Attempt.objects.filter(number=F("job__attempt")).prefetch_related("replicas")
     attempts = Prefetch("attempts", queryset=present, to_attr=_PRESENT)
     return jobs.select_related("namespace", "owner").prefetch_related(attempts)
 
 
 def jobs_in(actor: Actor, namespace: Namespace, query: Mapping[str, str]) -> QuerySet[Job]:
-    """The jobs of a namespace, filtered by ``state`` (several with commas; ACTIVE and ENDED are groups), ``owner`` (a
-    user's name) and ``q`` (a part of the name). Raises ValidationFailed for an unknown state."""
+    """Return the jobs of a namespace, filtered by the query.
+
+    ``state``: one or more, separated by commas; ACTIVE and ENDED are groups. ``owner``: a user's name. ``q``: part of
+    the job's name. Raises ValidationFailed for an unknown state.
+    """
     jobs = jobs_for(actor).filter(namespace=namespace)
-    if wanted := query.get("state"):
-        jobs = jobs.filter(state__in=_states(wanted))
+    if names := query.get("state"):
+        jobs = jobs.filter(state__in=_states(names))
     if owner := query.get("owner"):
         jobs = jobs.filter(owner__username=owner)
     if part := query.get("q"):
@@ -62,9 +65,9 @@ def jobs_in(actor: Actor, namespace: Namespace, query: Mapping[str, str]) -> Que
     return jobs
 
 
-def _states(wanted: str) -> set[str]:
+def _states(names: str) -> set[str]:
     found: set[str] = set()
-    for word in wanted.upper().split(","):
+    for word in names.upper().split(","):
         if word in _GROUPS:
             found.update(_GROUPS[word])
         elif word in JobState.__members__:
@@ -76,9 +79,9 @@ def _states(wanted: str) -> set[str]:
 
 
 def job_for(actor: Actor, job_id: JobId, scope: Scope) -> Job:
-    """The job, if the actor may do ``scope`` with it.
+    """Return the job if the actor has ``scope`` for it.
 
-    Raises NotFound where it is not there or belongs to others, Forbidden where the actor's role is too small.
+    Raises NotFound if it does not exist or the actor may not read it, Forbidden if the actor's role lacks the scope.
     """
     try:
         job = jobs_for(actor).filter(pk=UUID(str(job_id))).first()
@@ -93,7 +96,7 @@ def job_for(actor: Actor, job_id: JobId, scope: Scope) -> Job:
 
 # --- Documents -------------------------------------------------------------------------------------------------------
 def job_json(job: Job) -> dict[str, Any]:
-    """A job as the API shows it. ``job`` comes from this module's queries."""
+    """Return a job as the API renders it. ``job`` must come from this module's queries."""
     return {
         "id": str(job.pk),
         "name": job.name,
@@ -117,12 +120,12 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def job_detail(job: Job) -> dict[str, Any]:
-    """``job_json`` with what is told of a job alone: why an elastic one has its number of trainers."""
+    """Return ``job_json`` with the fields of a single job: why an elastic one has its number of trainers."""
     return {**job_json(job), "sizing": sizing_of(job)}
 
 
 def submitted_json(job: Job) -> dict[str, Any]:
-    """``job_detail`` of a job that has just been submitted, and so has no attempt yet: without asking the database."""
+    """Return ``job_detail`` of a job that was just submitted, without queries: it has no attempt yet."""
     setattr(job, _PRESENT, [])
     return {**job_json(job), "sizing": ""}
 
@@ -134,17 +137,17 @@ def _present_replicas(job: Job) -> list[Any]:
 
 
 def _replicas_json(replicas: Sequence[Any]) -> list[dict[str, Any]]:
-    """Of several masters that have registered, the one with the lowest incarnation serves.
+    """Render the replicas. Of several registered masters, the one with the lowest incarnation serves.
 
-    The order in which their reports arrived may be another; it decides only for agents that report no incarnation.
+    Their reports can arrive in another order; that order decides only for agents that report no incarnation.
     """
     masters = [one for one in replicas if one.role == contract.MASTER and one.state == ReplicaState.REGISTERED]
-    first, *others = sorted(masters, key=_turn) or [None]
+    first, *others = sorted(masters, key=_serving_order) or [None]
     standby = {one.pk: f"Stands by, and takes over if {first.name} is lost." for one in others if first}
     return [_replica_json(replica, standby.get(replica.pk, replica.why)) for replica in replicas]
 
 
-def _turn(master: Replica) -> tuple[bool, int, datetime | None]:
+def _serving_order(master: Replica) -> tuple[bool, int, datetime | None]:
     return master.incarnation is None, master.incarnation or 0, master.registered
 
 
@@ -168,40 +171,42 @@ def _when(at: datetime | None) -> str | None:
 
 
 def job_state(job_id: JobId) -> str:
-    """The state alone. Empty where the job is gone."""
+    """Return the state alone; empty if the job does not exist."""
     return Job.objects.filter(pk=job_id).values_list("state", flat=True).first() or ""
 
 
 def job_document(job_id: JobId) -> dict[str, Any] | None:
-    """``job_detail`` of one job, for a reader who was authorised before. None where it is gone."""
+    """Return ``job_detail`` of one job without authorisation: the caller has done it. None if it does not exist."""
     job = _whole(Job.objects.filter(pk=job_id)).first()
     return job_detail(job) if job else None
 
 
 def namespace_documents(namespace: str, limit: int) -> list[dict[str, Any]]:
-    """``job_json`` of the newest jobs of a namespace, for a reader who was authorised before."""
+    """Return ``job_json`` of the newest jobs of a namespace without authorisation: the caller has done it."""
     newest = Job.objects.filter(namespace__name=namespace).order_by("-created", "-id")
     return [job_json(job) for job in _whole(newest)[:limit]]
 
 
 def rehearsal_offer(actor: Actor, job: Job) -> dict[str, Any] | None:
-    """What the actor may rehearse with the job: the ``roles`` to choose from and the ``most`` kills, or ``why`` there
-    is nothing to choose. None for those whose job it is not."""
+    """Return the fault injection that the actor may start: the ``roles`` and ``most`` kills, or ``why`` there is none.
+
+    None unless the actor owns the job.
+    """
     if job.owner_id != actor.pk or not may(actor, Scope.JOB_WRITE, job.namespace):
         return None
     why = fault_injection.no_rehearsal(job.spec, backend_factory.current().rehearses)
     return {"roles": [] if why else list(contract.ROLES), "most": fault_injection.MOST_KILLS, "why": why}
 
 
-# --- What belongs to a job -------------------------------------------------------------------------------------------
+# --- Artifacts and files ---------------------------------------------------------------------------------------------
 def artifacts(job: Job) -> QuerySet[Artifact]:
-    """What the last attempt that left something has left, by name."""
+    """Return the artifacts of the last attempt that has any, by name."""
     last = Artifact.objects.filter(job=job).order_by("-attempt").values("attempt")[:1]
     return Artifact.objects.filter(job=job, attempt__in=last).order_by("name")
 
 
 def artifact(job: Job, name: str) -> tuple[Artifact, BinaryIO]:
-    """One artifact and a reader of its content. Raises NotFound."""
+    """Return one artifact and a reader of its content. Raises NotFound."""
     found = artifacts(job).filter(name=name).first()
     if found is None:
         raise NotFound(f"The job left no file {name[:200]!r}.")
@@ -209,10 +214,10 @@ def artifact(job: Job, name: str) -> tuple[Artifact, BinaryIO]:
 
 
 def files(job: Job) -> dict[str, str]:
-    """The code as it was submitted: path to text."""
+    """Return the submitted code: path to text."""
     return code_snapshots.files_of(job.snapshot)
 
 
 def document(job: Job) -> dict[str, Any]:
-    """The specification with its files, as it could be submitted again."""
+    """Return the specification with its files, in a form that can be submitted again."""
     return {**job.spec, "files": files(job)}

@@ -1,4 +1,4 @@
-"""Reading specifications against the catalogue of datasets."""
+"""Parsing of specifications against the catalogue of datasets."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from jobs.spec.model import JobSpec
 
 
 def parse(source: object, *, find_dataset: Callable[[str], object] = datasets.find) -> JobSpec:
-    """``parser.parse`` with the datasets of this portal. Raises ValidationFailed."""
+    """Call ``parser.parse`` with the datasets of this portal. Raises ValidationFailed."""
     return parser.parse(source, find_dataset=find_dataset)

@@ -1,7 +1,7 @@
-"""A job's timeline by pages: changes of state and events of all attempts, in order of time.
+"""Pages of a job's timeline: state changes and events of all attempts, in order of time.
 
-A page is the newest entries before a cursor, so its cost does not grow with the timeline. The order is by moment, then
-table, then row: a cursor names one place in it whatever is added.
+A page holds the newest entries before a cursor, so its cost does not grow with the timeline. The order is by time, then
+table, then row: a cursor stays valid when entries are added.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CHANGE, _EVENT = 0, 1
 
 
 class Place(NamedTuple):
-    """Where an entry stands in the timeline."""
+    """Position of an entry in the timeline."""
 
     at: datetime
     table: int
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
     @classmethod
     def parse(cls, cursor: str) -> Place:
-        """Raises ValidationFailed."""
+        """Parse a cursor. Raises ValidationFailed."""
         match = _CURSOR.fullmatch(cursor)
         try:
             at = _BEGINNING + int(match[1]) * _MICROSECOND if match else None
@@ -48,14 +48,14 @@ class Place(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Entries, the oldest first. ``older`` is the cursor of the page before; None where there is none."""
+    """Entries, oldest first. ``older`` is the cursor of the page with older entries, or None."""
 
     entries: list[dict[str, Any]]
     older: str | None
 
 
 def page_of(job: Job, *, before: str = "", limit: int = PAGE) -> Page:
-    """The newest ``limit`` entries before a cursor; without one, of all. Raises ValidationFailed for a bad cursor."""
+    """Return the newest ``limit`` entries, before the cursor if given. Raises ValidationFailed for a bad cursor."""
     end = Place.parse(before) if before else None
     changes = _newest(Transition.objects.filter(job=job).select_related("actor"), _CHANGE, end, limit + 1)
     events = _newest(JobEvent.objects.filter(job=job), _EVENT, end, limit + 1)

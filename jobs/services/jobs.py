@@ -81,7 +81,7 @@ def submit_job(
         raise Forbidden(why)
     bounds = bounds_of(room)
     _refuse_image(room, spec)
-    quota_questions.refuse_what_never_fits(bounds, spec)
+    quota_questions.require_admissible(bounds, spec)
     code = code_snapshots.pack(spec.files)
     earlier = _earlier(actor, room, key, spec, code.digest)
     if earlier:
@@ -247,7 +247,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     hold_open(job.namespace)
     if gone := attempts.data_gone(job):
         raise Conflict(gone)
-    quota_questions.refuse_what_never_fits(bounds_of(job.namespace), attempts.spec_of(job))
+    quota_questions.require_admissible(bounds_of(job.namespace), attempts.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
     audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)

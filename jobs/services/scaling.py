@@ -60,7 +60,7 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
         return job_for(actor, job_id, Scope.JOB_WRITE)
     after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
     if "pserver" in changed:
-        quota_questions.refuse_what_never_fits(bounds_of(job.namespace), after)
+        quota_questions.require_admissible(bounds_of(job.namespace), after)
     if "trainer" in changed:
         _hold_for(job, planner.scaled(attempts.present_spec(job), trainers=changed["trainer"]))
     # Raising the revision makes a reconciler that has counted the trainers of before look again.
@@ -158,7 +158,7 @@ def _problem_of_switch(on: object, spec: JobSpec) -> str:
 def _hold_for(job: Job, spec: JobSpec) -> None:
     """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
     if job.state == JobState.QUEUED:
-        quota_questions.refuse_what_never_fits(bounds_of(job.namespace), spec)
+        quota_questions.require_admissible(bounds_of(job.namespace), spec)
         return
     amounts = planner.amounts(spec)
     verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)

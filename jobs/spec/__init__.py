@@ -1,1 +1,1 @@
-"""The job specification: its parser, quantities and the syntax check of Python files. Pure."""
+"""Job specifications: parser, quantities, and the syntax check of Python files. Pure."""

@@ -1,4 +1,4 @@
-"""JobSpec and RoleSpec: a specification whose every field has its value. Pure."""
+"""JobSpec and RoleSpec: the resolved specification of a job. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from jobs.spec import quantities
 from runtime import contract
 
-# It only hands out ranges of records.
+# Cores of a master: it only dispatches ranges of records.
 MASTER_CPU = 0.5
 
 
@@ -19,8 +19,10 @@ DEFAULT_MEMORY = 512 * 1024**2
 
 @dataclass(frozen=True)
 class RoleSpec:
-    """Replicas of one role and what each may use: ``cpu`` in cores, ``memory`` in bytes. ``min`` and ``max`` bound the
-    trainers that the job goes on with."""
+    """Replicas of one role and the resources of each: ``cpu`` in cores, ``memory`` in bytes, ``gpu`` in devices.
+
+    ``min`` and ``max`` bound the number of trainers while the job runs.
+    """
 
     replicas: int = 1
     min: int = 1
@@ -32,10 +34,13 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A resolved specification: every field has its value. Of ``masters``, each with ``master_cpu`` cores, one serves,
-    and the other stands by.
-    ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``. ``image``: a
-    container image that is used as it is, with nothing of the platform in it; empty: one is made of the files."""
+    """A resolved specification: every field has a value.
+
+    * ``masters``: each has ``master_cpu`` cores; one serves and the other is on standby.
+    * ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``.
+    * ``image``: a container image that runs unchanged, with nothing of the platform in it; empty: the platform builds
+      one from the files.
+    """
 
     name: str
     entrypoint: str
@@ -57,7 +62,7 @@ class JobSpec:
     elastic: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """All but the files, in the words of the schema: ``parse`` reads it again once the files are put back."""
+        """Return the fields of the schema without the files. With the files added, ``parse`` reads it back."""
         return {
             "name": self.name,
             "framework": self.framework,
@@ -86,12 +91,12 @@ class JobSpec:
         }
 
     def _cpu_of_master(self) -> dict[str, float]:
-        """Nothing where it is as usual: hardly anybody ever says it."""
+        """Return the cores of a master, or nothing if they are the default."""
         return {} if self.master_cpu == MASTER_CPU else {"cpu": self.master_cpu}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSpec:
-        """What ``to_json`` wrote, without a second validation: a stored specification was valid when it came."""
+        """Return the specification that ``to_json`` wrote. It is not validated again: it was when it was submitted."""
         trainer, pserver = body["roles"][contract.TRAINER], body["roles"][contract.PSERVER]
         master = body["roles"].get(contract.MASTER, {})
         return cls(
@@ -110,9 +115,9 @@ class JobSpec:
             priority=body["priority"],
             timeout=quantities.span(body["timeout"]),
             retries=body["retries"],
-            # Stored before people could bring images of their own.
+            # Absent in specifications stored before jobs could name images.
             image=body.get("image", ""),
-            # Stored before there were elastic jobs: the platform leaves it alone.
+            # Absent in specifications stored before elastic jobs existed: the number of trainers stays.
             elastic=body.get("elastic", False),
         )
 

@@ -1,7 +1,7 @@
-"""The specification of a job: one schema for form, API, command line and file.
+"""Parser of job specifications: one schema for the form, the API, the command line and files.
 
-``parse`` reads what a person wrote and either gives a whole, resolved JobSpec or raises ValidationFailed with every
-problem beside its field. A JobSpec never changes; the job keeps ``to_json`` of it, its files go to the code snapshot.
+``parse`` returns a resolved JobSpec, or raises ValidationFailed with every problem by field. A JobSpec is immutable;
+the job stores its ``to_json``, and the files go to the code snapshot.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.spec.syntax_check import SyntaxProblem, syntax_problems
 from portal.common.errors import NotFound, ValidationFailed
 from runtime import contract
 
-# How pushes become versions; a number in brackets is the user's own.
+# Modes of the parameter servers, which define how pushes become versions; users can change the number in brackets.
 MODES = ("sync", "async", "m_of_n(2)", "ssp(3)", "outer(100)")
 PRIORITIES = ("low", "normal", "high")
 
@@ -34,17 +34,17 @@ FILE_LIMIT = 1024**2  # bytes of one file
 FILES_LIMIT = 5 * 1024**2  # bytes of all files
 COUNT_LIMIT = 200  # files; variables; requirements
 ENVIRONMENT_LIMIT = 64 * 1024  # bytes of all variables, which reach the agent as one
-DEPTH_LIMIT = 20  # lists and mappings in each other
-PROBLEM_LIMIT = 50  # of one answer
+DEPTH_LIMIT = 20  # of nested lists and mappings
+PROBLEM_LIMIT = 50  # reported at once
 DOCUMENT_LIMIT = 16 * 1024**2  # bytes of a specification as text
 SMALLEST_MEMORY = 128 * 1024**2  # an interpreter with NumPy does not start in less
 MOST_REPLICAS = 256
-# One serves, one stands by.
+# One serves, one is on standby.
 MOST_MASTERS = 2
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
-WHOLE = "spec"  # the "field" of a problem of the document itself
+WHOLE = "spec"  # the field name for problems of the document itself
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -61,9 +61,9 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 def parse(source: object, *, find_dataset: Callable[[str], object]) -> JobSpec:
-    """The specification that ``source`` (a mapping, or YAML or JSON text) describes.
+    """Return the specification that ``source`` (a mapping, or YAML or JSON text) describes.
 
-    ``find_dataset`` is called with the name of the dataset and raises NotFound where there is none.
+    ``find_dataset`` is called with the name of the dataset and raises NotFound if it does not exist.
 
     Raises ValidationFailed: ``errors`` by field path (``roles.trainer.memory``); its extra ``positions`` holds
     ``{"files.train.py": {"line", "column"}}`` for Python files that cannot be parsed.
@@ -85,7 +85,7 @@ def _load(text: str | bytes) -> object:
         raise ValidationFailed({WHOLE: [f"It is larger than {DOCUMENT_LIMIT // 1024**2} MiB."]})
     try:
         for depth, event in _events(text):
-            # An alias lets a few lines stand for gigabytes, and a job needs none.
+            # With aliases a few lines can expand to gigabytes, and a job needs none.
             if isinstance(event, yaml.AliasEvent):
                 raise ValidationFailed({WHOLE: ["YAML aliases (*name) are not taken; write the value out."]})
             if depth > DEPTH_LIMIT:
@@ -97,7 +97,7 @@ def _load(text: str | bytes) -> object:
 
 
 def _events(text: str | bytes) -> Iterator[tuple[int, yaml.Event]]:
-    """What the parser meets, one by one, and how deep it is nested."""
+    """Yield the parser's events with their nesting depth."""
     depth = 0
     for event in yaml.parse(text, Loader=_YAML):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -119,7 +119,7 @@ _MISSING = object()
 
 
 class _Reader:
-    """Reads one document and collects its problems; a field with a problem reads as its default."""
+    """Reads one document and collects its problems; a field with a problem gets its default."""
 
     FIELDS: tuple[str, ...] = (
         "name",
@@ -155,7 +155,7 @@ class _Reader:
 
     def read(self) -> JobSpec:
         self.known_keys("", self.body, self.FIELDS)
-        self.image = self.image_of_its_own()
+        self.image = self.own_image()
         files = self.files()
         self.row = frameworks.TABLE[self.framework()]
         roles = self.mapping("roles", self.body, "roles")
@@ -172,7 +172,7 @@ class _Reader:
             files=files,
             requirements=self.requirements(),
             dataset=self.dataset(),
-            passes=self.whole("passes", self.body, "passes", 1, 1, MOST_PASSES),
+            passes=self.integer("passes", self.body, "passes", 1, 1, MOST_PASSES),
             mode=self.mode(),
             trainer=trainer,
             pserver=pserver,
@@ -181,11 +181,11 @@ class _Reader:
             env=self.env(),
             priority=self.choice("priority", PRIORITIES, "normal"),
             timeout=self.timeout(),
-            retries=self.whole("retries", self.body, "retries", 0, 0, MOST_RETRIES),
+            retries=self.integer("retries", self.body, "retries", 0, 0, MOST_RETRIES),
             elastic=self.elastic(trainer),
         )
 
-    # --- Small things ---
+    # --- Helpers ---
     def fail(self, path: str, message: str) -> None:
         if len(self.errors) < PROBLEM_LIMIT:
             self.errors.setdefault(path, []).append(message)
@@ -211,7 +211,7 @@ class _Reader:
         self.fail(path, "Write text here.")
         return default
 
-    def whole(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
+    def integer(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
         value = body.get(key)
         if value is None:
             return default
@@ -253,8 +253,8 @@ class _Reader:
         self.fail("framework", f"{quantities.shown(value)} is no framework. This installation runs {names}.")
         return frameworks.NATIVE
 
-    def image_of_its_own(self) -> str:
-        """Nothing of the platform is in it: what the platform would bring is refused here, under its own name."""
+    def own_image(self) -> str:
+        """Return the job's own image. It runs without the platform's help, so fields that need it are refused."""
         value = self.text("image", "").strip()
         if not value:
             return ""
@@ -273,7 +273,7 @@ class _Reader:
         return value
 
     def servers(self) -> int:
-        """The number of parameter servers of a specification that does not say it."""
+        """Return the default number of parameter servers."""
         return 0 if self.image else frameworks.usual_servers(self.row, has_dataset=bool(self.body.get("dataset")))
 
     def mode(self) -> str:
@@ -303,7 +303,7 @@ class _Reader:
         return length
 
     def elastic(self, trainer: RoleSpec) -> bool:
-        """Unless it says otherwise, a job is elastic that may have more trainers than it starts with."""
+        """Return whether the job is elastic; by default, if it may have more trainers than it starts with."""
         value = self.body.get("elastic")
         if value is None:
             return trainer.max > trainer.replicas
@@ -357,7 +357,7 @@ class _Reader:
         path = f"roles.{role}"
         body = self.mapping(path, roles, role)
         self.known_keys(f"{path}.", body, self.ROLES[role])
-        replicas = self.whole(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
+        replicas = self.integer(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
         if role == contract.PSERVER and replicas and not self.row.may_have_servers:
             self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
         elif role == contract.PSERVER and replicas and self.image:
@@ -373,25 +373,25 @@ class _Reader:
             max=most,
             cpu=self.cpu(path, body),
             memory=self.memory(path, body),
-            gpu=self.whole(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
+            gpu=self.integer(f"{path}.gpu", body, "gpu", 0, 0, 64) if role == contract.TRAINER else 0,
         )
 
     def masters(self, roles: Mapping[Any, Any]) -> tuple[int, float]:
         path = f"roles.{contract.MASTER}"
         body = self.mapping(path, roles, contract.MASTER)
         self.known_keys(f"{path}.", body, self.ROLES[contract.MASTER])
-        masters = self.whole(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
+        masters = self.integer(f"{path}.replicas", body, "replicas", 1, 1, MOST_MASTERS)
         cpu = self.cpu(path, body, MASTER_CPU)
-        for key, said in (("replicas", masters > 1), ("cpu", "cpu" in body)):
-            if said and self.together:
+        for key, given in (("replicas", masters > 1), ("cpu", "cpu" in body)):
+            if given and self.together:
                 self.fail(f"{path}.{key}", f"A {self.row.name} job has no master. Leave this out.")
         return masters, cpu
 
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         if self.together:
             return self.fixed(path, body, replicas)
-        least = self.whole(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
-        most = self.whole(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
+        least = self.integer(f"{path}.min", body, "min", 1, 1, MOST_REPLICAS)
+        most = self.integer(f"{path}.max", body, "max", max(replicas, least), 1, MOST_REPLICAS)
         if f"{path}.replicas" in self.errors:
             return least, most
         if least > replicas:
@@ -402,7 +402,7 @@ class _Reader:
 
     def fixed(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
         for key in ("min", "max"):
-            if self.whole(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
+            if self.integer(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
                 self.fail(
                     f"{path}.{key}",
                     f"The trainers of a {self.row.name} job meet once, at the start, and all have to be there. "
@@ -435,13 +435,13 @@ class _Reader:
             return {}
         if self.too_many("files", given, "files"):
             return {}
-        good = {path: text for path, text in given.items() if self.file_is_good(path, text)}
-        self.files_together(good)
-        for path, problem in syntax_problems(good).items():
+        valid = {path: text for path, text in given.items() if self.is_valid_file(path, text)}
+        self.files_together(valid)
+        for path, problem in syntax_problems(valid).items():
             self.syntax(path, problem)
-        return good
+        return valid
 
-    def file_is_good(self, path: object, text: object) -> bool:
+    def is_valid_file(self, path: object, text: object) -> bool:
         problem = _path_problem(path) or _text_problem(text)
         if problem:
             self.fail(f"files.{quantities.words(path)[:200]}", problem)
@@ -461,10 +461,10 @@ class _Reader:
         self.positions[f"files.{path}"] = {"line": problem.line, "column": problem.column}
 
     def command(self) -> str:
-        """A program and its arguments, as a list or as one line without a shell's special signs; kept as a line."""
+        """Return a program and its arguments as one line, from a list or from a line without special shell syntax."""
         value = self.body.get("entrypoint")
         if self.image and not value:
-            return ""  # the image says what it starts
+            return ""  # the image has its own entrypoint
         try:
             words = shlex.split(value) if isinstance(value, str) else value
         except ValueError:

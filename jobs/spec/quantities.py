@@ -1,6 +1,6 @@
-"""Amounts as people write them: memory, cores, lengths of time. Each is read and written here and nowhere else. Pure.
+"""Parsing and formatting of quantities: memory, CPU cores, durations. The only place that does either. Pure.
 
-Every reader raises ValueError with a message that says what to write.
+Each parser raises ValueError with a message that names the accepted forms.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
-# Kubernetes's notation.
+# Kubernetes notation.
 _UNITS: Mapping[str, int] = {
     "": 1,
     "k": 10**3,
@@ -26,20 +26,20 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", re
 
 
 def memory(value: object) -> int:
-    """Bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
+    """Return the bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
     problem = f"{shown(value)} is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi."
     return int(_amount(value, _UNITS, problem))
 
 
 def cores(value: object) -> float:
-    """CPU cores: ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
+    """Return the CPU cores of ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
     problem = f"{shown(value)} is no number of cores: write a number such as 1, 0.5 or 500m."
     amount = _amount(value, {"": 1, "m": 0.001}, problem)
     return round(amount, 3)
 
 
 def span(value: object) -> timedelta:
-    """A length of time: ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
+    """Return the duration of ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
     problem = f"{shown(value)} is no length of time: write a number with s, m, h or d, such as 90s or 1h."
     seconds = _amount(value, _SPANS, problem)
     if seconds > timedelta.max.total_seconds() / 2:
@@ -48,7 +48,7 @@ def span(value: object) -> timedelta:
 
 
 def memory_text(amount: int) -> str:
-    """The shortest exact way to write so many bytes; ``memory`` reads it back."""
+    """Return the shortest exact text for a number of bytes; ``memory`` reads it back."""
     for unit in ("Ti", "Gi", "Mi", "Ki"):
         if amount and amount % _UNITS[unit] == 0:
             return f"{amount // _UNITS[unit]}{unit}"
@@ -56,7 +56,7 @@ def memory_text(amount: int) -> str:
 
 
 def span_text(length: timedelta) -> str:
-    """The shortest exact way to write a length of time; ``span`` reads it back."""
+    """Return the shortest exact text for a duration; ``span`` reads it back."""
     seconds = length.total_seconds()
     for unit in ("d", "h", "m"):
         if seconds and seconds % _SPANS[unit] == 0:
@@ -69,7 +69,7 @@ def _amount(value: object, units: Mapping[str, float], problem: str) -> float:
         raise ValueError(problem)
     if isinstance(value, str):
         return _amount_of_text(value, units, problem)
-    if not 0 <= value < 10**15:  # not a number is not in there either
+    if not 0 <= value < 10**15:  # excludes NaN too
         raise ValueError(problem)
     return value
 
@@ -83,13 +83,13 @@ def _amount_of_text(text: str, units: Mapping[str, float], problem: str) -> floa
 
 
 def shown(value: object) -> str:
-    """A value as a message quotes it: cut, and without what neither UTF-8 nor JSON can carry."""
+    """Return a value quoted for a message: cut to 40 characters, without text that UTF-8 or JSON cannot encode."""
     text = words(value)
     return f'"{text[:40]}…"' if len(text) > 40 else f'"{text}"'
 
 
 def words(value: object) -> str:
-    """A value as text that can be sent: half a surrogate pair can stand in JSON, but in no UTF-8."""
+    """Return a value as encodable text: JSON can hold half a surrogate pair, UTF-8 cannot."""
     try:
         return str(value).encode("utf-8", "replace").decode()
     except ValueError:

@@ -1,7 +1,7 @@
-"""Whether submitted Python files can be parsed. They are never run.
+"""Syntax check of submitted Python files. The files are never run.
 
-The parser works in an interpreter of its own, with a limit of time and of memory: a text made to exhaust or crash a
-parser takes that interpreter down and nothing else.
+The parser runs in a separate interpreter with a limit of time and of memory: a text that is made to exhaust or crash a
+parser ends only that interpreter.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ json.dump(found, sys.stdout)
 
 @dataclass(frozen=True)
 class SyntaxProblem:
-    """Where a file cannot be parsed; ``line`` and ``column`` count from 1."""
+    """Position and message of a syntax error; ``line`` and ``column`` count from 1."""
 
     line: int
     column: int
@@ -51,22 +51,24 @@ class SyntaxProblem:
 
 
 class _Clean:
-    """Texts that were parsed without a problem, by their hash: the same code is often asked about again, by the page
-    while it is written and by those who submit it many times. The oldest are forgotten."""
+    """Cache of the hashes of texts without a syntax error; the oldest are dropped.
+
+    The same code is often checked again: by the page while it is edited, and with each submission of it.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: dict[bytes, None] = {}
+        self._digests: dict[bytes, None] = {}
         self._lock = threading.Lock()
 
-    def knows(self, text: str) -> bool:
-        return _digest(text) in self._known
+    def contains(self, text: str) -> bool:
+        return _digest(text) in self._digests
 
     def add(self, texts: Iterable[str]) -> None:
         with self._lock:
-            self._known.update((_digest(text), None) for text in texts)
-            while len(self._known) > self._most:
-                del self._known[next(iter(self._known))]
+            self._digests.update((_digest(text), None) for text in texts)
+            while len(self._digests) > self._most:
+                del self._digests[next(iter(self._digests))]
 
 
 def _digest(text: str) -> bytes:
@@ -77,8 +79,8 @@ _CLEAN = _Clean(most=4096)
 
 
 def syntax_problems(files: Mapping[str, str]) -> dict[str, SyntaxProblem]:
-    """The Python files among ``files`` (path to text) that cannot be parsed, by path."""
-    sources = {path: text for path, text in files.items() if path.endswith(".py") and not _CLEAN.knows(text)}
+    """Return the syntax errors of the Python files among ``files`` (path to text), by path."""
+    sources = {path: text for path, text in files.items() if path.endswith(".py") and not _CLEAN.contains(text)}
     if not sources:
         return {}
     found = _parse_apart(sources)
@@ -98,7 +100,7 @@ def _alone(path: str, text: str) -> SyntaxProblem | None:
 
 
 def _parse_apart(sources: Mapping[str, str]) -> dict[str, tuple[int, int, str]] | None:
-    """None: the interpreter did not survive the texts, or took too long over them."""
+    """Return the errors by path; None if the interpreter crashed or exceeded its time on these texts."""
     command = (sys.executable, "-I", "-S", "-c", _PARSER)
     try:
         done = subprocess.run(

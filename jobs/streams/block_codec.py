@@ -1,24 +1,25 @@
-"""How entries of a stream are packed into the payload of a block. Pure.
+"""Codec for the payload of a block of stream entries. Pure.
 
-A payload is one byte that names the format, then a body. The body starts with the length of a JSON header (u4) and the
+A payload is one byte with the format, then a body. The body starts with the length of a JSON header (u4) and the
 header; the columns follow as little-endian arrays, one after another:
 
     metrics   times f8[n], steps f8[n], values f8[n], key u2[n]*, source u2[n]*
     logs      times f8[n], lengths u4[n] (characters), stream u1[n], source u2[n]*, then all texts joined, in UTF-8
 
 The header holds ``n`` and the tables that the index columns point into: ``keys`` and ``sources`` (attempt number and
-replica). A column with * is left out where its table has at most one entry. ``PLAIN`` bodies stand as they are,
+replica). A column with * is omitted if its table has at most one entry. ``PLAIN`` bodies are uncompressed,
 ``DEFLATED`` ones are compressed with zlib; NaN and the infinities keep their bits.
 
-``SEALED`` payloads are smaller, and slower to write: header and columns are parts, each compressed by itself behind its
-length (u4):
+``SEALED`` payloads are smaller, and slower to write: the header and each column are parts, each compressed separately
+after its length (u4):
 
     metrics   header, key*, source*, times, steps, values
     logs      header, source*, stream, lengths, times, texts without digits, digits
 
-Numbers of more than two bytes are stored as byte planes: all first bytes, then all second ones. Times, steps and values
-are in the order of their source and key, times and steps as differences of their bits (modulo 2 ** 64). In the texts
-each digit is replaced by a zero, and the digits follow: what a program prints again and again differs in its numbers.
+Numbers of more than two bytes are stored as byte planes: all first bytes, then all second bytes, and so on. Times,
+steps and values are in the order of their source and key; times and steps are differences of their bits (modulo
+2 ** 64). In the texts each digit is replaced by a zero, and the digits follow separately: lines that a program prints
+repeatedly differ in their numbers.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ Floats = npt.NDArray[np.float64]
 Indexes = npt.NDArray[np.uint16]
 
 PLAIN, DEFLATED, SEALED = 0, 1, 2
-# Blocks store the place in this list. ``system`` has the portal's own lines, ``agent`` those of the agent of a replica.
+# Blocks store the index in this list. ``system`` has the portal's own lines, ``agent`` those of a replica's agent.
 STREAMS = ("stdout", "stderr", "system", "agent")
 MAX_TABLE = 1 << 16
 
 _LENGTH = struct.Struct("<I")
 _ZERO = ord("0")
-# Levels of zlib: where a batch is taken in, and where blocks are sealed.
+# Levels of zlib: for appended batches, and for sealed blocks.
 _QUICK, _HARD = 1, 6
 
 
 class WriterId(NamedTuple):
-    """Who wrote an entry: the number of the attempt, and the replica's name."""
+    """Writer of an entry: the number of the attempt, and the replica's name."""
 
     attempt: int
     replica: str
@@ -71,7 +72,7 @@ class Points:
 
     @classmethod
     def from_rows(cls, rows: Sequence[tuple[float, float, str, float]], source: WriterId) -> Self:
-        """From rows of (unix time, step, key, value), all of one replica."""
+        """Build points from rows of (unix time, step, key, value), all of one replica."""
         times, steps, keys, values = zip(*rows, strict=True) if rows else ((), (), (), ())
         table = {name: index for index, name in enumerate(dict.fromkeys(keys))}
         return cls(
@@ -85,11 +86,11 @@ class Points:
         )
 
     def skip(self, count: int) -> Self:
-        """Without the first ``count`` points."""
+        """Return the points without the first ``count``."""
         return self._cut(slice(count, None)) if count else self
 
     def first(self, count: int) -> Self:
-        """The first ``count`` points alone."""
+        """Return the first ``count`` points."""
         return self._cut(slice(0, max(0, count))) if count < len(self) else self
 
     def _cut(self, piece: slice) -> Self:
@@ -119,13 +120,13 @@ class Lines:
 
     @classmethod
     def from_rows(cls, rows: Sequence[tuple[float, str, str]], source: WriterId) -> Self:
-        """From rows of (unix time, stream, text), all of one replica."""
+        """Build lines from rows of (unix time, stream, text), all of one replica."""
         times, streams, texts = zip(*rows, strict=True) if rows else ((), (), ())
         numbers = np.array([STREAMS.index(stream) for stream in streams], np.uint8)
         return cls(np.array(times, np.float64), numbers, list(texts), _zeros(len(texts)), (source,))
 
     def skip(self, count: int) -> Self:
-        """Without the first ``count`` lines."""
+        """Return the lines without the first ``count``."""
         return type(self)(
             self.times[count:], self.stream[count:], self.texts[count:], self.source[count:], self.sources
         )
@@ -135,7 +136,7 @@ Packed = TypeVar("Packed", Points, Lines)
 
 
 def pack_points(points: Points) -> bytes:
-    """The payload of a block of points as it is taken in."""
+    """Return the payload of an appended block of points."""
     header = {"n": len(points), "keys": points.keys, "sources": points.sources}
     columns = [points.times.astype("<f8"), points.steps.astype("<f8"), points.values.astype("<f8")]
     columns += [points.key.astype("<u2")] if len(points.keys) > 1 else []
@@ -144,7 +145,7 @@ def pack_points(points: Points) -> bytes:
 
 
 def seal_points(points: Points) -> bytes:
-    """The payload of a sealed block of points."""
+    """Return the payload of a sealed block of points."""
     header = {"n": len(points), "keys": points.keys, "sources": points.sources}
     order = _by_writer(points.source, points.key)
     parts = [points.key.astype("<u2").tobytes()] if len(points.keys) > 1 else []
@@ -154,7 +155,7 @@ def seal_points(points: Points) -> bytes:
 
 
 def unpack_points(payload: bytes) -> Points:
-    """The points of a block. The columns are read only. Raises ValueError for an unknown format."""
+    """Return the points of a block. The columns are read-only. Raises ValueError for an unknown format."""
     if payload[0] == SEALED:
         return _sealed_points(_Parts(payload))
     body, header, offset = _unpack(payload)
@@ -181,7 +182,7 @@ def _sealed_points(parts: _Parts) -> Points:
 
 
 def pack_lines(lines: Lines) -> bytes:
-    """The payload of a block of lines as it is taken in, compressed quickly."""
+    """Return the payload of an appended block of lines, compressed at a fast level."""
     header = {"n": len(lines), "sources": lines.sources}
     lengths = np.array([len(text) for text in lines.texts], "<u4")
     parts = [lines.times.astype("<f8").tobytes(), lengths.tobytes(), lines.stream.tobytes()]
@@ -190,7 +191,7 @@ def pack_lines(lines: Lines) -> bytes:
 
 
 def seal_lines(lines: Lines) -> bytes:
-    """The payload of a sealed block of lines."""
+    """Return the payload of a sealed block of lines."""
     header = {"n": len(lines), "sources": lines.sources}
     lengths = np.array([len(text) for text in lines.texts], "<u4")
     text = np.frombuffer("".join(lines.texts).encode(), np.uint8)
@@ -201,7 +202,7 @@ def seal_lines(lines: Lines) -> bytes:
 
 
 def unpack_lines(payload: bytes) -> Lines:
-    """The lines of a block. Raises ValueError for an unknown format."""
+    """Return the lines of a block. Raises ValueError for an unknown format."""
     if payload[0] == SEALED:
         return _sealed_lines(_Parts(payload))
     body, header, offset = _unpack(payload)
@@ -222,7 +223,7 @@ def _sealed_lines(parts: _Parts) -> Lines:
 
 
 def merge_points(blocks: Sequence[Points]) -> Points:
-    """The points of several blocks as one, in their order."""
+    """Return the points of several blocks as one, in their order."""
     keys, key = _merge_tables([(block.keys, block.key) for block in blocks])
     sources, source = _merge_tables([(block.sources, block.source) for block in blocks])
     times, steps, values = (
@@ -232,7 +233,7 @@ def merge_points(blocks: Sequence[Points]) -> Points:
 
 
 def merge_lines(blocks: Sequence[Lines]) -> Lines:
-    """The lines of several blocks as one, in their order."""
+    """Return the lines of several blocks as one, in their order."""
     sources, source = _merge_tables([(block.sources, block.source) for block in blocks])
     return Lines(
         np.concatenate([block.times for block in blocks]),
@@ -281,7 +282,7 @@ class _Parts:
         return np.frombuffer(self._next(), kind)
 
     def planes(self, kind: str) -> npt.NDArray[Any]:
-        """A column that was stored as byte planes."""
+        """Return a column that is stored as byte planes."""
         planes = np.frombuffer(self._next(), np.uint8).reshape(np.dtype(kind).itemsize, self.header["n"])
         return np.ascontiguousarray(planes.T).view(kind).reshape(self.header["n"])
 
@@ -293,30 +294,30 @@ class _Parts:
 
 
 def _by_writer(source: Indexes, *further: Indexes) -> npt.NDArray[np.intp]:
-    """The places of all entries in the order of their source, then of ``further``; equal ones stay in their order."""
+    """Return the indices that sort all entries by source, then by ``further``. The sort is stable."""
     return np.lexsort((*further, source))
 
 
 def _restored(column: npt.NDArray[Any], order: npt.NDArray[np.intp]) -> npt.NDArray[np.float64]:
-    """What was put in ``order``, where it was before."""
+    """Return the column with the sort by ``order`` undone."""
     found = np.empty(len(order), np.float64)
     found[order] = column
     return found
 
 
 def _differences(column: Floats) -> npt.NDArray[np.uint64]:
-    """Of the bits of each number and the one before it, modulo 2 ** 64."""
+    """Return the differences of the bits of successive numbers, modulo 2 ** 64."""
     bits = column.astype("<f8").view("<u8")
     return np.diff(bits, prepend=bits.dtype.type(0))
 
 
 def _sums(differences: npt.NDArray[np.uint64]) -> Floats:
-    """The numbers whose ``_differences`` these are."""
+    """Return the numbers whose ``_differences`` these are."""
     return np.cumsum(differences, dtype="<u8").view("<f8")
 
 
 def _planes(column: npt.NDArray[Any]) -> bytes:
-    """All first bytes, then all second bytes, and so on."""
+    """Return the byte planes of a column: all first bytes, then all second bytes, and so on."""
     return np.ascontiguousarray(column.view(np.uint8).reshape(len(column), column.itemsize).T).tobytes()
 
 
@@ -326,14 +327,14 @@ def _seal(header: dict[str, Any], parts: Sequence[bytes]) -> bytes:
 
 
 def _smallest(part: bytes) -> bytes:
-    """Compressed with repetitions, or without where that is shorter: random digits repeat nothing of use."""
+    """Return the shorter of full zlib compression and Huffman coding alone, which is better for random digits."""
     coder = zlib.compressobj(_HARD, strategy=zlib.Z_HUFFMAN_ONLY)
     return min(zlib.compress(part, _HARD), coder.compress(part) + coder.flush(), key=len)
 
 
 def _pack(header: dict[str, Any], parts: list[bytes], *, deflate: bool) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
-    # A multiple of eight: the arrays behind it then lie aligned, seen from the start of the body.
+    # Padded to a multiple of eight, so that the arrays after it are aligned relative to the start of the body.
     text += b" " * (-(len(text) + _LENGTH.size) % 8)
     body = b"".join([_LENGTH.pack(len(text)), text, *parts])
     return bytes([DEFLATED]) + zlib.compress(body, _QUICK) if deflate else bytes([PLAIN]) + body

@@ -1,10 +1,9 @@
-"""Points of one metric, reduced to buckets along x. Pure.
+"""Reduction of the points of one metric to buckets along x. Pure.
 
-A ``Summary`` is a table with a row for each bucket that holds something; a raw point is a bucket by itself. So one
-function, ``reduce``, makes coarse from fine, and a summary of summaries is the summary of the points: minimum,
-maximum, counts and last value come out the same whichever way one goes. A bucket of width ``w`` is ``[k w, (k + 1)
-w)``; widths are powers of two, so the buckets of a width never move while a run grows, and each fits into one of
-twice the width.
+A ``Summary`` is a table with a row for each non-empty bucket; a raw point is a bucket of its own. One function,
+``reduce``, makes coarse buckets from fine ones, and a summary of summaries equals the summary of the points: minimum,
+maximum, counts and last value are the same on either path. A bucket of width ``w`` is ``[k w, (k + 1) w)``. Widths are
+powers of two, so the buckets of a width stay in place while a run grows, and each lies within one of twice the width.
 """
 
 from __future__ import annotations
@@ -20,17 +19,19 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-# Below, a bucket's number would not fit into 63 bits for any x that a float can hold exactly.
+# With smaller widths, bucket numbers would not fit into 63 bits for all x that a float holds exactly.
 _SMALLEST_EXPONENT = -20
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Columns of equal length, in order of taking in until ``reduce`` orders them by x.
+    """Columns of equal length, in order of arrival until ``reduce`` orders them by x.
 
-    ``x`` first x · ``low``, ``high`` least and greatest value · ``last`` the value taken in last, whose number is
-    ``seq`` · ``count`` numbers · ``nan`` points that are no number. Where ``count`` is 0: ``low``, ``high``, ``last``
-    are NaN and ``seq`` is -1.
+    * ``x``: the first x; ``low``, ``high``: the least and the greatest value.
+    * ``last``: the value that was appended last; ``seq``: its sequence number.
+    * ``count``: the number of points with a number; ``nan``: the number of points that are NaN.
+
+    Where ``count`` is 0, ``low``, ``high`` and ``last`` are NaN and ``seq`` is -1.
     """
 
     x: Floats
@@ -46,7 +47,7 @@ class Summary:
 
     @classmethod
     def of_points(cls, x: Floats, values: Floats, seq: Integers) -> Summary:
-        """Every point as a bucket by itself."""
+        """Return a summary in which every point is a bucket."""
         missing = np.isnan(values)
         return cls(
             x, values, values, values, np.where(missing, -1, seq), (~missing).astype(np.int64), missing.astype(np.int64)
@@ -54,13 +55,13 @@ class Summary:
 
     @classmethod
     def joined(cls, parts: Sequence[Summary]) -> Summary:
-        """One after another. At least one part is needed."""
+        """Concatenate summaries. At least one part is required."""
         if len(parts) == 1:
             return parts[0]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS))
 
     def between(self, low: float | None, high: float | None) -> Summary:
-        """Rows with ``low <= x < high``."""
+        """Return the rows with ``low <= x < high``; None: no bound."""
         if low is None and high is None:
             return self
         chosen = (self.x >= (-math.inf if low is None else low)) & (self.x < (math.inf if high is None else high))
@@ -71,15 +72,15 @@ COLUMNS = ("x", "low", "high", "last", "seq", "count", "nan")
 
 
 def empty() -> Summary:
-    """No rows."""
+    """Return a summary without rows."""
     nothing, none = np.empty(0), np.empty(0, np.int64)
     return Summary(nothing, nothing, nothing, nothing, none, none, none)
 
 
 def width_for(span: float, buckets: int) -> float:
-    """The least power of two that cuts a span of x into at most ``buckets`` pieces.
+    """Return the least power of two that divides a span of x into at most ``buckets`` pieces.
 
-    One more bucket than that may be touched, where the span does not begin at an edge.
+    A span that does not begin at an edge can touch one bucket more.
     """
     if span <= 0:
         return 2.0**_SMALLEST_EXPONENT
@@ -87,7 +88,7 @@ def width_for(span: float, buckets: int) -> float:
 
 
 def reduce(summary: Summary, width: float) -> Summary:
-    """One row for each bucket of the width, ordered by x."""
+    """Return one row for each bucket of the width, ordered by x."""
     if not len(summary):
         return summary
     number = np.floor(summary.x / width)
@@ -110,8 +111,9 @@ def reduce(summary: Summary, width: float) -> Summary:
 
 
 def _last(summary: Summary, seq: Integers, starts: npt.NDArray[Any]) -> Floats:
-    """The value whose number is the greatest of its bucket. Numbers are given once, so it is one row or (without
-    numbers) none.
+    """Return the value with the greatest sequence number of each bucket; NaN in a bucket without numbers.
+
+    Sequence numbers are unique, so at most one row of a bucket matches.
     """
     sizes = np.diff(starts, append=len(summary))
     chosen = (summary.seq == np.repeat(seq, sizes)) & (summary.seq >= 0)

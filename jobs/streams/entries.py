@@ -1,4 +1,4 @@
-"""What a reader of a stream gets: lines and points with their sequence numbers, and pages of them. Pure."""
+"""Entries of a stream: lines and points with their sequence numbers, and pages of lines. Pure."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ EventRow = tuple[float, str, str]
 
 
 class LogLine(NamedTuple):
-    """One line of output. ``time`` is unix time in seconds; ``stream`` is stdout, stderr, agent or
-    system."""
+    """One line of output. ``time`` is unix time in seconds; ``stream`` is stdout, stderr, agent or system."""
 
     seq: int
     time: float
@@ -41,10 +40,9 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class LogPage:
-    """Some lines in order. Everything from ``first`` to ``last`` was looked at: the cursors for the pages beside this
-    one.
+    """Lines in order. The page covers ``first`` to ``last``, which are the cursors of the adjacent pages.
 
-    ``more``: there are lines further on in the direction of reading. An empty page has ``last = first - 1``.
+    ``more``: further lines follow in the direction of reading. An empty page has ``last = first - 1``.
     """
 
     lines: list[LogLine]
@@ -54,7 +52,7 @@ class LogPage:
 
 
 class Gap(Exception):
-    """A batch begins beyond the one after ``last``: the writer must go back and send what lies between."""
+    """Raised for a batch that begins after ``last + 1``: the writer must resend from there."""
 
     def __init__(self, last: int) -> None:
         super().__init__(f"The last entry that was taken is {last}; send again from {last + 1}.")
@@ -62,7 +60,7 @@ class Gap(Exception):
 
 
 def number_to_json(value: float) -> float | int | str:
-    """A number as JSON can hold it: NaN and the infinities as strings, whole numbers without a fraction."""
+    """Return a number for JSON: NaN and the infinities as strings, whole numbers without a fraction."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):

@@ -1,7 +1,7 @@
-"""The frames that go to readers of a stream, encoded once for all of them. Pure.
+"""Frames that are sent to readers of a stream, encoded once for all readers. Pure.
 
-A frame carries consecutive entries ``lo`` to ``hi``. With a filter by replica it still says ``lo`` and ``hi`` of all
-that was looked at: the reader's cursor moves on although nothing in between was for it.
+A frame covers consecutive entries ``lo`` to ``hi``. A frame that is filtered by replica still has ``lo`` and ``hi`` of
+the unfiltered entries, so that the reader's cursor advances past entries of other replicas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jobs.streams.entries import LogLine, Point
 FRAME_BYTES = 64 * 1024
 FRAME_ENTRIES = 500
 
-# The member of a frame that holds the entries, by the kind of the stream.
+# The JSON member of a frame that holds the entries, by the kind of the stream.
 FIELD = {StreamKind.LOGS: "lines", StreamKind.METRICS: "points"}
 
 Entry = TypeVar("Entry", LogLine, Point)
@@ -25,7 +25,7 @@ Entry = TypeVar("Entry", LogLine, Point)
 
 @dataclass(frozen=True, slots=True)
 class Frame(Generic[Entry]):
-    """Entries with the text that is sent for them. ``size`` of the text in bytes."""
+    """Entries with the text that is sent for them. ``size``: bytes of the text."""
 
     kind: StreamKind
     job: str
@@ -36,7 +36,7 @@ class Frame(Generic[Entry]):
     size: int
 
     def narrowed(self, after: int, replica: str | None) -> Frame[Entry]:
-        """Only the entries after a cursor, and of one replica where one is named."""
+        """Return the frame with only the entries after a cursor, and of one replica if one is given."""
         if after < self.lo and replica is None:
             return self
         kept = [entry for entry in self.entries if entry.seq > after and replica in (None, entry.replica)]
@@ -44,7 +44,7 @@ class Frame(Generic[Entry]):
 
 
 def frames_of(kind: StreamKind, job: str, entries: Sequence[Entry]) -> Iterator[Frame[Entry]]:
-    """Cut entries without a gap between them into frames. An entry too big for a frame gets one of its own."""
+    """Split consecutive entries into frames. An entry that is too large for a frame gets one of its own."""
     start, size = 0, 0
     pieces: list[str] = []
     for place, entry in enumerate(entries):
@@ -60,7 +60,7 @@ def frames_of(kind: StreamKind, job: str, entries: Sequence[Entry]) -> Iterator[
 
 
 def encode(body: dict[str, Any]) -> str:
-    """A frame's JSON. Refuses NaN, which is no JSON."""
+    """Return a frame's JSON. Raises ValueError for NaN, which JSON does not have."""
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 

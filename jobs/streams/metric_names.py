@@ -1,7 +1,7 @@
-"""The metric names of each job, of which only so many are kept: ``settings.METRIC_NAMES``.
+"""Metric names of each job, at most ``settings.METRIC_NAMES``.
 
-A name is a curve: an index of every block, a row of every chart, an entry of every menu. A program that writes
-``loss_<step>`` makes as many as it has steps. Called under the lock of the head of the job's metrics.
+A name is a curve: an index in every block, a row of every chart, an entry of every menu. A program that writes
+``loss_<step>`` makes as many names as it has steps. Called under the lock of the head of the job's metrics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CACHED_JOBS = 1000
 
 
 class _Cache:
-    """The committed names of the jobs that wrote last: an append of known names asks no table."""
+    """Committed names of the jobs that wrote last. An append of cached names makes no query of the table."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,9 +58,9 @@ def forget() -> None:
 
 
 def admitted(attempt: Attempt, points: Points) -> tuple[Points, str]:
-    """The points whose names are kept, and the message for the log where a name is refused for the first time.
+    """Return the points whose names are admitted, and a message for the log when a name is first refused.
 
-    The same object comes back where nothing is left out. New names are noted in the present transaction.
+    Returns the same object if no point is left out. New names are stored in the current transaction.
     """
     job_id = attempt.job_id
     if _cache.of(job_id).issuperset(points.keys):
@@ -88,7 +88,7 @@ def _row(job_id: uuid.UUID) -> MetricNames:
 
 
 def _refuse(attempt: Attempt, name: str) -> str:
-    """Note on the job's timeline that names are left out from now on; the message, also for its log."""
+    """Record on the job's timeline that further names are left out; return the message, which the log gets too."""
     message = (
         f"The job has {settings.METRIC_NAMES} metric names, the most that are kept: points of further names are left "
         f"out, the first is {name}. Use one name for each curve, and the step for the place on it."
@@ -100,7 +100,7 @@ def _refuse(attempt: Attempt, name: str) -> str:
 
 
 def _only(points: Points, names: frozenset[str]) -> Points:
-    """The points with one of the names; their table of names holds no others."""
+    """Return the points with one of the names; the table of names in the result has no others."""
     kept = [place for place, key in enumerate(points.keys) if key in names]
     places = np.full(len(points.keys), -1, np.int64)
     places[kept] = np.arange(len(kept))

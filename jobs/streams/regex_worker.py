@@ -1,7 +1,6 @@
-"""The child process of ``jobs.streams.search``: matches lines against one pattern until its input ends. Standard
-library only.
+"""Child process of ``jobs.streams.search``: matches texts against one pattern until its input ends. Standard library.
 
-Each line of input is a JSON list of texts; each line of output the JSON list of the places of those that match.
+Each line of input is a JSON list of texts; each line of output is the JSON list of the indices of the texts that match.
 """
 
 from __future__ import annotations

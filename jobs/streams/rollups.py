@@ -1,10 +1,10 @@
-"""Charts: the points of a job in at most about a thousand buckets, whatever the length of the run.
+"""Roll-ups for charts: the points of a job in at most about a thousand buckets, whatever the length of the run.
 
-Each process keeps for a job that is looked at a summary of every series (metric, attempt, replica) on each axis that
-was asked for. It reads only blocks that are new since it looked last, by the stream's cursor: so it is right after a
-restart and beside other processes. A series that has grown past ``SERIES_ROWS`` is reduced to buckets of twice the
-width (``reduction``); the finer buckets of a zoom are then made from the blocks that hold that part of x. Jobs that
-were not looked at for longest are forgotten when memory is short.
+For each job that is viewed, a process caches a summary of every series (metric, attempt, replica) on each requested
+axis. It reads only blocks after its cursor in the stream, so it is correct after a restart and beside other processes.
+A series of more than ``SERIES_ROWS`` rows is reduced to buckets of twice the width (``downsampling``); the finer
+buckets of a zoom are then made from the blocks that cover that range of x. The least recently used jobs are evicted
+when all jobs together exceed ``CACHED_ROWS``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ Keys = Sequence[str] | None
 
 @dataclass(frozen=True)
 class Chart:
-    """Buckets of each metric. ``next``: the last entry that is in them; what is read after it is new. ``left_out``:
-    metrics that were asked for and have no buckets here, because others fill the chart."""
+    """Buckets of each metric.
+
+    ``next``: the last entry that they include; later entries are read after this cursor. ``left_out``: requested
+    metrics without buckets, because the limit on metrics was reached.
+    """
 
     series: dict[str, Summary]
     x: str
@@ -43,7 +46,7 @@ class Chart:
     left_out: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """As the API gives it."""
+        """Return the chart as the API renders it."""
         series = {key: _series_to_json(summary) for key, summary in self.series.items()}
         return {
             "series": series,
@@ -67,7 +70,7 @@ def _series_to_json(summary: Summary) -> dict[str, list[Any]]:
 
 
 def _numbers(column: Floats, empty: Any) -> list[Any]:
-    """Null where a bucket holds no number."""
+    """Return a column for JSON; None for a bucket without a number."""
     values: list[Any] = column.tolist()
     if np.isfinite(column).all():
         return values
@@ -86,11 +89,11 @@ def buckets(
     replica: str | None = None,
     most: int | None = None,
 ) -> Chart:
-    """The metrics ``keys`` (None: all) between ``from_`` and ``to``, in buckets whose width is a power of two.
+    """Return the metrics ``keys`` (None: all) between ``from_`` and ``to``, in buckets whose width is a power of two.
 
-    ``x`` is ``step``, ``elapsed`` (seconds since the job's first point) or ``wall`` (unix time). A bucket at the edge
-    is whole: it may begin before ``from_``. A point counts in its bucket however narrow it is beside the rest.
-    ``most`` bounds the metrics; those that were reported first are shown.
+    ``x`` is ``step``, ``elapsed`` (seconds since the job's first point) or ``wall`` (unix time). A bucket at an edge is
+    whole: it may begin before ``from_``. Every point counts in its bucket, so a narrow spike stays visible. ``most``
+    bounds the number of metrics; those that were reported first are shown.
     """
     view = _views.of(uuid.UUID(str(job_id)))
     with view.lock:
@@ -123,7 +126,7 @@ def _width(rows: list[_Rows], from_: float | None, to: float | None, buckets: in
 
 
 def _edges(width: float, from_: float | None, to: float | None) -> tuple[float | None, float | None]:
-    """The range, widened to whole buckets."""
+    """Return the range, widened to whole buckets."""
     low = None if from_ is None else float(np.floor(from_ / width) * width)
     high = None if to is None else float((np.floor(to / width) + 1) * width)
     return low, high
@@ -138,7 +141,7 @@ class Series:
 
 
 class _Rows:
-    """The summary of one series on one axis; ``width`` of its buckets, 0 while every point is a row."""
+    """Summary of one series on one axis. ``width``: that of its buckets; 0 while every point is a row."""
 
     def __init__(self) -> None:
         self.width = 0.0
@@ -151,7 +154,7 @@ class _Rows:
         return self._count
 
     def add(self, part: Summary) -> None:
-        """Take points in; make room when there are too many rows."""
+        """Add points; reduce the rows when there are too many."""
         self.low, self.high = min(self.low, float(part.x.min())), max(self.high, float(part.x.max()))
         self._parts.append(part)
         self._count += len(part)
@@ -159,14 +162,14 @@ class _Rows:
             self._coarsen()
 
     def summary(self) -> Summary:
-        """All rows, joined once and kept so."""
+        """Return all rows. They are joined once and the result is cached."""
         if self._parts:
             self._whole = Summary.joined([part for part in (self._whole, *self._parts) if len(part)])
             self._parts = []
         return self._whole
 
     def _coarsen(self) -> None:
-        # Halving leaves room for as many points again: each row is moved a constant number of times.
+        # Reducing to half of the limit leaves space for as many points again: each row is moved O(1) times.
         rows = self.summary()
         width = max(self.width, downsampling.width_for(self.high - self.low, SERIES_ROWS))
         rows = downsampling.reduce(rows, width)
@@ -178,13 +181,13 @@ class _Rows:
 
 @dataclass
 class _Axis:
-    """The series of a job along one x."""
+    """Series of a job along one axis."""
 
     job_id: uuid.UUID
     name: str
     origin: float
     series: dict[Series, _Rows] = field(default_factory=dict)
-    # For each block that was read: its first and last entry, and the least and greatest x in it.
+    # For each block that was read: its first and last entry, and its least and greatest x.
     extents: list[tuple[int, int, float, float]] = field(default_factory=list)
 
     def x_of(self, points: Points) -> Floats:
@@ -199,14 +202,14 @@ class _Axis:
     def from_rows(
         self, chosen: dict[Series, _Rows], width: float, low: float | None, high: float | None
     ) -> dict[str, Summary]:
-        """Reduce what is kept."""
+        """Return the buckets from the cached rows."""
         parts = [(series.key, rows.summary().between(low, high)) for series, rows in chosen.items()]
         return _by_key(parts, width)
 
     def from_blocks(
         self, chosen: dict[Series, _Rows], width: float, low: float | None, high: float | None
     ) -> dict[str, Summary]:
-        """Reduce the points themselves, from the blocks that reach into the range."""
+        """Return the buckets from the points in the blocks that overlap the range."""
         parts = []
         for first, last in self._ranges(low, high):
             for lo, points in _exactly(self.job_id, first, last):
@@ -215,7 +218,7 @@ class _Axis:
         return _by_key(parts, width)
 
     def _ranges(self, low: float | None, high: float | None) -> Iterator[tuple[int, int]]:
-        """Stretches of consecutive entries that may lie in the range of x."""
+        """Yield ranges of consecutive entries, (first, last), that can lie in the range of x."""
         start = end = 0
         for first, last, least, greatest in self.extents:
             if (low is None or greatest >= low) and (high is None or least < high):
@@ -237,7 +240,7 @@ def _by_key(parts: list[tuple[str, Summary]], width: float) -> dict[str, Summary
 
 
 def _exactly(job_id: uuid.UUID, first: int, last: int) -> Iterator[tuple[int, Points]]:
-    """The points from the first to the last number; blocks may hold others besides, when they were merged."""
+    """Yield the points with numbers ``first`` to ``last`` exactly; merged blocks can hold others too."""
     cursor = first - 1
     for lo, points in store.read_point_columns(job_id, after=first - 1, upto=last):
         fresh = points.skip(max(0, cursor + 1 - lo)).first(last - max(cursor, lo - 1))
@@ -247,13 +250,13 @@ def _exactly(job_id: uuid.UUID, first: int, last: int) -> Iterator[tuple[int, Po
 
 
 def _split(lo: int, points: Points, x: Floats) -> Iterator[tuple[Series, Summary]]:
-    """The points of a block by series."""
+    """Yield the points of a block by series."""
     seq = np.arange(lo, lo + len(points), dtype=np.int64)
     if len(points.keys) == 1 and len(points.sources) == 1:
         yield Series(points.keys[0], points.sources[0]), Summary.of_points(x, points.values, seq)
         return
     group = points.source.astype(np.int64) * len(points.keys) + points.key
-    # Sorted once, the points of each series lie together and in their order.
+    # One stable sort groups the points of each series and keeps their order.
     order = np.argsort(group, kind="stable")
     group, x, values, seq = group[order], x[order], points.values[order], seq[order]
     edges = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)]
@@ -264,22 +267,22 @@ def _split(lo: int, points: Points, x: Floats) -> Iterator[tuple[Series, Summary
 
 
 class _View:
-    """What this process knows of one job's metrics. Everything but ``rows`` is used under ``lock``."""
+    """Cached metrics of one job in this process. All attributes except ``rows`` are used under ``lock``."""
 
     def __init__(self, job_id: uuid.UUID) -> None:
         self.job_id = job_id
         self.lock = threading.Lock()
         self.cursor = 0
-        # Rows of all axes, for other threads: they must not look into the axes, which grow under the lock.
+        # Rows of all axes, for other threads: they must not read the axes, which grow under the lock.
         self.rows = 0
         self._axes: dict[str, _Axis] = {}
 
     def axis(self, name: str) -> _Axis:
-        """The axis; where it is asked for the first time, everything up to the cursor is read for it."""
+        """Return the axis. The first call reads all points up to the cursor."""
         if name not in self._axes:
             axis = _Axis(self.job_id, name, self._origin() if name == "elapsed" else 0.0)
             if not self.cursor:
-                # Without a first point there is no origin yet: nothing to keep.
+                # Without a first point there is no origin yet: the axis is not cached.
                 return axis
             for lo, points in _exactly(self.job_id, 1, self.cursor):
                 axis.add(lo, points)
@@ -288,13 +291,13 @@ class _View:
         return self._axes[name]
 
     def read_on(self) -> None:
-        """Take in what has come since."""
+        """Read the entries after the cursor."""
         last = store.head(self.job_id, "metrics").last
         if last > self.cursor and self._axes:
             try:
                 self._take(last)
             except Exception:
-                # Half of it is in: begin afresh rather than count points twice.
+                # Some points are added already: drop the axes, so that no point counts twice.
                 self._axes.clear()
                 raise
             finally:
@@ -315,7 +318,7 @@ class _View:
 
 
 class _Views:
-    """The views of this process, the one that was used last at the end."""
+    """Views of this process, in order of last use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -338,5 +341,5 @@ _views = _Views()
 
 
 def forget() -> None:
-    """Forget all that is kept; the next chart reads it again."""
+    """Empty the cache of this process; the next chart reads the blocks again."""
     _views.clear()

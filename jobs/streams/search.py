@@ -1,8 +1,8 @@
-"""Finds lines. A regular expression of a user runs in a process of its own, which is killed when it takes too long.
+"""Search in log lines. A user's regular expression runs in a child process, which is killed when it takes too long.
 
-Python's expressions backtrack: ``(a+)+b`` on one line of a few dozen characters takes longer than a life, holds the
-interpreter's lock, and cannot be interrupted from outside. No look at the pattern tells the harmless from the
-explosive reliably; a deadline does.
+Python's expressions backtrack: ``(a+)+b`` on one line of a few dozen characters never finishes in practice, holds the
+interpreter's lock, and cannot be interrupted from outside. No inspection of the pattern detects this reliably; a
+deadline does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _TOO_SLOW = "This pattern takes too long on these lines. Make it simpler: avoid 
 
 
 class BadPattern(ValidationFailed):
-    """The pattern is no regular expression, is too long, or takes too long."""
+    """Raised for a pattern that is no regular expression, is too long, or takes too long."""
 
     def __init__(self, why: str) -> None:
         super().__init__({"regex": [why]})
 
 
 class Matcher:
-    """Keeps every line; the base of those that choose. ``expired``: the time for the page is used up."""
+    """Base of the matchers; keeps every line. ``expired``: whether the page's deadline has passed."""
 
     def __init__(self, deadline: float = float("inf")) -> None:
         self._deadline = deadline
@@ -43,7 +43,7 @@ class Matcher:
     def expired(self) -> bool:
         return time.monotonic() >= self._deadline
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         return lines
 
 
@@ -52,23 +52,23 @@ class _TextMatcher(Matcher):
         super().__init__(deadline)
         self._text = text.casefold()
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         return [line for line in lines if self._text in line.text.casefold()]
 
 
 class _RegexMatcher(Matcher):
-    """Talks to the child: a JSON list of texts goes in, a JSON list of the places that match comes back."""
+    """Sends a JSON list of texts to the child, which returns a JSON list of the indices that match."""
 
     def __init__(self, questions: IO[bytes], answers: IO[bytes], deadline: float) -> None:
         super().__init__(deadline)
         self._questions, self._answers = questions, answers
 
-    def keep(self, lines: list[LogLine]) -> list[LogLine]:
+    def matching(self, lines: list[LogLine]) -> list[LogLine]:
         if not lines:
             return []
         self._questions.write(json.dumps([line.text for line in lines]).encode() + b"\n")
         self._questions.flush()
-        # Each request gets a second at least: a search that has just run out of time is not a slow pattern.
+        # Each request gets at least one second: a search that reaches its deadline is not a slow pattern.
         ready, _, _ = select.select([self._answers], [], [], max(1.0, self._deadline - time.monotonic()))
         answer = self._answers.readline() if ready else b""
         if not answer:
@@ -78,7 +78,7 @@ class _RegexMatcher(Matcher):
 
 @contextlib.contextmanager
 def matcher(*, text: str | None, regex: str | None, seconds: float) -> Iterator[Matcher]:
-    """What keeps the lines that are looked for. Raises BadPattern."""
+    """Return a matcher for the search. Raises BadPattern."""
     deadline = time.monotonic() + seconds
     if regex:
         with _child(regex) as (questions, answers):
@@ -102,7 +102,7 @@ def _child(pattern: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raises BadPattern with the place of the mistake."""
+    """Raise BadPattern if the pattern cannot be used; the message has the position of a syntax error."""
     if "\0" in pattern:
         raise BadPattern("A pattern cannot hold the character NUL; write \\x00.")
     if len(pattern) > PATTERN_LIMIT:

@@ -1,12 +1,14 @@
-"""Takes entries in and reads them back. The one writer of the streams' tables besides ``sealing``.
+"""Store of the streams: append entries, and read them after a cursor.
 
-Exactly once. A replica numbers its entries; ``Source.last`` says how far they were taken. In one transaction, under
-the lock of the stream's head, ``append_*`` drops what was taken before, gives the rest sequence numbers, writes them
-as one block, and moves Source and head on. Whatever is killed in between, numbering and data are committed together
-or not at all.
+This module and ``jobs.maintenance.stream_compaction`` are the writers of the streams' tables.
 
-Read strictly after a cursor: entries come by sequence number, without a gap while the transactions are taken under
-one lock. The statements of the append are written out: through the ORM it is four times slower than the database.
+Entries are stored exactly once. A replica numbers its entries; ``Source.last`` is the last one that was taken. In one
+transaction, under the lock of the stream's head, ``append_*`` drops entries that were taken before, assigns sequence
+numbers to the rest, writes them as one block, and advances Source and head. Numbering and data are committed together
+or not at all, whichever process is killed.
+
+Reads are strictly after a cursor, in order of sequence numbers. There is no gap, because appends hold one lock. The
+statements of the append are plain SQL: through the ORM an append takes four times as long as in the database alone.
 """
 
 from __future__ import annotations
@@ -42,19 +44,20 @@ from portal.common.rows import ensure
 
 JobId = uuid.UUID | str
 
-# Lines of the log that the portal writes itself, at most one for each attempt.
+# Replica name of the portal's own lines in the log, at most one for each attempt.
 _PORTAL = "portal"
-# Blocks that one query brings into memory: a sealed one unpacks to about half a MiB.
+# Blocks that one query loads into memory: a sealed one unpacks to about half a MiB.
 _BLOCKS_A_QUERY = 16
 
 
-# --- Taking in -------------------------------------------------------------------------------------------------------
+# --- Appending -------------------------------------------------------------------------------------------------------
 def append_logs(
     *, job_id: JobId, attempt: Attempt, replica: str, first: int, lines: Sequence[tuple[float, str, str]]
 ) -> int:
-    """Take lines (unix time, stream, text) that the replica numbers from ``first`` on. Returns the last number taken.
+    """Append lines (unix time, stream, text) that the replica numbers from ``first`` on; return the last number taken.
 
-    Raises Gap where ``first`` lies beyond the one after the last number taken before.
+    Idempotent: lines that were taken before are dropped. Raises Gap if ``first`` is greater than the last number taken
+    plus one.
     """
     packed = Lines.from_rows(lines, WriterId(attempt.number, replica))
     return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines)
@@ -63,13 +66,13 @@ def append_logs(
 def append_metrics(
     *, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Sequence[tuple[float, float, str, float]]
 ) -> int:
-    """Take points (unix time, step, key, value), as ``append_logs`` does lines."""
+    """Append points (unix time, step, key, value); the contract is that of ``append_logs``."""
     packed = Points.from_rows(points, WriterId(attempt.number, replica))
     return append_points(job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed)
 
 
 def append_points(*, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Points) -> int:
-    """Take points that are columns already. Points of more names than a job may have are dropped: ``names``."""
+    """Append points in columns. Points of names beyond the job's limit are dropped: ``metric_names``."""
     return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points)
 
 
@@ -82,7 +85,7 @@ def _append(
     packed: Packed,
     pack: Callable[[Packed], bytes],
 ) -> int:
-    # Packing is the long part: it is done before the lock is held, for the usual case that all is new.
+    # Packing takes longest: it is done before the lock is taken, for the usual case that all entries are new.
     payload = pack(packed)
     with transaction.atomic(), connection.cursor() as cursor:
         head_id, last = _locked_head(cursor, job_id, kind)
@@ -105,7 +108,7 @@ def _append(
 
 
 def _admitted(attempt: Attempt, points: Points) -> Points:
-    """The points whose names the job may have; the log says when the first is left out."""
+    """Return the points with admitted names; the first refused name is reported in the log."""
     kept, message = metric_names.admitted(attempt, points)
     if message:
         lines = [(time.time(), "system", message)]
@@ -144,20 +147,20 @@ _ADVANCE_SOURCE = f"UPDATE {_SOURCE} SET last = %s WHERE id = %s"  # noqa: S608
 # --- Heads -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Head:
-    """The last sequence number given, and whether more will come."""
+    """Last sequence number assigned, and whether the stream is complete."""
 
     last: int
     closed: bool
 
 
 def head(job_id: JobId, kind: str) -> Head:
-    """The head of a stream; a stream into which nothing came has 0."""
+    """Return the head of a stream; that of an empty stream has 0."""
     row = StreamHead.objects.filter(job_id=job_id, kind=kind).values_list("last", "closed").first()
     return Head(*row) if row else Head(0, False)
 
 
 def close(job_id: JobId) -> None:
-    """Say that the job's streams are complete: its agents have flushed. Readers get the end once they have read all."""
+    """Mark the job's streams as complete: its agents have flushed. Readers get the end after the last entry."""
     for kind in StreamKind:
         of = StreamHead.objects.filter(job_id=job_id, kind=kind)
         if not of.update(closed=True):
@@ -179,42 +182,41 @@ def read_logs(
     regex: str | None = None,
     seconds: float = 2.0,
 ) -> LogPage:
-    """A page of lines with ``after < seq``, the first ``limit`` of them; with ``before``, the last ``limit`` that
-    have ``seq < before``.
+    """Return a page of the first ``limit`` lines with ``seq > after``; with ``before``, the last with ``seq < before``.
 
-    ``since`` (unix time) keeps the lines that were printed then or later, ``text`` (without regard to case) and
-    ``regex`` those that hold it, ``replica`` those of one replica. A page with any of these stops after about
-    ``seconds``: it then says ``more`` and how far it looked. Raises ``search.BadPattern`` for a pattern that cannot be
-    used.
+    Filters: ``since`` (unix time) keeps lines of that time or later, ``text`` (case-insensitive) and ``regex`` lines
+    that contain a match, ``replica`` those of one replica. A filtered page stops after about ``seconds``; it then has
+    ``more`` set, and ``first`` and ``last`` have the range that was searched. Raises ``search.BadPattern`` for a
+    pattern that cannot be used.
     """
     chosen = replica is not None or since is not None
     with search.matcher(text=text, regex=regex, seconds=seconds if chosen or text or regex else math.inf) as matcher:
-        keep = _Keeper(replica, since, matcher)
+        line_filter = _LineFilter(replica, since, matcher)
         if before is None:
-            return _page_forwards(job_id, after, limit, keep)
-        return _page_backwards(job_id, after, before, limit, keep)
+            return _page_forwards(job_id, after, limit, line_filter)
+        return _page_backwards(job_id, after, before, limit, line_filter)
 
 
 @dataclass(frozen=True)
-class _Keeper:
+class _LineFilter:
     replica: str | None
     since: float | None
     matcher: search.Matcher
 
     def __call__(self, block: Block, after: int, before: int | None) -> list[LogLine]:
-        return self.matcher.keep(list(_lines_of(block, after, before, self.replica, self.since)))
+        return self.matcher.matching(list(_lines_of(block, after, before, self.replica, self.since)))
 
 
-def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogPage:
+def _page_forwards(job_id: JobId, after: int, limit: int, line_filter: _LineFilter) -> LogPage:
     found: list[LogLine] = []
     cursor, last = after, head(job_id, StreamKind.LOGS).last
     for block in _blocks(job_id, StreamKind.LOGS, after):
-        found += keep(block, cursor, None)
+        found += line_filter(block, cursor, None)
         cursor = block.hi
-        if len(found) > limit or keep.matcher.expired:
+        if len(found) > limit or line_filter.matcher.expired:
             break
     else:
-        # What is not there up to the head was removed: the page ends nevertheless.
+        # Entries before the head that are missing were removed: the page covers them.
         cursor = max(cursor, last)
     if len(found) > limit:
         found = found[:limit]
@@ -222,13 +224,13 @@ def _page_forwards(job_id: JobId, after: int, limit: int, keep: _Keeper) -> LogP
     return LogPage(found, after + 1, cursor, cursor < head(job_id, StreamKind.LOGS).last)
 
 
-def _page_backwards(job_id: JobId, after: int, before: int, limit: int, keep: _Keeper) -> LogPage:
+def _page_backwards(job_id: JobId, after: int, before: int, limit: int, line_filter: _LineFilter) -> LogPage:
     pieces: list[list[LogLine]] = []
     cursor = before
     for block in _blocks_backwards(job_id, StreamKind.LOGS, after, before):
-        pieces.insert(0, keep(block, after, cursor))
+        pieces.insert(0, line_filter(block, after, cursor))
         cursor = max(block.lo, after + 1)
-        if sum(map(len, pieces)) > limit or keep.matcher.expired:
+        if sum(map(len, pieces)) > limit or line_filter.matcher.expired:
             break
     else:
         cursor = after + 1
@@ -240,7 +242,7 @@ def _page_backwards(job_id: JobId, after: int, before: int, limit: int, keep: _K
 
 
 def read_points(job_id: JobId, *, after: int = 0, limit: int = 500) -> list[Point]:
-    """At most ``limit`` points with ``seq > after``, in order."""
+    """Return at most ``limit`` points with ``seq > after``, in order."""
     found: list[Point] = []
     for lo, points in read_point_columns(job_id, after=after):
         cursor = found[-1].seq if found else after
@@ -251,25 +253,26 @@ def read_points(job_id: JobId, *, after: int = 0, limit: int = 500) -> list[Poin
 
 
 def read_point_columns(job_id: JobId, *, after: int = 0, upto: int | None = None) -> Iterator[tuple[int, Points]]:
-    """Whole blocks of points as columns, with the sequence number of the first, from the block on that holds ``after
-    + 1``.
+    """Yield whole blocks of points as columns, each with its first sequence number.
+
+    The first block is the one that contains ``after + 1``.
     """
     for block in _blocks(job_id, StreamKind.METRICS, after, upto):
         yield block.lo, unpack_points(bytes(block.payload))
 
 
 def read_log_blocks(job_id: JobId, *, after: int = 0) -> Iterator[list[LogLine]]:
-    """All lines after a cursor, a list for each block, without ever holding more than a few blocks."""
+    """Yield all lines after a cursor, a list for each block; at most a few blocks are in memory."""
     for block in _blocks(job_id, StreamKind.LOGS, after):
         yield list(_lines_of(block, after, None))
         after = block.hi
 
 
 def _blocks(job_id: JobId, kind: str, after: int, upto: int | None = None) -> Iterator[Block]:
-    """Blocks with an entry after the cursor, in order.
+    """Yield the blocks with an entry after the cursor, in order.
 
-    Each query starts from the cursor, so a merge in between hides nothing; but the block that it gives may then begin
-    with entries that were in the one before. Whoever reads keeps a cursor of their own.
+    Each query starts from the cursor, so a merge between two queries hides no entry. A merged block can begin with
+    entries of the block before it: callers must keep a cursor of their own.
     """
     rows = Block.objects.filter(job_id=job_id, kind=kind).order_by("hi")
     rows = rows if upto is None else rows.filter(lo__lte=upto)
@@ -290,7 +293,7 @@ def _blocks_backwards(job_id: JobId, kind: str, after: int, before: int) -> Iter
 def _lines_of(
     block: Block, after: int, before: int | None, replica: str | None = None, since: float | None = None
 ) -> Iterator[LogLine]:
-    """The block's lines between the cursors; with ``replica`` and ``since`` only those of it, from then on."""
+    """Yield the block's lines between the cursors, filtered by ``replica`` and ``since`` if given."""
     lines = unpack_lines(bytes(block.payload))
     start = max(0, after + 1 - block.lo)
     stop = len(lines) if before is None else min(len(lines), before - block.lo)

@@ -1,9 +1,9 @@
-"""Follows streams for all readers of this process: each block is read and encoded once, however many sockets watch.
+"""Tailer of streams for all readers of this process: each block is read and encoded once for any number of sockets.
 
-One ``StreamReader`` per (job, kind), one ``Watcher`` per job or namespace, alive while somebody is subscribed. A
-doorbell or a slow poll wakes them. Readers pull: each keeps its own cursor and asks for the frame after it. A frame
-that is still in the reader's bounded window costs nothing; a slow reader finds its place in the store again. So there
-is no queue that could grow.
+There is one ``StreamReader`` per (job, kind) and one ``Watcher`` per job or namespace, which run while they have
+subscribers. A doorbell or a slow poll wakes them. Readers pull: each keeps its own cursor and requests the frame after
+it. A frame in the bounded window of the ``StreamReader`` costs no query; a slow reader reads from the store instead. So
+there is no queue that could grow.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from portal.common.doorbell import Bell, Doorbell
 _log = logging.getLogger(__name__)
 
 POLL_SECONDS = 5.0
-# At most this often is a state read, however often it changes.
+# Minimum time between two reads of a state, however often it changes.
 STATE_SPACING_SECONDS = 0.1
-# At most this often is a stream read: a job that prints without pause makes full frames and not many small ones.
+# Minimum time between two reads of a stream: continuous output then makes full frames and not many small ones.
 SPACING_SECONDS = 0.02
-# With many readers a turn takes longer, so that one web process is not spent on small frames.
+# Additional time for each reader, so that a web process with many readers does not spend its time on small frames.
 SPACING_PER_READER = 0.0002
 MOST_SPACING = 0.1
 WINDOW_BYTES = 4 * 1024 * 1024
@@ -46,39 +46,40 @@ _threads = ThreadPoolExecutor(max_workers=4, thread_name_prefix="streams")
 
 
 async def in_thread(function: Callable[Given, Result], *given: Given.args, **named: Given.kwargs) -> Result:
-    """Run something that reads the database, on one of the few threads of the streams."""
+    """Run a function that reads the database on one of the threads of the streams."""
     call: Any = DatabaseSyncToAsync(function, thread_sensitive=False, executor=_threads)
     result: Result = await call(*given, **named)
     return result
 
 
-# --- What a subscriber gets ------------------------------------------------------------------------------------------
+# --- Frames ----------------------------------------------------------------------------------------------------------
 AnyFrame = Frame[Any]
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Entries that are not kept any more."""
+    """Range of entries that were removed."""
 
     first: int
     last: int
 
 
-class _News:
-    """Wakes all who wait, once for each ``announce``. Take ``next`` before looking, wait for it after: nothing is
-    missed.
+class _Broadcast:
+    """Wakes all waiting tasks at each ``notify``.
+
+    To miss no notification, take ``next`` before reading the state, and wait for it afterwards.
     """
 
     def __init__(self) -> None:
         self.next = asyncio.Event()
 
-    def announce(self) -> None:
+    def notify(self) -> None:
         rung, self.next = self.next, asyncio.Event()
         rung.set()
 
 
 class _Shared(Protocol):
-    """Something that runs while it has readers."""
+    """Task that runs while it has readers."""
 
     topic: str
     readers: int
@@ -87,8 +88,9 @@ class _Shared(Protocol):
 
 
 class StreamReader:
-    """Follows one stream of one job. ``hi`` is the last entry that was read, ``ended``: all was read and no more will
-    come.
+    """Follows one stream of one job.
+
+    ``hi``: the last entry that was read; ``ended``: whether the stream is complete and was read to its end.
     """
 
     def __init__(self, job: str, kind: StreamKind) -> None:
@@ -99,14 +101,14 @@ class StreamReader:
         self.ended = False
         self._started = False
         self._window: Window[AnyFrame] = Window(WINDOW_BYTES)
-        self._news = _News()
+        self._broadcast = _Broadcast()
 
     async def run(self, bell: Bell) -> None:
-        """Read on for ever; whatever goes wrong is tried again."""
+        """Read the stream until cancelled. Errors are logged and the read is retried."""
         while True:
             try:
                 caught_up = await self._read_on()
-            except Exception:  # noqa: BLE001  a reader that gives up leaves everybody waiting
+            except Exception:  # noqa: BLE001  without a retry all readers would wait forever
                 _log.exception("The stream %s could not be read; trying again.", self.topic)
                 caught_up = True
             await asyncio.sleep(min(SPACING_SECONDS + SPACING_PER_READER * self.readers, MOST_SPACING))
@@ -114,16 +116,16 @@ class StreamReader:
                 await bell.wait(POLL_SECONDS)
 
     async def _read_on(self) -> bool:
-        """Take in what is new. True: there was no more."""
+        """Read the new entries. True: none are left."""
         head = await in_thread(store.head, self.job, self.kind)
         if not self._started:
-            # What was there before has no place in the window: readers get it from the store.
+            # Earlier entries do not enter the window: readers get them from the store.
             self.hi, self._started = head.last, True
         frames = await in_thread(_frames_after, self.job, self.kind, self.hi) if head.last > self.hi else []
         for frame in frames:
             self._keep(frame)
         self.ended = head.closed and self.hi >= head.last
-        self._news.announce()
+        self._broadcast.notify()
         return self.hi >= head.last
 
     def _keep(self, frame: AnyFrame) -> None:
@@ -131,10 +133,10 @@ class StreamReader:
         self.hi = frame.hi
 
     async def follow(self, after: int, replica: str | None = None) -> AsyncIterator[AnyFrame | Missing]:
-        """Everything after the cursor, in order, once; stops after the last entry of a stream that has ended."""
+        """Yield all entries after the cursor, in order and once; return after the last entry of a stream that ended."""
         cursor = after
         while True:
-            news = self._news.next
+            change = self._broadcast.next
             if (frame := self._window.after(cursor)) is not None:
                 frames = [frame]
             elif cursor < self.hi:
@@ -152,7 +154,7 @@ class StreamReader:
                 continue
             if self.ended:
                 return
-            await news.wait()
+            await change.wait()
 
 
 def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:
@@ -164,15 +166,16 @@ def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:
 
 
 def _runs(entries: list[Any]) -> list[list[Any]]:
-    """Cut where a sequence number is missing."""
+    """Split entries where a sequence number is missing."""
     breaks = [place for place in range(1, len(entries)) if entries[place].seq != entries[place - 1].seq + 1]
     edges = [0, *breaks, len(entries)]
     return [entries[start:end] for start, end in pairwise(edges) if start < end]
 
 
 class Watcher:
-    """Follows a state: readers get the newest, not each in between. ``read`` gives a hashable version and what to
-    send.
+    """Follows a state: readers get the newest version, and not each one before it.
+
+    ``read`` returns a hashable version and the state to send.
     """
 
     def __init__(self, topic: str, read: Callable[[], tuple[Hashable, Any]]) -> None:
@@ -180,15 +183,15 @@ class Watcher:
         self.readers = 0
         self._version: Hashable = None
         self._state: Any = None
-        self._turn = 0
-        self._news = _News()
+        self._changes = 0
+        self._broadcast = _Broadcast()
 
     async def run(self, bell: Bell) -> None:
         """Read at each ring of the bell, and every ``POLL_SECONDS`` in case one was lost. A failed read is retried."""
         while True:
             try:
                 version, state = await in_thread(self._read)
-            except Exception:  # noqa: BLE001  a reader that gives up leaves everybody waiting
+            except Exception:  # noqa: BLE001  without a retry all readers would wait forever
                 _log.exception("The state %s could not be read; trying again.", self.topic)
             else:
                 self._note(version, state)
@@ -196,28 +199,28 @@ class Watcher:
             await bell.wait(POLL_SECONDS)
 
     def _note(self, version: Hashable, state: Any) -> None:
-        if self._turn and version == self._version:
+        if self._changes and version == self._version:
             return
-        self._version, self._state, self._turn = version, state, self._turn + 1
-        self._news.announce()
+        self._version, self._state, self._changes = version, state, self._changes + 1
+        self._broadcast.notify()
 
     async def follow(self) -> AsyncIterator[Any]:
-        """The present state, then each newer one."""
+        """Yield the present state, then each newer one."""
         seen = 0
         while True:
-            news = self._news.next
-            if self._turn > seen:
-                seen = self._turn
+            change = self._broadcast.next
+            if self._changes > seen:
+                seen = self._changes
                 yield self._state
             else:
-                await news.wait()
+                await change.wait()
 
 
 Follower = TypeVar("Follower", bound=_Shared)
 
 
 class Tailer:
-    """The followers of one event loop."""
+    """Stream readers and watchers of one event loop."""
 
     def __init__(self) -> None:
         self.doorbell = Doorbell()
@@ -225,13 +228,13 @@ class Tailer:
 
     @contextlib.asynccontextmanager
     async def stream(self, job: str, kind: StreamKind) -> AsyncIterator[StreamReader]:
-        """The shared reader of a stream, running while the block does."""
+        """Return the shared reader of a stream; it runs while the context is open."""
         async with self._share(f"{kind}:{job}", lambda: StreamReader(job, kind)) as reader:
             yield reader
 
     @contextlib.asynccontextmanager
     async def state(self, topic: str, read: Callable[[], tuple[Hashable, Any]]) -> AsyncIterator[Watcher]:
-        """The shared watcher of a state, running while the block does."""
+        """Return the shared watcher of a state; it runs while the context is open."""
         async with self._share(topic, lambda: Watcher(topic, read)) as watcher:
             yield watcher
 
@@ -247,7 +250,7 @@ class Tailer:
         finally:
             follower.readers -= 1
             if not follower.readers:
-                self._running.pop(topic, None)  # close() has removed it already where the loop ends first
+                self._running.pop(topic, None)  # close() has removed it already if the loop ends first
                 task.cancel()
 
     async def _run(self, follower: _Shared) -> None:
@@ -255,12 +258,12 @@ class Tailer:
             await follower.run(bell)
 
     def heads(self) -> dict[str, int]:
-        """The last entry that was read of each stream that is followed, by topic."""
+        """Return the last entry that was read of each followed stream, by topic."""
         followers = [follower for follower, _ in self._running.values()]
         return {reader.topic: reader.hi for reader in followers if isinstance(reader, StreamReader)}
 
     def close(self) -> None:
-        """Stop following. For the end of a loop; a process that ends needs no call."""
+        """Stop all readers and watchers, at the end of an event loop. A process that exits needs no call."""
         for _, task in self._running.values():
             task.cancel()
         self._running.clear()
@@ -271,7 +274,7 @@ _tailers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Tailer] = weakref
 
 
 def tailer() -> Tailer:
-    """The tailer of the running event loop; made at the first call."""
+    """Return the tailer of the running event loop, which the first call creates."""
     loop = asyncio.get_running_loop()
     if loop not in _tailers:
         _tailers[loop] = Tailer()

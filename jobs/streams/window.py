@@ -1,4 +1,4 @@
-"""The newest frames of a stream, found by sequence number in logarithmic time. Pure."""
+"""Window of the newest frames of a stream, with lookup by sequence number in logarithmic time. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Held = TypeVar("Held", bound=_Ranged)
 
 
 class Window(Generic[Held]):
-    """Frames in order, the oldest dropped when together they are larger than ``budget`` bytes. One is always kept."""
+    """Frames in order. The oldest are dropped while the total exceeds ``budget`` bytes; at least one is kept."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        # Frames before ``_first`` are dropped; the list is cut when they are half of it, so a drop costs constant time.
+        # Frames before ``_first`` are dropped; the list is cut when they exceed half of it, so a drop costs O(1).
         self._frames: list[Held | Any] = []
         self._first = 0
         self._bytes = 0
@@ -34,7 +34,7 @@ class Window(Generic[Held]):
         return len(self._frames) - self._first
 
     def add(self, frame: Held) -> None:
-        """Append the frame that follows the last one."""
+        """Append the frame after the last one."""
         self._frames.append(frame)
         self._bytes += frame.size
         while self._bytes > self._budget and len(self) > 1:
@@ -46,7 +46,7 @@ class Window(Generic[Held]):
             self._first = 0
 
     def after(self, cursor: int) -> Held | None:
-        """The frame that holds the entry after ``cursor``, or begins beyond a gap there; None outside of the window."""
+        """Return the frame with the entry after ``cursor``, or the first frame after a gap; None outside the window."""
         if not len(self) or not self._frames[self._first].lo <= cursor + 1 <= self._frames[-1].hi:
             return None
         place = bisect_right(self._frames, cursor, lo=self._first, key=lambda frame: frame.hi)

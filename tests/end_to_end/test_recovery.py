@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs.lifecycle.observations import MASTERS_LAST_WORD
+from jobs.lifecycle.observations import MASTER_REPORT_DELAY
 from regatta import Client, Job
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
@@ -47,7 +47,7 @@ def all_are_registered(http: httpx.Client, job: Job) -> bool:
 def wait_for_all(http: httpx.Client, job: Job) -> None:
     """Wait until every replica counts as taking part: one that registers just before the job's end does not."""
     until("all are registered", lambda: all_are_registered(http, job), END_SECONDS)
-    let_pass(MASTERS_LAST_WORD.total_seconds())
+    let_pass(MASTER_REPORT_DELAY.total_seconds())
 
 
 @pytest.mark.invariant("A killed replica is restarted in the same attempt, without a lost or duplicated log line.")

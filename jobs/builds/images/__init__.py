@@ -1,11 +1,11 @@
-"""The images of jobs on Kubernetes: what goes into them and how they are made (docs/decisions/0023).
+"""Images of jobs on Kubernetes: their content, and how they are built (docs/decisions/0023).
 
-A job's image stands on others, each named by the hash of all that it is made from::
+A job's image is built on others, each named by the hash of all its inputs::
 
-    base  ->  runtime  ->  environment (where there are requirements)  ->  job (the code)
+    base  ->  runtime  ->  environment (if there are requirements)  ->  job (the code)
 
-``plan.py`` is pure and says which; ``worker.py`` is the program that makes those that the registry does not have. Two
-of them need a program to run in their parent (``build_step.py``: pip): ``buildah.py`` does that on this machine,
-``pod_builder.py`` in a pod of the cluster. The code is put on top without running anything (``layers.py``), by the
-registry's own interface (``registry_client.py``).
+``plan.py`` is pure and computes the list; the program ``worker.py`` builds the images that the registry lacks. For the
+runtime and the environment a program runs in the parent image (``build_step.py``: pip): ``buildah.py`` runs it on this
+machine, ``pod_builder.py`` in a pod of the cluster. The code is added as a layer without running anything
+(``layers.py``), through the API of the registry (``registry_client.py``).
 """

@@ -1,5 +1,4 @@
-"""What the program that makes images is told (``order.json`` in its folder), and what it answers. Pure but for reading
-and writing that file."""
+"""Build requests of the program that builds images: ``order.json`` in its folder. Pure except for that file."""
 
 from __future__ import annotations
 
@@ -12,18 +11,20 @@ from typing import Any
 from jobs.builds.images.plan import Image, Kind
 
 ORDER, OUTCOME, LOG, LOCK = "order.json", "outcome.json", "build.log", "lock"
-_RUNTIME_BYTES = 8 * 1024**3  # the platform's own is not what is limited
-ROOM = 2 * 1024**3  # bytes beside what an image adds: what pip unpacks, the packed layer
+_RUNTIME_BYTES = 8 * 1024**3  # the limit of users does not apply to the platform's own image
+WORKSPACE_BYTES = 2 * 1024**3  # beside the content of an image: pip's unpacked files, the packed layer
 BUILDAH, POD = "buildah", "pod"
 
 
 @dataclass(frozen=True)
 class Order:
-    """``images``: as in ``plan.Plan``. ``registry`` is a host. ``seconds`` for all images together, ``bytes`` of what
-    an image may add. ``pip``: pip's settings (``PIP_...``) and proxies. ``storage``: the builder's own directory.
+    """Build request.
 
-    The last four are the in-cluster builder's: where the cluster is, the namespace of its pods, the image with the
-    tools, and the secret (a Docker configuration) with which it pushes.
+    * ``images``: as in ``plan.Plan``; ``registry``: a host; ``credentials``: the path of a Docker configuration.
+    * ``seconds``: time limit of all images together; ``bytes``: size limit of the files that one image adds.
+    * ``storage``: the builder's own directory; ``pip``: pip's settings (``PIP_...``) and proxies.
+    * For the builder in the cluster: ``kubeconfig``; ``namespace`` of its pods; ``tools``: the image with the tools;
+      ``secret``: the Docker configuration with which it pushes.
     """
 
     images: tuple[Image, ...]
@@ -42,7 +43,7 @@ class Order:
 
     def write(self, folder: Path) -> None:
         path = folder / ORDER
-        path.touch(mode=0o600)  # an index's address may hold a password
+        path.touch(mode=0o600)  # the address of a package index can contain a password
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
@@ -54,7 +55,7 @@ class Order:
 
 
 def step(order: Order, image: Image, pip: Mapping[str, str], seconds: float, platform: str) -> dict[str, Any]:
-    """What ``build_step.py`` is told."""
+    """Return the input of ``build_step.py``."""
     return {
         "kind": str(image.kind),
         "target": image.folder,
@@ -68,22 +69,24 @@ def step(order: Order, image: Image, pip: Mapping[str, str], seconds: float, pla
 
 
 @dataclass(frozen=True)
-class Shelves:
-    """Files and folders of this machine that pip's settings name, and the settings with the places at which the image
-    sees them. ``mounts``: {place: path here}."""
+class PipMounts:
+    """pip's settings for use in the image, and the mounts of local paths that they name.
+
+    ``mounts``: path in the image to path on this machine.
+    """
 
     pip: Mapping[str, str]
     mounts: Mapping[str, str]
 
 
-def shelves(pip: Mapping[str, str], below: str, exists: Any = lambda path: Path(path).exists()) -> Shelves:
-    """Where the image sees what lies here: ``below/0``, ``below/1`` and so on."""
+def pip_mounts(pip: Mapping[str, str], below: str, exists: Any = lambda path: Path(path).exists()) -> PipMounts:
+    """Replace paths of this machine in pip's settings by mount points ``below/0``, ``below/1`` and so on."""
     mounts: dict[str, str] = {}
     changed: dict[str, str] = {}
     for name, value in sorted(pip.items()):
         words = [_moved(word, below, mounts, exists) for word in value.split()]
         changed[name] = " ".join(words)
-    return Shelves(changed, mounts)
+    return PipMounts(changed, mounts)
 
 
 def _moved(word: str, below: str, mounts: dict[str, str], exists: Any) -> str:

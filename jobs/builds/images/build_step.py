@@ -1,17 +1,17 @@
-"""Runs in the parent of an image and makes what the image adds: ``build_step.py <folder>``. Python 3.11, standard
-library.
+"""Program that runs in the parent image and adds files: ``build_step.py <folder>``. Python 3.11, standard library.
 
-The folder is mounted and does not become part of the image. It holds ``step.json``::
+The folder is mounted and does not become part of the image. It contains ``step.json``::
 
     {"kind": "runtime" | "environment", "target": "/opt/...", "requirements": [...], "platform": "/opt/regatta",
      "seconds": 900, "bytes": 8589934592, "pip": {"PIP_INDEX_URL": ...}}
 
 and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. Only built packages
-are taken: nothing of a package runs here. What pip says goes to standard output as it says it. Where it fails, the last
-line begins with ``MARK`` and goes on with a message for people.
+are installed: no code of a package runs here. The output of pip goes to standard output line by line. On failure, the
+last line is ``MARK`` followed by a message for the user.
 
-The runtime's image also gets the compiled code of what each process starts with. In pods the root is read-only, and
-``python:3.11-slim`` comes without that of the standard library: every process would compile it anew, for half a second.
+The runtime's image also gets the bytecode of all modules that processes import when they start. In pods the root
+filesystem is read-only, and ``python:3.11-slim`` contains no bytecode of the standard library: without it every process
+would compile those modules, which takes half a second.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ MARK = "regatta-build: "
 LAST_LINES = 5
 OLDEST = (3, 11)
 _LOOK_SECONDS = 0.5
-# Of the standard library, what no job is in a hurry to load.
-_IDLE = frozenset(
+# Packages of the standard library that are not compiled: no process imports them when it starts.
+_NOT_COMPILED = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
     | {"tkinter", "turtledemo"}
 )
-_TELLS = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
+_IMPORT_CHECK = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
 
 
 class Problem(Exception):
-    """A message."""
+    """Failure of the step, with a message for the user."""
 
 
 def main(folder: Path) -> int:
@@ -54,8 +54,10 @@ def main(folder: Path) -> int:
 
 
 def made(step: dict[str, Any], tool: Path, root: Path = Path("/")) -> int:
-    """Do the step; 0 where it was done, else the last line says why not. ``root``: where that is put which belongs
-    elsewhere in the image than into the step's target."""
+    """Run the step. Return 0, or 1 after printing the message as the last line.
+
+    ``root``: the directory for files that belong elsewhere in the image than in the step's target.
+    """
     try:
         if sys.version_info < OLDEST:
             have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
@@ -78,7 +80,7 @@ def _make(step: dict[str, Any], tool: Path, root: Path) -> None:
         if step.get("alone"):
             (_packages(target) / "runtime").symlink_to(platform / "runtime")
         else:
-            # What the platform brings stays in sight, behind what the job asked for.
+            # The platform's packages stay on the search path, after those of the job.
             (_packages(target) / "platform.pth").write_text(f"{platform}\n", encoding="utf-8")
     if step["requirements"]:
         _install(step, tool, target)
@@ -90,18 +92,18 @@ def _make(step: dict[str, Any], tool: Path, root: Path) -> None:
 
 
 def _compile(library: Path, root: Path) -> None:
-    """Compile what has no compiled code yet; that goes where Python looks for it, below ``root``."""
+    """Compile the modules that have no bytecode yet, into Python's cache directories below ``root``."""
     for where, folders, files in os.walk(library):
-        folders[:] = sorted(set(folders) - _IDLE)
+        folders[:] = sorted(set(folders) - _NOT_COMPILED)
         for source in (Path(where, name) for name in sorted(files) if name.endswith(".py")):
             place = Path(cache_from_source(str(source)))
             if place.exists():
                 continue
-            # Nobody changes an image: what was compiled need not be compared with its source, whose time layers forget.
+            # Images do not change, and layers drop modification times: bytecode is not checked against its source.
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             compiled = root / place.relative_to("/")
             compiled.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(py_compile.PyCompileError):  # as of templates, which are no modules
+            with contextlib.suppress(py_compile.PyCompileError):  # templates, which are no modules
                 py_compile.compile(str(source), str(compiled), doraise=True, invalidation_mode=mode)
 
 
@@ -112,7 +114,7 @@ def _packages(target: Path) -> Path:
 
 def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
     command = (
-        # The environment's own interpreter: pip then is one process, which can be ended.
+        # With the environment's own interpreter pip is a single process, which can be killed.
         *(str(target / "bin" / "python"), "-m", "pip", "install"),
         *("--only-binary=:all:", "--no-input", "--no-color", "--disable-pip-version-check", "--progress-bar=off"),
         *("--no-cache-dir", *step["requirements"]),
@@ -144,14 +146,14 @@ def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
 
 
 def _scratch(target: Path) -> Path:
-    """Where pip unpacks: counted with what it installs."""
+    """Return the directory in which pip unpacks. Its size counts with that of the installed files."""
     folder = target / ".scratch"
     folder.mkdir(exist_ok=True)
     return folder
 
 
 class _Watch(threading.Thread):
-    """Ends pip where it takes too long or too much room; ``why`` then says so."""
+    """Kills pip when it exceeds the limit of time or of disk space; ``why`` is the message then."""
 
     def __init__(self, process: subprocess.Popen[str], target: Path, seconds: float, most: int) -> None:
         super().__init__(daemon=True)
@@ -175,7 +177,7 @@ def _too_large(most: int) -> str:
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below, as far as they can be seen now."""
+    """Return the bytes of all files in a folder; files that vanish meanwhile count as 0."""
     return sum(_sizes(folder))
 
 
@@ -189,8 +191,8 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 def _check(target: Path) -> None:
-    """Whether the platform can run here: a base image without a C++ library, say, is told of now and not by pods."""
-    command = (str(target / "bin" / "python"), "-I", "-c", _TELLS)
+    """Check that the platform can run in the image: a missing C++ library, say, fails the build and not the pods."""
+    command = (str(target / "bin" / "python"), "-I", "-c", _IMPORT_CHECK)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]

@@ -1,5 +1,8 @@
-"""Runs a step in an image with buildah, on this machine: as root, or as an ordinary account where the kernel lets it
-have user namespaces and ``/etc/subuid`` gives it some. Every command is a list of arguments."""
+"""Builder of images with buildah, on this machine.
+
+It runs as root, or as an ordinary account that may create user namespaces and has ids in ``/etc/subuid``. Every command
+is a list of arguments.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from jobs.builds.images.plan import Image
 from jobs.builds.images.registry_client import AWAY_SECONDS, PATIENCE_SECONDS
 from runtime import contract
 
-# For a registry that is away for a while.
+# Retries for a registry that is unavailable for a while.
 _PATIENCE = (f"--retry={PATIENCE_SECONDS / AWAY_SECONDS:.0f}", f"--retry-delay={AWAY_SECONDS:g}s")
 _PLACE = "/tmp/regatta-build"  # noqa: S108  a mount point in the image
 _LAST_LINES = 5
@@ -28,7 +31,7 @@ _DRIVERS = ("overlay", "vfs")  # the second works everywhere, and copies
 
 
 class Buildah:
-    """``log`` gets all that is said. Raises BuildFailed where the machine cannot build."""
+    """Builds images; all output goes to ``log``. Raises BuildFailed if the machine cannot build."""
 
     def __init__(self, order: Order, deadline: float, log: IO[str]) -> None:
         self._order, self._deadline, self._log = order, deadline, log
@@ -39,10 +42,10 @@ class Buildah:
         self._driver = self._find_driver()
 
     def make(self, image: Image, folder: Path) -> None:
-        """Make an image of its parent and push it. ``folder`` is the build's own."""
+        """Build an image from its parent and push it. ``folder``: the directory of the build."""
         name = image.reference.rpartition(":")[2]
-        moved = build_request.shelves(self._order.pip, f"{_PLACE}/shelves")
-        context = self._lay_out(image, folder / f"context-{name}", moved)
+        moved = build_request.pip_mounts(self._order.pip, f"{_PLACE}/shelves")
+        context = self._create_context(image, folder / f"context-{name}", moved)
         try:
             self._quietly("rm", name)
             self._do(
@@ -62,12 +65,12 @@ class Buildah:
             self._quietly("rm", name)
             shutil.rmtree(context, ignore_errors=True)
 
-    def _lay_out(self, image: Image, context: Path, moved: build_request.Shelves) -> Path:
-        """The folder that the image sees while it is made: the program, pip, and where other things are mounted."""
+    def _create_context(self, image: Image, context: Path, moved: build_request.PipMounts) -> Path:
+        """Create the build context that is mounted: the program, pip, and mount points of local paths."""
         shutil.rmtree(context, ignore_errors=True)
         tool = context / "tool"
         tool.mkdir(parents=True)
-        lay_out_tools(tool)
+        copy_tools(tool)
         shutil.copyfile(build_step.__file__, context / "build_step.py")
         for place, here in moved.mounts.items():
             mountpoint = context / Path(place).relative_to(_PLACE)
@@ -112,27 +115,27 @@ class Buildah:
         except subprocess.TimeoutExpired:
             raise BuildFailed(too_long(self._order)) from None
         if done.returncode != 0:
-            raise BuildFailed(told(self._said_since(begin), what))
+            raise BuildFailed(failure_message(self._output_since(begin), what))
 
-    def _said_since(self, begin: int) -> list[str]:
-        with Path(self._log.name).open(encoding="utf-8", errors="replace") as said:
-            said.seek(begin)
-            return said.read().splitlines()
+    def _output_since(self, begin: int) -> list[str]:
+        with Path(self._log.name).open(encoding="utf-8", errors="replace") as output:
+            output.seek(begin)
+            return output.read().splitlines()
 
     def _quietly(self, *arguments: str) -> None:
         command = (*self._at, "--storage-driver", self._driver, *arguments)
         subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
 
 
-def lay_out_tools(tool: Path) -> None:
-    """What ``build_step.py`` needs besides itself: pip, which the image may not have, and the runtime."""
+def copy_tools(tool: Path) -> None:
+    """Copy what ``build_step.py`` needs besides itself: pip, which the image may lack, and the runtime."""
     unwanted = shutil.ignore_patterns("__pycache__")
     shutil.copytree(Path(pip.__file__).parent, tool / "pip", ignore=unwanted)
     shutil.copytree(Path(contract.__file__).parent, tool / "runtime", ignore=unwanted)
 
 
-def told(lines: Sequence[str], what: str) -> str:
-    """The message of a build that failed: that of ``build_step.py``, else the last lines that were said."""
+def failure_message(lines: Sequence[str], what: str) -> str:
+    """Return the message of a failed build: that of ``build_step.py``, otherwise the last lines of output."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):
             return line.removeprefix(build_step.MARK)

@@ -1,10 +1,10 @@
-"""What keeps an image from being made."""
+"""Errors of image builds."""
 
 from __future__ import annotations
 
 
 class BuildFailed(Exception):
-    """``why`` is a message for the person whose job it is, with what to do next."""
+    """Raised when an image cannot be built. ``why``: a message for the job's owner, with what to do next."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)

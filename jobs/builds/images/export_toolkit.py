@@ -1,6 +1,7 @@
-"""Lays out what a build pod needs: ``python -m jobs.builds.images.export_toolkit <folder>``. The portal's image has it
-in
-``/opt/regatta-build``."""
+"""Export of the tools of build pods: ``python -m jobs.builds.images.export_toolkit <folder>``.
+
+The portal's image has them in ``/opt/regatta-build``.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def main(folder: Path) -> int:
     for name in _MODULES:
         shutil.copyfile(_HERE / name, package / name)
     shutil.copyfile(_HERE / "push_layer.py", folder / "build.py")
-    buildah.lay_out_tools(folder)
+    buildah.copy_tools(folder)
     return 0
 
 

@@ -1,8 +1,7 @@
-"""Has the images of jobs made, by a program of its own that outlives the portal (``worker.py``). The settings say where
-they are kept and how they are made.
+"""Launcher of image builds: they run in a separate program that survives a restart of the portal (``worker.py``).
 
-While one is made there is a folder with its tag below ``images/`` of the data directory. Whether there is an image the
-registry says, and nobody else.
+The settings name the registry and the builder. While an image is built, there is a folder named by its tag below
+``images/`` of the data directory. Whether an image exists is decided by the registry alone.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from jobs.launch.planner import Build, BuildView
 from jobs.models import CodeSnapshot
 from runtime import contract
 
-# In the versions that the portal itself has.
+# Packages of the runtime, in the versions of the portal.
 PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
 PYTHON = plan.PLATFORM / "bin" / "python"
 _LOOK_SECONDS = 5.0
 _ROOT = Path(__file__).parents[3]
-# By these a process of a pod finds its cluster.
+# Variables by which a process in a pod finds its cluster.
 _IN_CLUSTER = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 _INHERITED = ("PATH", "HOME", "LANG", "KUBECONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR", *_IN_CLUSTER)
 
 
-def room() -> Path:
+def images_directory() -> Path:
     return Path(settings.DATA_DIR) / "images"
 
 
@@ -50,13 +49,13 @@ def plan_of(namespace: str, digest: str, requirements: tuple[str, ...], *, alone
 
 
 def packages() -> tuple[str, ...]:
-    """What the runtime needs of others, as requirements."""
+    """Return the packages that the runtime needs, as requirements."""
     return tuple(f"{name}=={version(name)}" for name in PACKAGES)
 
 
 @functools.cache
 def runtime_digest() -> str:
-    """Of all that images have of the runtime, and of the program that puts it there."""
+    """Return the digest of the runtime's files in images and of the program that installs them."""
     runtime = Path(contract.__file__).parent
     files = [path for path in sorted(runtime.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
     found = hashlib.sha256()
@@ -65,35 +64,38 @@ def runtime_digest() -> str:
     return found.hexdigest()
 
 
-def made(wanted: plan.Plan) -> Build:
-    """What there is once the image is made."""
-    return Build(Path(plan.CODE), Path(wanted.python), wanted.reference)
+def made(image_plan: plan.Plan) -> Build:
+    """Return the build result of the finished image."""
+    return Build(Path(plan.CODE), Path(image_plan.python), image_plan.reference)
 
 
-def build(wanted: plan.Plan, snapshot: CodeSnapshot) -> BuildView:
-    """Begin or look on. Raises OSError where the data directory cannot be written, StorageError, NotFound."""
-    folder = room() / wanted.tag
+def build(image_plan: plan.Plan, snapshot: CodeSnapshot) -> BuildView:
+    """Start the build, or return its present state.
+
+    Raises OSError if the data directory cannot be written, StorageError, NotFound.
+    """
+    folder = images_directory() / image_plan.tag
     if (folder / build_request.OUTCOME).exists():
-        return _outcome(folder, wanted)
-    if not folder.exists() and _is_there(wanted):
-        return BuildView(made(wanted))
+        return _outcome(folder, image_plan)
+    if not folder.exists() and _is_there(image_plan):
+        return BuildView(made(image_plan))
     with _lock(folder) as lock:
         if lock is not None and not (folder / build_request.OUTCOME).exists():
-            _begin(folder, wanted, snapshot, lock)
+            _begin(folder, image_plan, snapshot, lock)
     return BuildView(log=_log_of(folder))
 
 
-def _outcome(folder: Path, wanted: plan.Plan) -> BuildView:
-    """Told once: after that the registry is asked, or it is tried anew."""
-    told = json.loads((folder / build_request.OUTCOME).read_text(encoding="utf-8"))
+def _outcome(folder: Path, image_plan: plan.Plan) -> BuildView:
+    """Return the outcome and remove the folder: the next call queries the registry, or builds again."""
+    outcome = json.loads((folder / build_request.OUTCOME).read_text(encoding="utf-8"))
     log = _log_of(folder, whole=True)
     shutil.rmtree(folder, ignore_errors=True)
-    return BuildView(made(wanted), log=log) if told["ok"] else BuildView(problem=told["why"], log=log)
+    return BuildView(made(image_plan), log=log) if outcome["ok"] else BuildView(problem=outcome["why"], log=log)
 
 
-def _is_there(wanted: plan.Plan) -> bool:
-    """Whether nothing is left to make. A registry that does not answer is waited for where it holds up nobody."""
-    _, repository, tag = plan.parts(wanted.reference)
+def _is_there(image_plan: plan.Plan) -> bool:
+    """Return whether the image exists. If the registry does not answer, False: the worker waits for it instead."""
+    _, repository, tag = plan.parts(image_plan.reference)
     try:
         return registry(seconds=_LOOK_SECONDS).has_manifest(repository, tag)
     except RegistryError:
@@ -101,17 +103,17 @@ def _is_there(wanted: plan.Plan) -> bool:
 
 
 def registry(*, seconds: float) -> Registry:
-    """The registry of this installation."""
+    """Return the registry of this installation."""
     host = settings.IMAGE_REGISTRY.partition("/")[0]
     file = Path(settings.REGISTRY_CREDENTIALS) if settings.REGISTRY_CREDENTIALS else None
     credentials = Credentials.read(file, host)
     return Registry(host, insecure=settings.REGISTRY_INSECURE, credentials=credentials, seconds=seconds)
 
 
-def _begin(folder: Path, wanted: plan.Plan, snapshot: CodeSnapshot, lock: int) -> None:
-    """The process inherits the lock: there is no moment at which nobody holds it."""
+def _begin(folder: Path, image_plan: plan.Plan, snapshot: CodeSnapshot, lock: int) -> None:
+    """Start the worker, which inherits the lock: it is held without interruption."""
     local_bundle.write_files(folder / "code", code_snapshots.files_of(snapshot))
-    _order(wanted).write(folder)
+    _order(image_plan).write(folder)
     with (folder / build_request.LOG).open("a") as log:
         subprocess.Popen(
             (sys.executable, "-m", "jobs.builds.images.worker", str(folder), str(lock)),
@@ -125,9 +127,9 @@ def _begin(folder: Path, wanted: plan.Plan, snapshot: CodeSnapshot, lock: int) -
         )
 
 
-def _order(wanted: plan.Plan) -> build_request.Order:
+def _order(image_plan: plan.Plan) -> build_request.Order:
     return build_request.Order(
-        images=wanted.images,
+        images=image_plan.images,
         registry=settings.IMAGE_REGISTRY.partition("/")[0],
         insecure=settings.REGISTRY_INSECURE,
         credentials=settings.REGISTRY_CREDENTIALS,
@@ -143,27 +145,27 @@ def _order(wanted: plan.Plan) -> build_request.Order:
     )
 
 
-def give_up(wanted: plan.Plan) -> None:
-    """End making it, where that goes on."""
-    _end(room() / wanted.tag)
+def give_up(image_plan: plan.Plan) -> None:
+    """Stop the build of the image if it runs."""
+    _end(images_directory() / image_plan.tag)
 
 
 def end_all() -> None:
-    for folder in room().glob("*"):
+    for folder in images_directory().glob("*"):
         _end(folder)
 
 
 def _end(folder: Path) -> None:
-    """Ask its process to end, with all that it has started."""
+    """Send SIGTERM to the worker and its child processes."""
     if _is_held(folder):
         with contextlib.suppress(ValueError, ProcessLookupError, FileNotFoundError):
-            # It leads a session of its own, and so a group.
+            # The worker leads a session, and so a process group.
             os.killpg(int((folder / build_request.LOCK).read_text(encoding="ascii")), signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[int | None]:
-    """The descriptor of the folder's lock; None where a process holds it."""
+    """Lock the folder; yield the lock's file descriptor, or None if another process holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / build_request.LOCK).open("a+") as file:
         try:

@@ -1,5 +1,7 @@
-"""Puts files on top of an image without running anything: a layer, the image's configuration with it, and the manifest
-of both. The same files give the same bytes. Standard library alone.
+"""Layers: add files to an image without running anything.
+
+Creates a layer, the image's configuration with it, and the manifest of both. The same files give the same bytes.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _CHUNK = 1024**2
 
 @dataclass(frozen=True)
 class Layer:
-    """A packed layer. ``diff``: digest of what it unpacks to; ``size``: bytes as packed."""
+    """A packed layer. ``diff``: digest of the unpacked archive; ``size``: packed bytes."""
 
     digest: str
     diff: str
@@ -49,8 +51,10 @@ class Layer:
 
 # --- Packing ---------------------------------------------------------------------------------------------------------
 def pack(sources: Mapping[str, Path], into: Path) -> Layer:
-    """Pack folders and files, each under its place in the image, into a file. Everything belongs to root, is readable
-    by all, and is as old as time."""
+    """Pack folders and files, by their path in the image, into a file.
+
+    All entries belong to root, are readable by all, and have the modification time 0.
+    """
     diff = hashlib.sha256()
     with into.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=6, mtime=0) as packed:
         through = cast(IO[bytes], _Tee(cast(IO[bytes], packed), diff))
@@ -82,7 +86,7 @@ def _add(archive: tarfile.TarFile, name: str, source: Path) -> None:
     entry.uname = entry.gname = ""
     entry.mtime = 0
     entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
-    if entry.islnk():  # the same bytes under another name: kept twice, so that their order does not matter
+    if entry.islnk():  # a hard link: stored as a second file, so that the order does not matter
         entry.type, entry.size = tarfile.REGTYPE, source.stat().st_size
     if entry.isreg():
         with source.open("rb") as file:
@@ -95,7 +99,7 @@ def _add(archive: tarfile.TarFile, name: str, source: Path) -> None:
 
 
 class _Tee:
-    """Writes on, and hashes what it writes."""
+    """File that writes to another file and updates a hash with the same bytes."""
 
     def __init__(self, out: IO[bytes], digest: Any) -> None:
         self._out, self._digest = out, digest
@@ -107,7 +111,7 @@ class _Tee:
 
 # --- Manifests: pure -------------------------------------------------------------------------------------------------
 def chosen(index: Mapping[str, Any], machine: str) -> str:
-    """The digest of the manifest that an index has for a Linux of this machine. Raises LookupError."""
+    """Return the digest of an index's manifest for Linux on ``machine``. Raises LookupError."""
     for entry in index.get("manifests", ()):
         where = entry.get("platform", {})
         if where.get("os") == "linux" and where.get("architecture") == _MACHINES.get(machine, machine):
@@ -118,8 +122,11 @@ def chosen(index: Mapping[str, Any], machine: str) -> str:
 def with_layer(
     manifest: Manifest, config: Mapping[str, Any], layer: Layer, *, by: str, settings: Mapping[str, Any]
 ) -> tuple[Manifest, bytes]:
-    """The manifest and the configuration of an image with one layer more. ``settings``: fields of the configuration
-    (``User``, ``WorkingDir``) that change."""
+    """Return the manifest and the configuration of an image with one more layer.
+
+    ``settings``: fields of the configuration to change (``User``, ``WorkingDir``). ``by``: the ``created_by`` of the
+    history.
+    """
     kind = manifest.media_type if manifest.media_type in _LAYER_TYPE else OCI_MANIFEST
     changed = {
         **config,
@@ -146,19 +153,19 @@ def append(
     by: str,
     settings: Mapping[str, Any],
 ) -> None:
-    """Make ``reference`` at ``target`` of ``parent`` at ``source`` and the files of ``sources``.
+    """Create ``reference`` at ``target`` from ``parent`` at ``source`` and the files of ``sources``.
 
     Raises RegistryError.
     """
-    _, from_, wanted = parts(parent)
+    _, from_, version = parts(parent)
     _, into, tag = parts(reference)
-    manifest = _manifest(source, from_, wanted)
+    manifest = _manifest(source, from_, version)
     config = _config(source, from_, manifest.content)
     for blob in (manifest.content["layers"], [manifest.content["config"]]):
         for entry in blob:
             _carry(source, from_, target, into, entry["digest"])
-    with tempfile.TemporaryDirectory() as room:
-        packed = Path(room) / "layer"
+    with tempfile.TemporaryDirectory() as directory:
+        packed = Path(directory) / "layer"
         layer = pack(sources, packed)
         target.put_blob(into, layer.digest, packed)
     after, body = with_layer(manifest, config, layer, by=by, settings=settings)
@@ -166,15 +173,15 @@ def append(
     target.put_manifest(into, tag, after)
 
 
-def _manifest(registry: Registry, repository: str, wanted: str) -> Manifest:
-    found = registry.manifest(repository, wanted)
+def _manifest(registry: Registry, repository: str, version: str) -> Manifest:
+    found = registry.manifest(repository, version)
     if found is not None and found.media_type in INDEXES:
         try:
             found = registry.manifest(repository, chosen(found.content, platform.machine()))
         except LookupError as missing:
-            raise RegistryError(registry.host, 404, f"give {repository}:{wanted}: {missing}") from None
+            raise RegistryError(registry.host, 404, f"give {repository}:{version}: {missing}") from None
     if found is None:
-        raise RegistryError(registry.host, 404, f"give the image {repository}:{wanted}: there is none")
+        raise RegistryError(registry.host, 404, f"give the image {repository}:{version}: there is none")
     return found
 
 
@@ -186,7 +193,7 @@ def _config(registry: Registry, repository: str, manifest: Mapping[str, Any]) ->
 
 
 def _carry(source: Registry, from_: str, target: Registry, into: str, digest: str) -> None:
-    """Have a blob of one repository in another."""
+    """Copy a blob from one repository to another unless it is there; mount it if both are on one host."""
     if target.has_blob(into, digest):
         return
     if source.host == target.host and target.mount_blob(into, digest, from_):

@@ -1,8 +1,8 @@
-"""Which images a job needs, and what they are called. Pure: the same job gives the same names, so what has a name
-that the registry knows need not be made.
+"""Plan of the images of a job, with their names. Pure.
 
-A name changes with the base image, the release and content of the runtime, the packages that it needs, the
-requirements (in any order) and the code, and with nothing else.
+The same job gives the same names, so an image whose name is in the registry need not be built. A name depends on the
+base image, the release and content of the runtime, the packages that it needs, the requirements (in any order) and the
+code, and on nothing else.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Any
 
-# Where things are in an image. The agent and the platform's roles have a Python environment of their own; the job's
-# lies before it and sees its packages behind its own.
+# Paths in an image. The agent and the platform's roles have their own Python environment. The job's environment has the
+# platform's packages on its search path, after its own.
 PLATFORM = PurePosixPath("/opt/regatta")
 JOB = PurePosixPath("/opt/job")
 ENVIRONMENT = JOB / "environment"
 CODE = JOB / "code"
-# Who a job's processes are: nobody who owns a file of the image.
+# User and group of a job's processes, which own no file of the image.
 USER, GROUP = 10001, 10001
 
-# Raised where images are made in another way than before: none of before is taken for one of now.
+# Increment this when images are built differently: it is part of all names, so that earlier images are not reused.
 _RECIPE = 1
 _DIGITS = 40
 
 
 class Kind(StrEnum):
-    """What an image adds to its parent."""
+    """Kind of the files that an image adds to its parent."""
 
     RUNTIME = "runtime"
     ENVIRONMENT = "environment"
@@ -39,8 +39,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Platform:
-    """What all jobs' images have in common. ``base``: the image at the bottom; ``runtime``: digest of the runtime's
-    files; ``packages``: what the runtime needs, with versions; ``registry``: ``host[:port][/prefix]``."""
+    """Inputs that all images share.
+
+    ``registry``: ``host[:port][/prefix]``; ``base``: the base image; ``runtime``: digest of the runtime's files;
+    ``packages``: packages of the runtime, with versions.
+    """
 
     registry: str
     base: str
@@ -50,18 +53,18 @@ class Platform:
 
 @dataclass(frozen=True)
 class Image:
-    """One image to make. ``folder``: where in the image it puts what it adds."""
+    """One image to build. ``folder``: the path in the image of the files that it adds."""
 
     kind: Kind
     reference: str
     parent: str
     folder: str
     requirements: tuple[str, ...] = ()
-    alone: bool = False  # of the platform's packages it sees the runtime and nothing else
+    alone: bool = False  # of the platform's packages it contains only the runtime
 
     @property
     def runs(self) -> bool:
-        """Whether something has to run in the parent to make it."""
+        """Whether a program has to run in the parent to build it."""
         return self.kind is not Kind.JOB
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class Image:
 
 @dataclass(frozen=True)
 class Plan:
-    """The images of a job from the bottom up, each the parent of the next; the last is the job's own."""
+    """Images of a job, each the parent of the next; the last is the job's own."""
 
     images: tuple[Image, ...]
     python: str = field(default="")
@@ -89,15 +92,19 @@ class Plan:
 
 
 def python_of(requirements: tuple[str, ...]) -> PurePosixPath:
-    """The interpreter of user code: of its own environment where it asked for packages."""
+    """Return the interpreter of user code: that of the job's environment if it has requirements."""
     return (ENVIRONMENT if requirements else PLATFORM) / "bin" / "python"
 
 
 def plan(
     platform: Platform, namespace: str, digest: str, requirements: tuple[str, ...], *, alone: bool = False
 ) -> Plan:
-    """``namespace`` is the portal's: what people wrote lies in a repository of its own. ``digest``: of the code.
-    ``alone``: the requirements bring packages of their own where the platform has others, as NumPy."""
+    """Return the plan of a job's images.
+
+    * ``namespace``: the job's namespace in the portal; user code goes to a repository of the namespace.
+    * ``digest``: that of the code.
+    * ``alone``: the requirements install their own releases of packages that the platform has too, such as NumPy.
+    """
     images = tuple(_images(platform, namespace, digest, tuple(sorted({line.strip() for line in requirements})), alone))
     return Plan(images, str(python_of(requirements)))
 
@@ -119,8 +126,7 @@ def _images(
 
 
 def normal(reference: str) -> str:
-    """The whole name of an image that is written as people write it: ``python:3.11-slim`` is
-    ``docker.io/library/python:3.11-slim``."""
+    """Return the full name of an image: ``docker.io/library/python:3.11-slim`` for ``python:3.11-slim``."""
     first, slash, _ = reference.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return reference
@@ -128,7 +134,7 @@ def normal(reference: str) -> str:
 
 
 def parts(reference: str) -> tuple[str, str, str]:
-    """Host, repository, and tag or digest of a whole name."""
+    """Return host, repository, and tag or digest of a full name."""
     host, _, rest = reference.partition("/")
     if "@" in rest:
         repository, _, digest = rest.partition("@")
@@ -137,21 +143,23 @@ def parts(reference: str) -> tuple[str, str, str]:
     return host, repository, tag or "latest"
 
 
-def is_of_others(reference: str, registry: str, namespace: str) -> bool:
-    """Whether it is one of those that are made here, and not of that namespace's jobs. The platform's credentials pull
-    them, and they hold what other people wrote."""
+def is_of_another_namespace(reference: str, registry: str, namespace: str) -> bool:
+    """Return whether the platform built the image for jobs of another namespace.
+
+    The platform's credentials could pull such images, and they contain code of other users.
+    """
     if not registry:
         return False
     host, repository, _ = parts(normal(reference))
     own_host, _, prefix = registry.partition("/")
     if _host(host) != _host(own_host) or not repository.startswith(f"{prefix}/" if prefix else ""):
         return False
-    room, _, owner = repository.removeprefix(f"{prefix}/" if prefix else "").partition("/")
-    return room == "jobs" and owner != namespace
+    section, _, owner = repository.removeprefix(f"{prefix}/" if prefix else "").partition("/")
+    return section == "jobs" and owner != namespace
 
 
 def _host(name: str) -> str:
-    """Without what goes without saying."""
+    """Return a host in lower case without the default port."""
     return name.lower().removesuffix(":443").removesuffix(":80")
 
 

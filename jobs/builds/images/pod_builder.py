@@ -1,10 +1,9 @@
-"""Makes an image in a pod of the cluster, without a right that an ordinary pod has not.
+"""Builder of images in a pod of the cluster, without privileges.
 
-The pod runs in the parent image, as nobody in particular. An init container brings the tools (``export_toolkit.py``,
-from the image that the setting names: the portal's own); the step (``build_step.py``) makes what the image adds on a
-volume, and
-``push_layer.py`` packs that and pushes it as a layer. The pod's name is that of the image: whoever asks twice, also
-after a restart, looks on at the same one.
+The pod runs in the parent image, under an unprivileged user. An init container copies the tools (``export_toolkit.py``)
+from the image in the settings, which is the portal's own. The step (``build_step.py``) writes the added files to a
+volume, and ``push_layer.py`` packs and pushes them as a layer. The pod's name is derived from the image: a second
+request, also after a restart, follows the same pod.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import IO, Any
 
 from jobs.builds.images import build_request, plan
 from jobs.builds.images.build_request import Order
-from jobs.builds.images.buildah import told, too_long
+from jobs.builds.images.buildah import failure_message, too_long
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
 from jobs.operator.client.api import CONFLICT, MISSING, ApiServer, Refusal, connect
@@ -31,12 +30,12 @@ _LOOK_SECONDS = 0.5
 _AWAY_SECONDS = 2.0
 _TOO_MANY, _BROKEN = 429, 500
 _SLACK_SECONDS = 60
-# Words of the kubelet for what does not come right by waiting.
-_HOPELESS = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
+# Waiting reasons of the kubelet that do not resolve by themselves.
+_PERMANENT = frozenset({"ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"})
 
 
 class Pods:
-    """``log`` gets what the pod says. Raises BuildFailed."""
+    """Builds images in pods; their output goes to ``log``. Raises BuildFailed."""
 
     def __init__(self, order: Order, deadline: float, log: IO[str], api: ApiServer | None = None) -> None:
         self._order, self._deadline, self._log = order, deadline, log
@@ -66,7 +65,7 @@ class Pods:
                     raise
 
     def _call(self, method: str, path: str, body: Object | None = None) -> Object:
-        """An API server that is away for a while is waited for: the pod works on."""
+        """Call the API server. Transient errors are retried until the deadline: the pod continues meanwhile."""
         while True:
             try:
                 return self._api.call(method, path, body)
@@ -75,38 +74,38 @@ class Pods:
                 passing = refusal.status in (0, _TOO_MANY) or refusal.status >= _BROKEN
                 if not passing or time.monotonic() + pause > self._deadline:
                     raise
-                self._say([f"The cluster does not answer: {refusal.message} Trying again."])
+                self._write_log([f"The cluster does not answer: {refusal.message} Trying again."])
                 time.sleep(pause)
 
     def _follow(self, name: str) -> None:
-        """Until it has ended; its log goes on where it was."""
-        said = 0
+        """Follow the pod until it has ended, and copy its log."""
+        written = 0
         while True:
-            seen = self._call("GET", PODS.path(self._order.namespace, name))
+            observed = self._call("GET", PODS.path(self._order.namespace, name))
             lines = self._lines(name)
-            self._say(lines[said:])
-            said = max(said, len(lines))
-            phase = seen.get("status", {}).get("phase")
+            self._write_log(lines[written:])
+            written = max(written, len(lines))
+            phase = observed.get("status", {}).get("phase")
             if phase == "Succeeded":
                 return
             if phase == "Failed":
-                raise BuildFailed(told(lines, _end_of(seen)))
-            if why := hopeless(seen):
+                raise BuildFailed(failure_message(lines, _end_of(observed)))
+            if why := permanent_problem(observed):
                 raise BuildFailed(f"The image could not be made: {why}")
             if time.monotonic() > self._deadline:
                 raise BuildFailed(too_long(self._order))
             time.sleep(_LOOK_SECONDS)
 
     def _lines(self, name: str) -> list[str]:
-        """What it has said so far, in whole lines."""
+        """Return the pod's output so far, in whole lines."""
         path = PODS.path(self._order.namespace, name, "log")
         try:
             text = self._api.text(path, {"container": "build"})
         except Refusal:
-            return []  # it has not begun
+            return []  # the container has not started
         return text.split("\n")[:-1]
 
-    def _say(self, lines: list[str]) -> None:
+    def _write_log(self, lines: list[str]) -> None:
         for line in lines:
             self._log.write(line + "\n")
         self._log.flush()
@@ -125,7 +124,7 @@ def pod_name(image: Image) -> str:
 
 
 def step_map(order: Order, image: Image, name: str, seconds: float) -> dict[str, Any]:
-    """What the programs in the pod are told."""
+    """Return the ConfigMap with the input of the programs in the pod."""
     step = build_request.step(order, image, order.pip, seconds, str(plan.PLATFORM))
     push = {
         "parent": image.parent,
@@ -144,7 +143,7 @@ _LABELS = {"app.kubernetes.io/managed-by": "regatta", "regatta/build": "image"}
 
 def pod(order: Order, image: Image, name: str, seconds: float) -> dict[str, Any]:
     mounts = dict(_mounts(order, image))
-    size = str(order.bytes + build_request.ROOM)
+    size = str(order.bytes + build_request.WORKSPACE_BYTES)
     containers = {
         "initContainers": [_container("tools", order.tools, ["cp", "-r", f"{TOOLS}/.", f"{_PLACE}/tool"], mounts)],
         "containers": [_container("build", image.parent, ["python3", "-I", f"{_PLACE}/tool/build.py", _PLACE], mounts)],
@@ -204,18 +203,18 @@ def _container(name: str, image: str, command: list[str], mounts: Mapping[str, s
     }
 
 
-def hopeless(seen: Object) -> str:
-    """Why the pod will never run, in the cluster's words; empty while it may."""
-    status = seen.get("status", {})
+def permanent_problem(observed: Object) -> str:
+    """Return why the pod will never run, as the cluster reports it; empty while it may."""
+    status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         waiting = container.get("state", {}).get("waiting") or {}
-        if waiting.get("reason") in _HOPELESS:
+        if waiting.get("reason") in _PERMANENT:
             return f"{waiting['reason']}: {waiting.get('message', 'no reason was given')}"
     return ""
 
 
-def _end_of(seen: Object) -> str:
-    status = seen.get("status", {})
+def _end_of(observed: Object) -> str:
+    status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("reason") == "OOMKilled":

@@ -1,7 +1,6 @@
-"""What runs in a build pod: ``build.py <folder>`` makes what an image adds (``build_step.py``) and pushes it as a
-layer.
+"""Program of a build pod: ``build.py <folder>`` runs ``build_step.py`` and pushes the added files as a layer.
 
-Standard library alone; ``export_toolkit.py`` lays it out beside what it needs.
+Standard library only. ``export_toolkit.py`` copies it with the modules that it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 
 def main(folder: Path) -> int:
-    # The modules of the project that lie in the same folder: the image has none of them.
+    # The project's modules are in the same folder; the image has none of them.
     sys.path.insert(0, str(folder / "tool"))
     from jobs.builds.images import build_step
 
@@ -28,7 +27,7 @@ def main(folder: Path) -> int:
 
 
 def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
-    """The image of the step's folder, and of what is ``elsewhere`` in it."""
+    """Push the image with the step's folder, and with the files of ``elsewhere`` at their paths below the root."""
     from jobs.builds.images import build_step, layers, plan
     from jobs.builds.images.registry_client import (
         PATIENCE_SECONDS,
@@ -51,14 +50,14 @@ def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
         put = partial(
             layers.append, source, push["parent"], target, push["reference"], files, by="regatta", settings=settings
         )
-        wait_for_registry(put, PATIENCE_SECONDS, _say)
+        wait_for_registry(put, PATIENCE_SECONDS, _write_log)
     except (RegistryError, OSError, ValueError) as error:
-        _say(f"{build_step.MARK}The image could not be pushed: {error}")
+        _write_log(f"{build_step.MARK}The image could not be pushed: {error}")
         return 1
     return 0
 
 
-def _say(line: str) -> None:
+def _write_log(line: str) -> None:
     print(line, flush=True)  # noqa: T201  the build's log
 
 

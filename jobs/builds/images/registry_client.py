@@ -1,8 +1,7 @@
-"""An image registry, by its own interface (the OCI distribution specification). Standard library alone: this is used
-inside the cluster too.
+"""Client of an image registry (the OCI distribution specification). Standard library only: it runs in build pods too.
 
-Credentials are those of a Docker configuration file (``{"auths": {host: {"auth": base64 of user:password}}}``), the
-same that buildah and Kubernetes take.
+Credentials come from a Docker configuration file (``{"auths": {host: {"auth": base64 of user:password}}}``), the format
+that buildah and Kubernetes use.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 INDEXES = frozenset({OCI_INDEX, DOCKER_INDEX})
 _ACCEPTED = ", ".join((OCI_MANIFEST, DOCKER_MANIFEST, OCI_INDEX, DOCKER_INDEX))
 _SECONDS = 60.0
-_PIECE = 1024**2
+_CHUNK = 1024**2
 _PAGE = "text/html"
-# Between two attempts at a registry that is away, and how long images are given to be fetched and pushed meanwhile.
+# Seconds between two calls of a registry that is unavailable, and seconds for which transfers are retried.
 AWAY_SECONDS, PATIENCE_SECONDS = 2.0, 120.0
 Answer = TypeVar("Answer")
-_TINY = 4 * 1024**2  # bytes of the largest manifest that is read
+_MANIFEST_LIMIT = 4 * 1024**2  # size limit of manifests, in bytes
 
 
 class RegistryError(Exception):
-    """The registry did not do what it was asked for. ``status``: HTTP's; 0: nobody answered."""
+    """Raised when a request of the registry fails. ``status``: the HTTP status; 0: no answer."""
 
     def __init__(self, host: str, status: int, what: str) -> None:
         super().__init__(_message(host, status, what))
@@ -52,24 +51,27 @@ def _message(host: str, status: int, what: str) -> str:
     return f"The image registry {host} could not {what} (it answered {status})."
 
 
-def wait_for_registry(ask: Callable[[], Answer], seconds: float, say: Callable[[str], object]) -> Answer:
-    """``ask``, again and again while the registry does not answer or answers that it cannot now, for ``seconds`` at
-    most. ``say`` is given each error that is waited out. ``ask`` must be safe to repeat. Raises RegistryError."""
+def wait_for_registry(operation: Callable[[], Answer], seconds: float, log: Callable[[str], object]) -> Answer:
+    """Call ``operation``, and retry while the registry is unavailable, for at most ``seconds``.
+
+    Unavailable are no answer, 429, and 5xx. ``log`` gets each error that is retried. ``operation`` must be idempotent.
+    Raises RegistryError.
+    """
     deadline = time.monotonic() + seconds
     while True:
         try:
-            return ask()
+            return operation()
         except RegistryError as error:
             final = 0 < error.status < 500 and error.status != TOO_MANY
             if final or time.monotonic() + AWAY_SECONDS > deadline:
                 raise
-            say(f"{error} Trying again.")
+            log(f"{error} Trying again.")
             time.sleep(AWAY_SECONDS)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest or an index, as it came. ``body`` is what its digest is of."""
+    """A manifest or an index as received. Its digest is that of ``body``."""
 
     media_type: str
     body: bytes
@@ -81,7 +83,7 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Credentials:
-    """Of one host; both empty: none."""
+    """Credentials of one host; both empty: none."""
 
     user: str = ""
     password: str = ""
@@ -92,7 +94,7 @@ class Credentials:
 
     @classmethod
     def read(cls, file: Path | None, host: str) -> Credentials:
-        """Those of a Docker configuration file. Raises ValueError where it is none."""
+        """Read the host's credentials from a Docker configuration file. Raises ValueError if it is none."""
         if file is None:
             return cls()
         try:
@@ -107,8 +109,7 @@ class Credentials:
 
 
 class Registry:
-    """One registry. ``insecure``: HTTP in the clear; ``seconds``: how long it may be silent. Every call may
-    raise RegistryError."""
+    """One registry. ``insecure``: HTTP without TLS; ``seconds``: timeout of a call. Methods raise RegistryError."""
 
     def __init__(
         self,
@@ -122,12 +123,12 @@ class Registry:
         self.host = host
         self._base = f"{'http' if insecure else 'https'}://{_HOSTS.get(host, host)}"
         self._credentials = credentials or Credentials()
-        self._signed: dict[str, str] = {}  # what to sign in with, by repository
+        self._signed: dict[str, str] = {}  # the Authorization header, by repository
         self._open = urllib.request.build_opener(_NoErrors()).open
 
     # --- Manifests ---
     def manifest(self, repository: str, reference: str) -> Manifest | None:
-        answer = self._ask(
+        answer = self._call(
             "GET", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
@@ -138,7 +139,7 @@ class Registry:
         return Manifest(answer.headers.get("Content-Type", OCI_MANIFEST).partition(";")[0], body)
 
     def has_manifest(self, repository: str, reference: str) -> bool:
-        answer = self._ask(
+        answer = self._call(
             "HEAD", f"/v2/{repository}/manifests/{quote(reference)}", repository, headers={"Accept": _ACCEPTED}
         )
         with answer:
@@ -150,49 +151,49 @@ class Registry:
     def put_manifest(self, repository: str, tag: str, manifest: Manifest) -> None:
         path = f"/v2/{repository}/manifests/{quote(tag)}"
         headers = {"Content-Type": manifest.media_type}
-        with self._ask("PUT", path, repository, body=manifest.body, headers=headers) as answer:
+        with self._call("PUT", path, repository, body=manifest.body, headers=headers) as answer:
             self._expect(answer, f"keep the manifest of {repository}:{tag}", 201, 202)
 
     # --- Blobs ---
     def has_blob(self, repository: str, digest: str) -> bool:
-        with self._ask("HEAD", f"/v2/{repository}/blobs/{digest}", repository) as answer:
+        with self._call("HEAD", f"/v2/{repository}/blobs/{digest}", repository) as answer:
             if _lacks(answer):
                 return False
             self._expect(answer, f"tell whether it has {digest}", 200)
         return True
 
     def read_blob(self, repository: str, digest: str, into: BinaryIO) -> None:
-        with self._ask("GET", f"/v2/{repository}/blobs/{digest}", repository) as answer:
+        with self._call("GET", f"/v2/{repository}/blobs/{digest}", repository) as answer:
             self._expect(answer, f"give {digest}", 200)
             digest_here = hashlib.sha256()
             try:
-                while piece := answer.read(_PIECE):
-                    digest_here.update(piece)
-                    into.write(piece)
+                while chunk := answer.read(_CHUNK):
+                    digest_here.update(chunk)
+                    into.write(chunk)
             except (OSError, HTTPException) as broken:
                 raise RegistryError(self.host, 0, f"a download broke off ({broken})") from broken
-        if f"sha256:{digest_here.hexdigest()}" != digest:  # a connection that is cut ends like one that is whole
+        if f"sha256:{digest_here.hexdigest()}" != digest:  # a connection that is cut ends like a complete one
             raise RegistryError(self.host, 0, f"a download broke off (it is not {digest})")
 
     def mount_blob(self, repository: str, digest: str, source: str) -> bool:
-        """Have a blob that another of its repositories has, without sending it. False: it has to be sent."""
+        """Mount a blob of another repository of the registry without sending it. False: it has to be sent."""
         query = urlencode({"mount": digest, "from": source})
-        with self._ask("POST", f"/v2/{repository}/blobs/uploads/?{query}", repository, also=source) as answer:
+        with self._call("POST", f"/v2/{repository}/blobs/uploads/?{query}", repository, also=source) as answer:
             return bool(answer.status == 201)
 
     def put_blob(self, repository: str, digest: str, content: bytes | Path) -> None:
         if self.has_blob(repository, digest):
             return
-        with self._ask("POST", f"/v2/{repository}/blobs/uploads/", repository, body=b"") as answer:
+        with self._call("POST", f"/v2/{repository}/blobs/uploads/", repository, body=b"") as answer:
             self._expect(answer, f"take an upload for {repository}", 202)
             place = urljoin(self._base, answer.headers["Location"])
         where = place + ("&" if "?" in place else "?") + urlencode({"digest": digest})
         headers = {"Content-Type": "application/octet-stream"}
-        with self._ask("PUT", where, repository, body=content, headers=headers) as answer:
+        with self._call("PUT", where, repository, body=content, headers=headers) as answer:
             self._expect(answer, f"keep {digest}", 201)
 
-    # --- One question ---
-    def _ask(
+    # --- Requests ---
+    def _call(
         self,
         method: str,
         path: str,
@@ -202,7 +203,7 @@ class Registry:
         headers: Mapping[str, str] | None = None,
         also: str = "",
     ) -> HTTPResponse:
-        """The answer, whatever it is; asks again once where it is told how to sign in."""
+        """Return the answer with any status; after a 401 with a challenge, sign in and repeat the request once."""
         answer = self._send(method, path, repository, body, headers)
         if answer.status != 401:
             return answer
@@ -219,7 +220,7 @@ class Registry:
         url = urljoin(self._base, path)
         request = urllib.request.Request(url, method=method, headers=dict(headers or {}))  # noqa: S310
         if repository in self._signed and urlsplit(url).netloc == urlsplit(self._base).netloc:
-            # Not sent on to where a registry keeps its blobs: that signs in its own way.
+            # Not sent to redirect targets, where a registry stores its blobs: they have their own authentication.
             request.add_unredirected_header("Authorization", self._signed[repository])
         try:
             if isinstance(body, Path):
@@ -236,42 +237,42 @@ class Registry:
         answer: HTTPResponse = self._open(request, timeout=self._seconds)
         return answer
 
-    def _sign_in(self, wanted: str, repository: str, also: str) -> str:
-        """The header to sign in with, from what the registry asks for; empty where that is not known."""
-        kind, _, rest = wanted.partition(" ")
+    def _sign_in(self, challenge: str, repository: str, also: str) -> str:
+        """Return the Authorization header for a challenge of the registry; empty for an unknown challenge."""
+        kind, _, rest = challenge.partition(" ")
         if kind.lower() == "basic":
             return self._credentials.basic if self._credentials.user else ""
-        asked = dict(_PARAMETER.findall(rest))
-        if kind.lower() != "bearer" or "realm" not in asked:
+        parameters = dict(_PARAMETER.findall(rest))
+        if kind.lower() != "bearer" or "realm" not in parameters:
             return ""
         scopes = [f"repository:{repository}:pull,push"] + ([f"repository:{also}:pull"] if also else [])
         query = [("scope", scope) for scope in scopes]
-        query += [("service", asked["service"])] if "service" in asked else []
-        request = urllib.request.Request(f"{asked['realm']}?{urlencode(query)}")  # noqa: S310  the registry's own word
+        query += [("service", parameters["service"])] if "service" in parameters else []
+        request = urllib.request.Request(f"{parameters['realm']}?{urlencode(query)}")  # noqa: S310  from the registry
         if self._credentials.user:
             request.add_unredirected_header("Authorization", self._credentials.basic)
         try:
             with self._opened(request) as answer:
                 if answer.status == TOO_MANY or answer.status >= _BROKEN:
-                    # Not a refusal of the credentials, as the registry's 401 would be taken for.
+                    # Raised here, because the registry's 401 would read as a refusal of the credentials.
                     raise RegistryError(self.host, answer.status, "give a token to sign in with")
-                told = json.loads(answer.read(_TINY))
-                return f"Bearer {told.get('token') or told['access_token']}"
+                token = json.loads(answer.read(_MANIFEST_LIMIT))
+                return f"Bearer {token.get('token') or token['access_token']}"
         except (urllib.error.URLError, OSError, HTTPException) as broken:
             raise RegistryError(self.host, 0, f"its tokens are not to be had ({broken})") from broken
         except (ValueError, KeyError, AttributeError):
             return ""
 
     def _expect(self, answer: HTTPResponse, what: str, *statuses: int) -> None:
-        """A page for people is an answer of a proxy in the registry's place, whatever its status."""
+        """Raise RegistryError for other statuses, and for an HTML page: that is a proxy's answer with any status."""
         if answer.status in statuses and not _is_page(answer):
             return
         raise RegistryError(self.host, answer.status, what)
 
     def _read(self, answer: HTTPResponse) -> bytes:
-        """A manifest as it came: a JSON object."""
+        """Read a manifest as received; it must be a JSON object. Raises RegistryError."""
         try:
-            body = answer.read(_TINY)
+            body = answer.read(_MANIFEST_LIMIT)
             if isinstance(json.loads(body), dict):
                 return body
             why = "no JSON object"
@@ -281,7 +282,7 @@ class Registry:
 
 
 def _lacks(answer: HTTPResponse) -> bool:
-    """Whether the registry itself says that it has no such thing."""
+    """Return whether the registry itself, not a proxy, answers that the object does not exist."""
     return answer.status == 404 and not _is_page(answer)
 
 
@@ -289,14 +290,14 @@ def _is_page(answer: HTTPResponse) -> bool:
     return answer.headers.get("Content-Type", "").startswith(_PAGE)
 
 
-# What Docker's own registry is called, and where it is.
+# The API host of Docker's own registry.
 _HOSTS = {"docker.io": "registry-1.docker.io"}
 TOO_MANY, _BROKEN = 429, 500
 _PARAMETER = re.compile(r'([a-z]+)="([^"]*)"')
 
 
 class _NoErrors(urllib.request.HTTPErrorProcessor):
-    """Answers of 400 and more are answers, not exceptions; redirections are still followed."""
+    """Returns answers with status 400 and above instead of raising; redirects are followed."""
 
     def http_response(self, request: urllib.request.Request, response: Any) -> Any:
         if response.status in (301, 302, 303, 307, 308):

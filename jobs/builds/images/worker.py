@@ -1,9 +1,9 @@
-"""Makes the images of a job that the registry does not have: ``python -m jobs.builds.images.worker <folder> <lock>``.
+"""Program that builds the missing images of a job: ``python -m jobs.builds.images.worker <folder> <lock>``.
 
-The folder holds ``order.json`` and ``code/``. What is said goes to ``build.log``, the outcome to ``outcome.json``:
-``{"ok": bool, "why": "..."}``. ``lock`` is the inherited descriptor of the folder's ``lock``, which is held until this
-process ends, with its number in it: where it is free and no outcome is there, nobody builds. Of several that need one
-image at once, one makes it and the others wait.
+The folder contains ``order.json`` and ``code/``. Output goes to ``build.log``, the result to ``outcome.json``:
+``{"ok": bool, "why": "..."}``. ``lock`` is the inherited descriptor of the folder's ``lock`` file, which contains the
+process id and is held until this process ends: if the lock is free and there is no outcome, no build runs. If several
+workers need the same image at once, one builds it and the others wait.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _WAIT_SECONDS = 0.2
 
 
 class Builder(Protocol):
-    """Makes an image in whose parent something has to run."""
+    """Builder of images that run a program in their parent."""
 
     def make(self, image: Image, folder: Path) -> None:
-        """Make it and push it. ``folder`` is the build's own. Raises BuildFailed, RegistryError."""
+        """Build and push an image. ``folder``: the build's directory. Raises BuildFailed, RegistryError."""
 
 
 def _pods(order: Order, deadline: float, log: IO[str]) -> Builder:
-    # Only here: the client of Kubernetes takes a second to import.
+    # Imported here: the client of Kubernetes takes a second to import.
     from jobs.builds.images.pod_builder import Pods
 
     return Pods(order, deadline, log)
@@ -48,18 +48,18 @@ _BUILDERS: Mapping[str, Callable[[Order, float, IO[str]], Builder]] = {BUILDAH: 
 
 
 def main(folder: Path, lock: int) -> int:
-    # Who is asked to end gives back what was begun.
+    # Exit on SIGTERM, so that context managers and finally blocks clean up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     os.set_inheritable(lock, False)
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     with (folder / LOG).open("a", encoding="utf-8") as log:
-        _tell(folder, _why_not(folder, log))
+        _write_outcome(folder, _run(folder, log))
     return 0
 
 
-def _why_not(folder: Path, log: IO[str]) -> str:
-    """What went wrong; empty where nothing did."""
+def _run(folder: Path, log: IO[str]) -> str:
+    """Run the order. Return a message; empty if it succeeded."""
     try:
         Work(Order.read(folder), folder, log).make_all()
     except BuildFailed as failed:
@@ -70,7 +70,7 @@ def _why_not(folder: Path, log: IO[str]) -> str:
 
 
 class Work:
-    """One order."""
+    """Execution of one order."""
 
     def __init__(self, order: Order, folder: Path, log: IO[str]) -> None:
         self._order, self._folder, self._log = order, folder, log
@@ -79,12 +79,12 @@ class Work:
 
     def make_all(self) -> None:
         for image in self._missing():
-            with self._turn(image):
+            with self._exclusive(image):
                 if not self._is_there(image):
                     self._make(image)
 
     def _missing(self) -> list[Image]:
-        """From the bottom up; what stands under an image that is there is not looked at."""
+        """Return the missing images, base first. Parents of an image that exists are not checked."""
         found = []
         for image in reversed(self._order.images):
             if self._is_there(image):
@@ -94,14 +94,14 @@ class Work:
 
     def _make(self, image: Image) -> None:
         begun = time.monotonic()
-        self._say(f"Making {image.reference}")
+        self._write_log(f"Making {image.reference}")
         if image.runs:
             _BUILDERS[self._order.builder](self._order, self._deadline, self._log).make(image, self._folder)
         else:
-            self._put_code_on(image)
-        self._say(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
+            self._add_code(image)
+        self._write_log(f"Made {image.reference} in {time.monotonic() - begun:.1f} s")
 
-    def _put_code_on(self, image: Image) -> None:
+    def _add_code(self, image: Image) -> None:
         put = partial(
             layers.append,
             self._registry_of(plan.parts(image.parent)[0]),
@@ -112,12 +112,12 @@ class Work:
             by="regatta: code",
             settings={"User": f"{plan.USER}:{plan.GROUP}", "WorkingDir": image.folder},
         )
-        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._say)
+        wait_for_registry(put, min(PATIENCE_SECONDS, self._left()), self._write_log)
 
     def _is_there(self, image: Image) -> bool:
-        """A registry that is away for a while is waited for."""
+        """Return whether the image exists; wait while the registry is unavailable."""
         _, repository, tag = plan.parts(image.reference)
-        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._say)
+        return wait_for_registry(partial(self._registry.has_manifest, repository, tag), self._left(), self._write_log)
 
     def _left(self) -> float:
         return self._deadline - time.monotonic()
@@ -128,22 +128,22 @@ class Work:
         return Registry(host, insecure=insecure, credentials=Credentials.read(file, host))
 
     @contextmanager
-    def _turn(self, image: Image) -> Iterator[None]:
-        """Alone on this machine with this image."""
+    def _exclusive(self, image: Image) -> Iterator[None]:
+        """Hold this machine's lock of the image; wait for it until the deadline."""
         locks = Path(self._order.storage) / "locks"
         locks.mkdir(parents=True, exist_ok=True)
         with (locks / plan.parts(image.reference)[2]).open("a") as lock:
-            told = False
+            reported = False
             while not _taken(lock):
-                if not told:
-                    self._say(f"Waiting for {image.reference}, which another job has made now")
-                    told = True
+                if not reported:
+                    self._write_log(f"Waiting for {image.reference}, which another job has made now")
+                    reported = True
                 if time.monotonic() > self._deadline:
                     raise BuildFailed(too_long(self._order))
                 time.sleep(_WAIT_SECONDS)
             yield
 
-    def _say(self, line: str) -> None:
+    def _write_log(self, line: str) -> None:
         self._log.write(line + "\n")
         self._log.flush()
 
@@ -156,7 +156,7 @@ def _taken(lock: IO[str]) -> bool:
     return True
 
 
-def _tell(folder: Path, problem: str) -> None:
+def _write_outcome(folder: Path, problem: str) -> None:
     fresh = folder / f"{OUTCOME}.part"
     fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
     fresh.replace(folder / OUTCOME)

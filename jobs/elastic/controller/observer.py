@@ -192,12 +192,14 @@ def _speeds(job: Job, now: datetime) -> dict[int, float]:
     """Of the time since which all events are there: ``history.trim`` removes the earlier ones of a long attempt."""
     events = JobEvent.objects.filter(job=job, attempt=job.attempt)
     trimmed = events.filter(kind=history.TRIMMED).aggregate(Max("at"))["at__max"]
-    moves = events.filter(kind__in=(throughput.CAME, *throughput.WENT))
+    moves = events.filter(kind__in=(throughput.JOINED, *throughput.LEFT))
     trainers = moves.filter(replica__startswith=f"{contract.TRAINER}-").order_by("id")
     happened = trainers.values_list("at", "kind", "replica")
-    numbers = throughput.at_work(throughput.Happened(at.timestamp(), kind, replica) for at, kind, replica in happened)
+    numbers = throughput.trainer_counts(
+        throughput.ReplicaEvent(at.timestamp(), kind, replica) for at, kind, replica in happened
+    )
     if trimmed is not None:
-        numbers = throughput.known_since(numbers, trimmed.timestamp())
+        numbers = throughput.counts_since(numbers, trimmed.timestamp())
     chart = rollups.buckets(job.pk, (_SPEED,), x="wall", attempt=job.attempt)
     rates = [pair for each in chart.series.values() for pair in zip(each.x.tolist(), each.last.tolist(), strict=True)]
     return throughput.by_trainers(sorted(rates), numbers, now.timestamp())

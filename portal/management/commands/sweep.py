@@ -27,8 +27,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from datasets.garbage_collection import Stewardship
         from jobs.elastic.controller.controller import Controller
-        from jobs.launch.cluster_namespaces import Tenancy
-        from jobs.launch.coordination_accounts import Housekeeping
+        from jobs.launch.cluster_namespaces import NamespaceUpdates
+        from jobs.launch.coordination_accounts import AccountCleanup
         from jobs.lifecycle.steadiness import Watch
         from jobs.log_follower.pool import Following
         from jobs.maintenance.garbage_collection import Pruning
@@ -51,10 +51,10 @@ class Command(BaseCommand):
             Task("following", Following().when_due),
             Task("pruning", Pruning().when_due),
             Task("retention", Retaining().when_due),
-            Task("coordination", Housekeeping().when_due),
+            Task("coordination", AccountCleanup().when_due),
             Task("storage", Accounting().when_due),
             Task("datasets", Stewardship(versions_in_use).when_due),
-            Task("namespaces", Tenancy().when_due),
+            Task("namespaces", NamespaceUpdates().when_due),
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),
         )

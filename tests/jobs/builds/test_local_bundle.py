@@ -1,4 +1,4 @@
-"""Bundles and environments, with a real pip and a package of the test's own."""
+"""Bundles and environments, with a real pip and a package made by the test."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _own_data(settings: Settings, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where pip looks for packages, and nowhere else; ``tiny`` 1.0 lies there."""
+def packages_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Create the only source of packages for pip; it contains ``tiny`` 1.0."""
     folder = tmp_path / "shelf"
     folder.mkdir()
     with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
@@ -45,7 +45,7 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def built(*requirements: str) -> planner.BuildView:
-    """Asks until there is an answer."""
+    """Poll the build until it has a result."""
     views: list[planner.BuildView] = []
 
     def is_answered() -> bool:
@@ -57,7 +57,7 @@ def built(*requirements: str) -> planner.BuildView:
 
 
 def installers() -> list[Path]:
-    """The command lines of running installers of this test's data directory."""
+    """Return the ``/proc`` entries of running installers of this test's data directory."""
     mark = str(local_bundle.environment_folder(("tiny",)).parent).encode()
     return [line for line in Path("/proc").glob("[0-9]*/cmdline") if mark in _read(line)]
 
@@ -69,21 +69,21 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def test_without_requirements_the_files_are_all_there_is_to_make() -> None:
+def test_without_requirements_only_the_files_are_written() -> None:
     view = built()
     assert view.done is not None
     made = {path.relative_to(view.done.bundle).as_posix() for path in view.done.bundle.rglob("*.py")}
     assert made == set(FILES)
 
 
-def test_what_is_required_can_be_imported_beside_the_packages_of_the_platform(shelf: Path) -> None:
+def test_requirements_and_the_platforms_packages_can_be_imported(packages_dir: Path) -> None:
     view = built("tiny==1.0")
     assert view.done is not None, view
     script = "import tiny, numpy; print(tiny.SIZE)"
     assert subprocess.check_output([view.done.python, "-c", script], text=True) == "1\n"
 
 
-def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_again(shelf: Path) -> None:
+def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(packages_dir: Path) -> None:
     view = built("tiny==2.0")
     assert view.problem.startswith("pip could not install the requirements: ")
     assert "tiny==2.0" in view.problem
@@ -91,7 +91,7 @@ def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_a
     assert not local_bundle.environment_folder(("tiny==2.0",)).exists()
 
 
-def test_the_end_of_the_portal_ends_installations_and_the_next_start_begins_them_anew(shelf: Path) -> None:
+def test_the_portals_stop_ends_installations_and_its_next_start_begins_them_again(packages_dir: Path) -> None:
     local_bundle.build(DIGEST, FILES, ("tiny",))
     lock = local_bundle.environment_folder(("tiny",)) / "lock"
     until("somebody installs", lambda: lock.exists() and lock.read_text())

@@ -1,4 +1,4 @@
-"""What is different from one framework to another."""
+"""Table of the frameworks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from jobs.frameworks.requirements_check import lacking
     ("framework", "servers", "coordinated"),
     [("native", 1, True), ("command", 1, True), ("command", 0, False), ("paddle", 2, False), ("torch", 0, False)],
 )
-def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
-    framework: str, servers: int, coordinated: bool
-) -> None:
+def test_coordinated_jobs_have_the_platforms_roles(framework: str, servers: int, coordinated: bool) -> None:
     assert is_coordinated(framework, servers) is coordinated
     assert meets_once(framework, servers) is not coordinated
 
@@ -27,15 +25,15 @@ def test_the_platform_s_own_roles_are_there_for_those_that_use_them(
         ("torch", ("torch",), False, True),
         ("torch", (), True, True),
         ("torch", (), False, False),
-        # Whoever asks for something has an environment with that alone.
+        # A job with requirements has an environment with nothing else.
         ("torch", ("numpy",), True, False),
         ("paddle", ("paddlepaddle-gpu",), False, True),
         ("paddle", (), False, False),
     ],
 )
-def test_a_job_asks_for_its_framework(framework: str, named: tuple[str, ...], here: bool, enough: bool) -> None:
+def test_a_job_has_to_require_its_framework(framework: str, named: tuple[str, ...], here: bool, enough: bool) -> None:
     assert (lacking(framework, named, has_module=here) == "") is enough
 
 
-def test_who_forgot_is_told_what_to_add() -> None:
+def test_a_missing_requirement_is_named_in_the_message() -> None:
     assert lacking("torch", (), has_module=False).endswith("Add it, such as torch==2.13.0.")

@@ -1,4 +1,4 @@
-"""What the processes of each framework are told of one another, by vectors."""
+"""Variables with the peers of the processes of each framework, by test vectors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_fleet() -> None:
     }
 
 
-def test_collective_workers_are_told_of_no_servers() -> None:
+def test_collective_workers_get_no_variables_of_servers() -> None:
     assert environments("paddle", WORKERS)["trainer", 1] == {
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_TRAINER_ENDPOINTS": "10.0.0.1:36000,10.0.0.2:36000",
@@ -72,11 +72,11 @@ def test_on_one_machine_gloo_stays_on_it() -> None:
     assert environments("torch", here)["trainer", 0]["GLOO_SOCKET_IFNAME"] == "lo"
 
 
-def test_the_tenth_comes_after_the_ninth() -> None:
+def test_addresses_are_in_numeric_order() -> None:
     many = {("trainer", index): Endpoint(HOST, 20000 + index) for index in range(11)}
     endpoints = environments("paddle", many)["trainer", 0]["PADDLE_TRAINER_ENDPOINTS"].split(",")
     assert endpoints == [f"127.0.0.1:{20000 + index}" for index in range(11)]
 
 
-def test_who_meets_at_the_coordination_store_is_told_nothing() -> None:
+def test_frameworks_of_the_coordination_store_get_no_variables() -> None:
     assert environments("native", FLEET) == environments("command", FLEET) == {}

@@ -1,4 +1,4 @@
-"""The portal's namespaces, quotas and settings on the cluster."""
+"""The portal's namespaces on the cluster, with their quotas and settings."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.personas import Personas
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ENDPOINTS = "/api/v1/namespaces/default/endpoints/kubernetes"
-ROOM = "/api/v1/namespaces/regatta-team"
-QUOTA = f"{ROOM}/resourcequotas/regatta-quota"
+NAMESPACE_PATH = "/api/v1/namespaces/regatta-team"
+QUOTA = f"{NAMESPACE_PATH}/resourcequotas/regatta-quota"
 
 
 @pytest.fixture
@@ -51,39 +51,39 @@ def test_a_namespace_is_made_for_its_first_job_with_the_quota_that_it_has_in_the
 ) -> None:
     Limit.objects.create(namespace=team, resource="cpu", amount=3, borrow=1)
     assert cluster_namespaces.ready(team)
-    assert server.objects[ROOM]["metadata"]["labels"][NAMESPACE_LABEL] == "team"
+    assert server.objects[NAMESPACE_PATH]["metadata"]["labels"][NAMESPACE_LABEL] == "team"
     assert server.objects[QUOTA]["spec"]["hard"]["requests.cpu"] == "4000m"
     assert egress(server) == [
         {"to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}], "ports": [{"protocol": "TCP", "port": 8000}]}
     ]
 
 
-def test_on_this_machine_and_where_an_admin_makes_them_the_cluster_is_not_asked(
+def test_the_local_backend_and_namespaces_made_by_an_admin_make_no_cluster_calls(
     server: SecretiveServer, team: Namespace, settings: Settings
 ) -> None:
     settings.KUBERNETES_NAMESPACES = False
     assert cluster_namespaces.ready(team)
     settings.KUBERNETES_NAMESPACES, settings.CLUSTER_BACKEND = True, "local"
     assert cluster_namespaces.ready(team)
-    cluster_namespaces.Tenancy().when_due(NOW)
+    cluster_namespaces.NamespaceUpdates().when_due(NOW)
     assert server.calls == []
 
 
-def test_a_namespace_that_others_made_is_the_job_s_reason(server: SecretiveServer, team: Namespace) -> None:
-    server.objects[ROOM] = {"metadata": {"name": "regatta-team"}}
+def test_a_namespace_that_others_made_fails_the_launch(server: SecretiveServer, team: Namespace) -> None:
+    server.objects[NAMESPACE_PATH] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(LaunchFailed, match="that this portal did not make") as failed:
         cluster_namespaces.ready(team)
     assert not failed.value.retryable
 
 
-def test_a_namespace_that_is_going_is_waited_for(server: SecretiveServer, team: Namespace) -> None:
+def test_a_namespace_that_is_being_deleted_is_waited_for(server: SecretiveServer, team: Namespace) -> None:
     assert cluster_namespaces.ready(team)
-    server.objects[ROOM]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    server.objects[NAMESPACE_PATH]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert not cluster_namespaces.ready(team)
 
 
 @pytest.mark.parametrize(("status", "retryable"), [(0, True), (503, True), (403, False)])
-def test_what_the_cluster_refuses_is_the_job_s_reason(
+def test_a_refusal_of_the_cluster_fails_the_launch(
     server: SecretiveServer,
     team: Namespace,
     monkeypatch: pytest.MonkeyPatch,
@@ -99,20 +99,18 @@ def test_what_the_cluster_refuses_is_the_job_s_reason(
     assert failed.value.retryable is retryable
 
 
-def test_a_pass_brings_what_the_portal_changed_and_removes_what_was_closed(
-    server: SecretiveServer, team: Namespace
-) -> None:
+def test_a_pass_applies_changes_and_removes_closed_namespaces(server: SecretiveServer, team: Namespace) -> None:
     assert cluster_namespaces.ready(team)
     Limit.objects.create(namespace=team, resource="cpu", amount=5)
-    cluster_namespaces.keep()
+    cluster_namespaces.sync()
     assert server.objects[QUOTA]["spec"]["hard"]["requests.cpu"] == "5000m"
     Namespace.objects.filter(pk=team.pk).update(closed=NOW)
-    cluster_namespaces.keep()
-    assert ROOM not in server.objects
+    cluster_namespaces.sync()
+    assert NAMESPACE_PATH not in server.objects
 
 
 def test_a_pass_is_made_at_most_once_a_minute(server: SecretiveServer, db: None) -> None:
-    tenancy = cluster_namespaces.Tenancy()
+    tenancy = cluster_namespaces.NamespaceUpdates()
     tenancy.when_due(NOW)
     before = len(server.calls)
     assert before
@@ -129,15 +127,15 @@ def test_a_cluster_that_does_not_answer_ends_no_sweep(
         raise Refusal(0, "Unreachable")
 
     monkeypatch.setattr(server, "get", refuse)
-    assert cluster_namespaces.keep() == 0
+    assert cluster_namespaces.sync() == 0
 
 
-def test_what_the_settings_name_by_address_is_in_reach_and_what_they_name_otherwise_is_told(settings: Settings) -> None:
+def test_addresses_of_the_settings_and_explicit_rules_are_in_reach(settings: Settings) -> None:
     settings.INGEST_URL = "http://portal.regatta-system:8000"
     settings.IMAGE_REGISTRY = "10.0.0.6:5000/regatta"
     settings.COORDINATION = "etcd://root:secret@10.0.0.7:2379,10.0.0.8:2379/x"
     settings.KUBERNETES_REACH = [{"to": [{"namespaceSelector": {}}], "ports": [8000]}]
-    found = [(reach.peers[0], reach.ports) for reach in cluster_namespaces.surroundings([]).reach]
+    found = [(reach.peers[0], reach.ports) for reach in cluster_namespaces.settings_of_tenants([]).reach]
     assert found == [
         ({"ipBlock": {"cidr": "10.0.0.6/32"}}, (5000,)),
         ({"ipBlock": {"cidr": "10.0.0.7/32"}}, (2379,)),
@@ -150,7 +148,7 @@ def test_what_the_settings_name_by_address_is_in_reach_and_what_they_name_otherw
 def test_a_rule_that_cannot_be_read_is_refused_with_its_form(settings: Settings, rule: Any) -> None:
     settings.KUBERNETES_REACH = [rule]
     with pytest.raises(BadReach, match="REGATTA_KUBERNETES_REACH takes"):
-        cluster_namespaces.surroundings([])
+        cluster_namespaces.settings_of_tenants([])
 
 
 def test_nodes_pull_with_the_credentials_of_the_file(
@@ -158,4 +156,4 @@ def test_nodes_pull_with_the_credentials_of_the_file(
 ) -> None:
     (tmp_path / "config.json").write_text('{"auths": {}}')
     settings.KUBERNETES_PULL_CREDENTIALS = str(tmp_path / "config.json")
-    assert cluster_namespaces.surroundings([]).credentials == '{"auths": {}}'
+    assert cluster_namespaces.settings_of_tenants([]).credentials == '{"auths": {}}'

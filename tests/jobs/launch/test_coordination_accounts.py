@@ -1,4 +1,4 @@
-"""Where an attempt's processes meet, as the settings say."""
+"""Accounts of attempts in the coordination store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_without_a_setting_it_is_left_to_the_backend(settings):
     coordination_accounts.clear(REF)
 
 
-def test_an_etcd_that_is_away_fails_the_launch_so_that_it_is_tried_again(settings):
+def test_an_unavailable_etcd_fails_the_launch_with_a_retry(settings):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
     with pytest.raises(LaunchFailed, match="cannot be used") as failure:
         coordination_accounts.arrange(REF)
@@ -36,10 +36,10 @@ def test_an_etcd_that_is_away_fails_the_launch_so_that_it_is_tried_again(setting
 
 def test_an_etcd_that_did_not_answer_is_not_waited_for_by_the_next_job(settings, monkeypatch):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
-    asked = []
+    requests = []
 
     def unanswered(*_):
-        asked.append(1)
+        requests.append(1)
         raise StoreUnavailable("It did not answer.")
 
     monkeypatch.setattr("runtime.coordination.etcd_accounts.open_account", unanswered)
@@ -47,17 +47,17 @@ def test_an_etcd_that_did_not_answer_is_not_waited_for_by_the_next_job(settings,
         with pytest.raises(LaunchFailed, match="It did not answer") as failure:
             coordination_accounts.arrange(REF)
         assert failure.value.retryable
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
-def test_what_cannot_be_removed_is_told_to_the_operator_and_fails_nothing(settings, caplog):
+def test_a_failed_removal_is_logged_and_raises_nothing(settings, caplog):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
     coordination_accounts.clear(REF)
     assert "What attempt 3 of job a-job has in etcd could not be removed. etcd at" in caplog.text
 
 
 @pytest.mark.etcd
-def test_a_wrong_password_fails_the_launch_for_good(settings, guarded: EtcdServer):
+def test_a_wrong_password_fails_the_launch_without_a_retry(settings, guarded: EtcdServer):
     settings.COORDINATION = f"etcd://root:wrong@{guarded.server}"
     with pytest.raises(LaunchFailed, match="does not take this user and password") as failure:
         coordination_accounts.arrange(REF)
@@ -79,17 +79,17 @@ def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(sett
 
 
 @pytest.mark.django_db
-def test_of_the_attempts_that_etcd_knows_those_are_over_that_have_a_later_one_or_a_job_that_ended():
+def test_attempts_in_etcd_are_over_if_a_later_one_exists_or_the_job_has_ended():
     going, over = make_job(state=JobState.RUNNING, attempt=2), make_job(state=JobState.FAILED, attempt=1)
     for job, number in ((going, 1), (going, 2), (over, 1)):
         make_attempt(job, number)
-    asked = [(str(going.pk), 1), (str(going.pk), 2), (str(over.pk), 1), ("of-another-portal", 1)]
-    assert coordination_accounts.ended(asked) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
+    requests = [(str(going.pk), 1), (str(going.pk), 2), (str(over.pk), 1), ("of-another-portal", 1)]
+    assert coordination_accounts.ended(requests) == sorted([(str(going.pk), 1), (str(over.pk), 1)])
 
 
-def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):
+def test_an_unavailable_etcd_is_cleaned_up_at_a_later_interval(settings, caplog):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
-    keeping = coordination_accounts.Housekeeping()
+    keeping = coordination_accounts.AccountCleanup()
     for seconds in (0, 299):
         keeping.when_due(NOW + timedelta(seconds=seconds))
     assert caplog.text.count("could not be tidied up") == 1
@@ -99,12 +99,12 @@ def test_an_etcd_that_is_away_is_tidied_up_another_time(settings, caplog):
 
 @pytest.mark.etcd
 @pytest.mark.django_db
-def test_what_an_ended_attempt_has_left_is_removed_by_the_next_sweep(settings, guarded: EtcdServer):
+def test_the_next_sweep_removes_the_account_of_an_ended_attempt(settings, guarded: EtcdServer):
     settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
     job = make_job(state=JobState.SUCCEEDED, attempt=1)
     attempt = make_attempt(job, 1)
     given = coordination_accounts.arrange(AttemptRef(str(job.pk), str(attempt.pk), 1))
-    coordination_accounts.Housekeeping().when_due(NOW)
+    coordination_accounts.AccountCleanup().when_due(NOW)
     store = connect(given)
     with pytest.raises(AccessDenied):
         store.get(f"{contract.attempt_prefix(str(job.pk), 1)}a")

@@ -1,4 +1,4 @@
-"""What an attempt's processes are started with."""
+"""Launch plans: commands, environments and quota amounts of an attempt."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_a_second_master_is_planned_and_paid_for() -> None:
     assert amounts(two)["cpu"] == amounts(one)["cpu"] + 0.5
 
 
-def test_a_master_has_as_many_cores_as_was_said() -> None:
+def test_a_master_has_the_cores_of_the_specification() -> None:
     spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec(), masters=2, master_cpu=0.1)
     assert amounts(spec)["cpu"] == 2.2
     assert amounts(JobSpec.from_json(spec.to_json()))["cpu"] == 2.2
 
 
-def test_no_trainer_gives_the_others_up_before_the_platform_does() -> None:
+def test_a_trainer_waits_for_the_others_longer_than_the_platform() -> None:
     spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec())
     plan = make_plan(REF, "room", spec, BUILD, replace(SITE, registration=600.0), "token")
     waits = {float(one.environment[contract.GATHER]) for one in plan.replicas if one.role == contract.TRAINER}
@@ -85,7 +85,7 @@ def test_a_command_without_servers_runs_alone() -> None:
     assert trainer.command == ("/job/python", "-m", "runtime.launch", "--", "sh", "train.sh")
 
 
-def test_whoever_runs_the_user_s_code_is_marked_so_and_given_the_user_s_variables() -> None:
+def test_replicas_that_run_user_code_are_marked_and_get_the_user_s_variables() -> None:
     marked = {
         replica.name: (replica.runs_user_code, "REGATTA_USER_ENVIRONMENT" in replica.environment)
         for framework in ("native", "paddle")

@@ -1,4 +1,4 @@
-"""Who should be there: the wish against the trainers."""
+"""Desired trainers against observed ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from jobs.lifecycle.desired_replicas import Changes, changes, headcount
+from jobs.lifecycle.desired_replicas import Changes, changes, trainer_count
 from jobs.lifecycle.observations import ReplicaFact
 from jobs.lifecycle.state_machine import JobView
 from jobs.lifecycle.states import JobState, ReplicaState
@@ -19,7 +19,7 @@ from tests.properties import examples
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def wish(trainers: int) -> JobView:
+def job(trainers: int) -> JobView:
     return JobView(id="j", state=JobState.RUNNING, attempt=1, changed=NOW, trainers=trainers)
 
 
@@ -27,11 +27,11 @@ def trainer(index: int, **fields: object) -> ReplicaFact:
     return replace(ReplicaFact(f"trainer-{index}", "trainer", ReplicaState.REGISTERED, registered=True), **fields)
 
 
-def test_who_is_lost_is_replaced_after_a_while_that_grows() -> None:
+def test_a_lost_replica_is_replaced_after_a_delay_that_grows() -> None:
     waits = []
     for restarts in range(3):
         lost = trainer(1, state=ReplicaState.EXITED, signal=9, restarts=restarts, finished=NOW)
-        tenths = (n for n in range(100) if changes(wish(2), [trainer(0), lost], NOW + timedelta(seconds=n / 10)))
+        tenths = (n for n in range(100) if changes(job(2), [trainer(0), lost], NOW + timedelta(seconds=n / 10)))
         waits.append(next(tenths) / 10)
     assert waits == [0.5, 2, 5]
 
@@ -41,10 +41,10 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0, "flushed": T
 
 
 @pytest.mark.parametrize(
-    ("wanted", "there", "expected"),
+    ("desired", "there", "expected"),
     [
         (2, [trainer(0), trainer(1)], Changes()),
-        (4, [trainer(0), trainer(1)], Changes(hire=(2, 3))),
+        (4, [trainer(0), trainer(1)], Changes(start=(2, 3))),
         (1, [trainer(0), trainer(1), trainer(2)], Changes(dismiss=("trainer-1", "trainer-2"))),
         (1, [trainer(0), trainer(1, **LEFT)], Changes(dismiss=("trainer-1",))),
         (2, [trainer(0), trainer(1, **LEFT, dismissed=True)], Changes(return_=("trainer-1",))),
@@ -63,31 +63,33 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0, "flushed": T
         "who is done keeps its ending",
     ],
 )
-def test_the_wish_is_compared_with_who_is_there(wanted: int, there: list[ReplicaFact], expected: Changes) -> None:
-    assert changes(wish(wanted), there, NOW) == expected
+def test_desired_trainers_are_compared_with_observed_ones(
+    desired: int, there: list[ReplicaFact], expected: Changes
+) -> None:
+    assert changes(job(desired), there, NOW) == expected
 
 
 class Scaling(RuleBasedStateMachine):
-    """Wishes come and go while trainers take their time to leave."""
+    """The desired number changes while dismissed trainers are still stopping."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.wanted = 2
+        self.desired = 2
         self.trainers = {index: trainer(index) for index in range(2)}
 
-    @rule(wanted=st.integers(1, 5))
-    def a_person_wishes(self, wanted: int) -> None:
-        self.wanted = wanted
+    @rule(desired=st.integers(1, 5))
+    def a_person_scales(self, desired: int) -> None:
+        self.desired = desired
 
     @rule()
     def staff(self) -> None:
-        asked = changes(wish(self.wanted), tuple(self.trainers.values()), NOW)
-        for index in asked.hire:
+        due = changes(job(self.desired), tuple(self.trainers.values()), NOW)
+        for index in due.start:
             assert index not in self.trainers
             self.trainers[index] = trainer(index)
-        for name in asked.dismiss:
+        for name in due.dismiss:
             self.change(name, dismissed=True)
-        for name in asked.return_:
+        for name in due.return_:
             start_number = self.trainers[int(name[-1])].start_number + 1
             self.trainers[int(name[-1])] = trainer(int(name[-1]), start_number=start_number)
 
@@ -100,18 +102,18 @@ class Scaling(RuleBasedStateMachine):
         self.trainers[int(name[-1])] = replace(self.trainers[int(name[-1])], **fields)
 
     @invariant()
-    def those_who_stay_are_the_lowest(self) -> None:
+    def trainers_that_stay_are_the_lowest_indices(self) -> None:
         staying = [index for index, fact in sorted(self.trainers.items()) if not fact.dismissed]
-        assert staying == list(range(headcount(tuple(self.trainers.values()))))
+        assert staying == list(range(trainer_count(tuple(self.trainers.values()))))
 
     def teardown(self) -> None:
-        """However it went, the wish comes true."""
+        """In the end the number of trainers is the desired one."""
         for _ in range(2):
             self.staff()
             for index in range(5):
                 self.one_leaves(index)
         self.staff()
-        assert headcount(tuple(self.trainers.values())) == self.wanted
+        assert trainer_count(tuple(self.trainers.values())) == self.desired
 
 
 TestScaling = Scaling.TestCase

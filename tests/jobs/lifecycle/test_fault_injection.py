@@ -1,4 +1,4 @@
-"""Whom a rehearsal kills, and when."""
+"""Fault injection: the replica to kill, and the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.lifecycle.states import ReplicaState
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVERY = timedelta(seconds=10)
-WISH = Rehearsal("trainer", EVERY, "alice", NOW)
+REHEARSAL = Rehearsal("trainer", EVERY, "alice", NOW)
 
 
 def replica(name: str, **fields: object) -> ReplicaFact:
@@ -23,8 +23,8 @@ def replica(name: str, **fields: object) -> ReplicaFact:
     return replace(working, **fields)
 
 
-def due(*replicas: ReplicaFact, wish: Rehearsal = WISH, seconds: float = 10) -> str:
-    found = victim(wish, replicas, NOW + timedelta(seconds=seconds))
+def due(*replicas: ReplicaFact, rehearsal: Rehearsal = REHEARSAL, seconds: float = 10) -> str:
+    found = victim(rehearsal, replicas, NOW + timedelta(seconds=seconds))
     return found.name if found else ""
 
 
@@ -54,32 +54,32 @@ DONE: dict[str, object] = {"state": ReplicaState.EXITED, "code": 0}
         "role",
     ],
 )
-def test_the_victim_works_and_has_the_role(replicas: list[ReplicaFact], expected: str) -> None:
+def test_the_victim_is_registered_and_has_the_role(replicas: list[ReplicaFact], expected: str) -> None:
     assert due(*replicas) == expected
 
 
-def test_nobody_is_killed_before_the_time() -> None:
+def test_no_replica_is_killed_before_the_interval_has_passed() -> None:
     assert due(replica("trainer-0"), seconds=9.9) == ""
 
 
 def test_a_rehearsal_ends_by_itself() -> None:
-    wish: Rehearsal | None = WISH
+    rehearsal: Rehearsal | None = REHEARSAL
     kills = 0
-    while wish is not None:
-        wish, kills = wish.next(NOW), kills + 1
+    while rehearsal is not None:
+        rehearsal, kills = rehearsal.next(NOW), kills + 1
     assert kills == MOST_KILLS
 
 
 @given(
     st.sampled_from(["master", "pserver", "trainer"]), st.integers(1, 3600), st.integers(0, MOST_KILLS), st.datetimes()
 )
-def test_what_is_kept_is_read_back(kill: str, seconds: int, done: int, last: datetime) -> None:
-    wish = Rehearsal(kill, timedelta(seconds=seconds), "alice", last.replace(tzinfo=UTC), done)
-    assert Rehearsal.from_json(wish.to_json()) == wish
+def test_a_stored_rehearsal_is_read_back(kill: str, seconds: int, done: int, last: datetime) -> None:
+    rehearsal = Rehearsal(kill, timedelta(seconds=seconds), "alice", last.replace(tzinfo=UTC), done)
+    assert Rehearsal.from_json(rehearsal.to_json()) == rehearsal
 
 
 @pytest.mark.parametrize(
-    ("wish", "field", "message"),
+    ("body", "field", "message"),
     [
         ({"kill": "boss", "every": "2s"}, "kill", "Name the role to be killed: master, pserver, trainer; or null to"),
         ({"kill": ["trainer"], "every": "2s"}, "kill", "Name the role to be killed"),
@@ -94,10 +94,10 @@ def test_what_is_kept_is_read_back(kill: str, seconds: int, done: int, last: dat
         ),
     ],
 )
-def test_a_wish_that_cannot_be_is_explained(wish: dict[str, object], field: str, message: str) -> None:
-    assert list(problems(wish)) == [field]
-    assert message in problems(wish)[field][0]
+def test_an_invalid_request_is_refused_with_a_message(body: dict[str, object], field: str, message: str) -> None:
+    assert list(problems(body)) == [field]
+    assert message in problems(body)[field][0]
 
 
-def test_a_wish_that_can_be_has_no_problems() -> None:
+def test_a_valid_request_has_no_problems() -> None:
     assert problems({"kill": "trainer", "every": "10s"}) == {}

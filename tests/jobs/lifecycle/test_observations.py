@@ -1,4 +1,4 @@
-"""From what is known of an attempt to its events."""
+"""Events of a job from the observations of its attempt."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def killed(name: str, number: int = 9) -> ReplicaFact:
 
 
 def spent(name: str) -> ReplicaFact:
-    """Killed once more than it is started again."""
+    """Return a killed replica without restarts left."""
     return replace(killed(name), restarts=3)
 
 
@@ -51,50 +51,50 @@ def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: 
     return list(events_from(about, known, NOW + timedelta(seconds=seconds), POLICY))
 
 
-def test_a_running_job_whose_replicas_work_has_no_events() -> None:
+def test_a_running_job_whose_replicas_run_has_no_events() -> None:
     assert events(job(why="Training with 1 trainer."), *attempt(replica("trainer-0"))) == []
 
 
-def test_who_joins_is_told() -> None:
+def test_joining_trainers_are_reported() -> None:
     newcomers = [replica(f"trainer-{index}", state=ReplicaState.WAITING, registered=False) for index in (1, 2)]
     [event] = events(job(), *attempt(replica("trainer-0"), *newcomers))
     assert event == StrengthChanged(1, "Training with 1 of 3 trainers; trainer-1 and trainer-2 are joining.")
 
 
-def test_who_was_dismissed_is_neither_missed_nor_blamed() -> None:
+def test_a_dismissed_trainer_is_neither_lost_nor_a_failure() -> None:
     gone = exited("trainer-1", 1, dismissed=True), killed("trainer-2"), exited("trainer-3", 75, dismissed=True)
     here = attempt(replica("trainer-0"), gone[0], replace(gone[1], dismissed=True), gone[2])
     [event] = events(job(min_trainers=1), *here)
     assert event == StrengthChanged(1, "Training with 1 trainer.")
 
 
-def test_who_comes_too_late_to_train_is_not_waited_for() -> None:
+def test_a_trainer_that_comes_too_late_is_not_waited_for() -> None:
     late = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
     ended = verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), late))
     assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 5])
-def test_who_registers_when_the_master_has_seen_the_end_is_not_waited_for(seconds: int) -> None:
+def test_a_trainer_that_registers_after_the_master_has_ended_is_not_waited_for(seconds: int) -> None:
     late = replica("trainer-1", since=NOW + timedelta(seconds=seconds))
     early = exited("trainer-0", since=NOW - timedelta(seconds=60))
     ended = verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), early, late))
     assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
 
 
-def test_who_registered_before_is_waited_for_when_the_masters_word_comes_first() -> None:
+def test_a_trainer_that_registered_before_is_waited_for_when_the_master_reports_first() -> None:
     early = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=60)) for index in range(2)]
     early[0] = replace(early[0], state=ReplicaState.EXITED, code=0)
     assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *early)) is None
 
 
-def test_in_a_job_that_is_over_in_a_moment_everybody_is_waited_for() -> None:
+def test_in_a_very_short_job_all_trainers_are_waited_for() -> None:
     quick = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=1)) for index in range(2)]
     quick[0] = replace(quick[0], state=ReplicaState.EXITED, code=0)
     assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *quick)) is None
 
 
-def test_the_view_of_an_earlier_life_says_nothing_of_this_one() -> None:
+def test_the_view_of_an_earlier_start_does_not_apply_to_the_present_one() -> None:
     before = AttemptView(False, (ReplicaView("trainer-0", Phase.EXITED, code=0),))
     [fact] = merge([replica("trainer-0", start_number=2)], before)
     assert not fact.ended
@@ -126,13 +126,13 @@ def test_a_master_that_is_killed_is_started_again() -> None:
     )
 
 
-@pytest.mark.parametrize("heir", [replica("master-1"), killed("master-1")])
-def test_while_another_master_stands_by_or_is_coming_none_is_missed(heir: ReplicaFact) -> None:
+@pytest.mark.parametrize("standby", [replica("master-1"), killed("master-1")])
+def test_a_lost_master_is_not_missed_while_a_standby_runs_or_restarts(standby: ReplicaFact) -> None:
     lost = replace(killed("master-0"), restarts=3)
-    assert verdict(job(), (lost, heir, replica("pserver-0"), replica("trainer-0"))) is None
+    assert verdict(job(), (lost, standby, replica("pserver-0"), replica("trainer-0"))) is None
 
 
-def test_a_master_that_gives_the_job_up_is_not_replaced_by_the_one_that_stands_by() -> None:
+def test_a_master_that_exits_with_an_error_is_not_replaced_by_the_standby() -> None:
     ended = verdict(job(), (exited("master-0", 1), replica("master-1"), replica("pserver-0"), replica("trainer-0")))
     assert ended is not None
     assert ended.reason is Reason.REPLICA_LOST
@@ -145,7 +145,7 @@ def test_a_master_that_is_killed_too_often_is_missed() -> None:
 
 
 @pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
-def test_nobody_is_started_again_outside_of_the_run(state: JobState) -> None:
+def test_no_replica_is_started_again_unless_the_job_runs(state: JobState) -> None:
     assert recovering(job(state), attempt(replica("trainer-0"), killed("trainer-1"))) == []
 
 
@@ -168,7 +168,7 @@ def test_nobody_is_started_again_outside_of_the_run(state: JobState) -> None:
     ],
     ids=lambda value: f"{value.name} {value.state} {value.signal or value.code}" if not isinstance(value, bool) else "",
 )
-def test_who_is_started_again(lost: ReplicaFact, again: bool) -> None:
+def test_which_replicas_are_started_again(lost: ReplicaFact, again: bool) -> None:
     assert recovering(job(), (replica("trainer-0"), lost)) == ([lost] if again else [])
 
 
@@ -176,7 +176,7 @@ def test_no_trainer_is_started_again_once_one_is_done() -> None:
     assert recovering(job(), attempt(exited("trainer-0"), killed("trainer-1"))) == []
 
 
-def test_a_job_goes_on_with_one_trainer_less_and_says_so() -> None:
+def test_a_job_goes_on_with_one_trainer_less_and_reports_it() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), spent("trainer-1")))
     assert event == StrengthChanged(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
 
@@ -193,7 +193,7 @@ def test_fewer_than_the_minimum_is_the_end() -> None:
     assert ended is not None and ended.reason is Reason.KILLED
 
 
-def test_a_script_that_fails_ends_the_attempt_in_the_agents_words() -> None:
+def test_a_script_that_fails_ends_the_attempt_with_the_agents_message() -> None:
     failed = exited("trainer-0", 3, why="exited with code 3: ValueError: no in train.py line 4")
     ended = verdict(job(), attempt(failed, replica("trainer-1")))
     assert ended == AttemptEnded(
@@ -206,20 +206,20 @@ def test_code_75_is_no_failure_of_the_script() -> None:
     assert isinstance(event, StrengthChanged)
 
 
-def test_a_memory_error_is_told_as_such() -> None:
+def test_a_memory_error_is_reported_as_one() -> None:
     ended = verdict(job(), attempt(exited("trainer-0", 1, out_of_memory=True)))
     assert ended is not None
     assert (ended.reason, ended.why) == (Reason.OUT_OF_MEMORY, "trainer-0 ran out of memory.")
 
 
-def test_a_dead_server_is_blamed_before_the_trainers_that_failed_for_it() -> None:
+def test_a_lost_server_is_the_cause_before_the_trainers_that_failed_with_it() -> None:
     ended = verdict(job(), (replica("master-0"), spent("pserver-0"), exited("trainer-0", 1)))
     assert ended is not None
     assert ended.reason is Reason.REPLICA_LOST
     assert ended.why == "pserver-0 was ended by SIGKILL, before training was complete."
 
 
-def test_a_server_whose_values_nobody_has_ends_the_attempt_and_another_follows() -> None:
+def test_a_server_whose_values_are_lost_ends_the_attempt_and_another_follows() -> None:
     ended = verdict(job(), (replica("master-0"), exited("pserver-0", 76), exited("trainer-0", 75)))
     assert ended == AttemptEnded(1, "pserver-0 could not be given back its values.", Reason.VALUES_LOST)
     assert retries_left(Reason.VALUES_LOST, 0, {}) == 3
@@ -230,7 +230,7 @@ def test_a_master_that_ends_after_the_trainers_are_done_is_no_loss() -> None:
     assert ended is not None and ended.reason is Reason.COMPLETED
 
 
-def test_the_masters_good_end_may_be_told_before_the_trainers() -> None:
+def test_the_masters_success_may_be_reported_before_the_trainers() -> None:
     assert verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), replica("trainer-1"))) is None
 
 
@@ -240,7 +240,7 @@ def test_processes_that_are_all_gone_are_lost_together() -> None:
     assert ended is not None and ended.reason is Reason.LOST
 
 
-def test_a_script_that_never_calls_init_completes_and_is_told_so() -> None:
+def test_a_script_that_never_calls_init_completes_with_a_message() -> None:
     ended = verdict(job(JobState.REGISTERING), attempt(exited("trainer-0", registered=False)))
     assert ended is not None
     assert ended.reason is Reason.COMPLETED
@@ -262,7 +262,7 @@ def test_a_trainer_lost_while_registering_does_not_hold_the_others_up() -> None:
     assert isinstance(event, AllRegistered)
 
 
-def test_those_that_never_register_are_named() -> None:
+def test_replicas_that_never_register_are_named() -> None:
     silent = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
     [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0"), silent), seconds=60)
     assert isinstance(event, AttemptEnded)
@@ -276,7 +276,7 @@ def test_the_timeout_counts_from_admission(state: JobState) -> None:
     assert first == AttemptEnded(1, "The job's timeout of 90 seconds has passed.", Reason.DEADLINE)
 
 
-def test_a_wish_to_cancel_comes_first() -> None:
+def test_a_cancellation_request_comes_first() -> None:
     first, *_ = events(job(), *attempt(exited("trainer-0")), cancelled_by="alice")
     assert first == CancelRequested(1, "Cancelled by alice.")
 
@@ -291,23 +291,23 @@ def seen(phase: Phase) -> AttemptView:
     return AttemptView(gone=False, replicas=(ReplicaView("trainer-0", phase, code=0),))
 
 
-def test_the_end_waits_while_a_process_lives() -> None:
+def test_the_end_waits_while_a_process_runs() -> None:
     assert not drained(exited("trainer-0"), view=seen(Phase.RUNNING), seconds=1000)
 
 
-def test_the_end_waits_for_the_agents_last_words() -> None:
+def test_the_end_waits_for_the_agents_last_report() -> None:
     assert not drained(replica("trainer-0"), view=seen(Phase.EXITED), seconds=9)
 
 
-def test_the_end_does_not_wait_for_ever_for_last_words() -> None:
+def test_the_end_does_not_wait_forever_for_the_last_report() -> None:
     assert drained(replica("trainer-0"), view=seen(Phase.EXITED), seconds=10)
 
 
-def test_the_end_comes_at_once_when_all_agents_have_told() -> None:
+def test_the_end_comes_at_once_when_all_agents_have_reported() -> None:
     assert drained(exited("trainer-0"), view=seen(Phase.EXITED), seconds=0)
 
 
-def test_no_last_words_are_awaited_from_an_agent_that_is_gone() -> None:
+def test_no_last_report_is_awaited_from_an_agent_that_is_gone() -> None:
     assert drained(replica("trainer-0"), view=seen(Phase.LOST), seconds=0)
 
 
@@ -329,12 +329,12 @@ def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
         (["rehearsal", "exited", "restarted"], "trainer-0 was killed for the rehearsal; back after 3.2 s."),
     ],
 )
-def test_an_arrival_tells_of_the_loss_before_it(kinds: list[str], expected: str) -> None:
+def test_the_message_of_an_arrival_names_the_loss_before_it(kinds: list[str], expected: str) -> None:
     losses = [(NOW + timedelta(seconds=number), kind) for number, kind in enumerate(kinds)]
     assert arrival("trainer-0", losses, NOW + timedelta(seconds=3.2)) == expected
 
 
-# --- Processes that meet once, at the start --------------------------------------------------------------------------
+# --- Processes that find one another once, when they start -----------------------------------------------------------
 def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> AttemptEnded | None:
     return verdict(job(state, together=True), replicas)
 
@@ -342,7 +342,7 @@ def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> Atte
 FLEET = (replica("pserver-0"), replica("pserver-1"))
 
 
-def test_a_fleet_is_over_when_all_its_trainers_are_whatever_its_servers_do() -> None:
+def test_a_fleet_ends_with_its_trainers_whatever_state_its_servers_have() -> None:
     assert together(*FLEET, exited("trainer-0"), replica("trainer-1")) is None
     over = together(*FLEET, exited("trainer-0"), exited("trainer-1"))
     assert over == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
@@ -400,13 +400,13 @@ def test_a_server_whose_script_fails_is_the_user_s_error() -> None:
     assert end.reason is Reason.USER_ERROR
 
 
-def test_memory_that_did_not_do_is_told_of_whoever_meets_once() -> None:
+def test_a_memory_error_is_reported_for_processes_that_meet_once() -> None:
     end = together(exited("trainer-0", None, signal=9, out_of_memory=True), replica("trainer-1"))
     assert end is not None
     assert end.reason is Reason.OUT_OF_MEMORY
 
 
-def test_trainers_whose_servers_never_listen_are_told_where_to_look() -> None:
+def test_the_message_for_trainers_whose_servers_never_listen_names_the_log() -> None:
     waiting = replica("trainer-0", state=ReplicaState.STARTING, registered=False)
     [end] = events(job(JobState.REGISTERING, together=True), *FLEET, waiting, seconds=61)
     assert "the log of the servers says why they do not" in end.why

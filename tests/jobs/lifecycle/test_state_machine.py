@@ -1,4 +1,4 @@
-"""The table of transitions, pair by pair, and what holds over whole lives."""
+"""The table of transitions, pair by pair, and invariants of random sequences of events."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIRST: Mapping[type[Event], JobState] = {
 
 
 def impossible() -> dict[tuple[JobState, type[Event]], str]:
-    """Every pair that cannot happen, with the reason."""
+    """Return every pair that cannot happen, with the reason."""
     listed: dict[tuple[JobState, type[Event]], str] = {}
     for kind, first in _FIRST.items():
         for state in _ORDER[: _ORDER.index(first)]:
@@ -76,14 +76,16 @@ def test_every_pair_is_in_the_table_or_impossible_for_a_reason(state: JobState, 
     assert ((state, kind) in TRANSITIONS) != ((state, kind) in impossible())
 
 
-def test_an_impossible_pair_raises_with_the_story() -> None:
+def test_an_impossible_pair_raises_with_the_state_and_the_event() -> None:
     with pytest.raises(InvalidTransition, match=r"Job j, attempt 1, is QUEUED since .* Drained cannot happen"):
         step(job(), state_machine.Drained(1), NOW)
 
 
 @pytest.mark.parametrize("state", JobState)
 @pytest.mark.parametrize("kind", EVENTS)
-def test_a_word_of_another_attempt_changes_nothing_and_says_why(state: JobState, kind: type[Event]) -> None:
+def test_an_event_of_another_attempt_changes_nothing_and_the_message_names_both(
+    state: JobState, kind: type[Event]
+) -> None:
     before = job(state, attempt=3)
     after = step(before, kind(2), NOW)
     assert (after.job, after.effects) == (before, ())
@@ -115,7 +117,7 @@ def test_an_interruption_costs_no_retry() -> None:
     assert step(failed, state_machine.Drained(2), NOW).job.state is JobState.QUEUED
 
 
-def test_lost_processes_are_made_good_three_times() -> None:
+def test_lost_processes_are_retried_three_times() -> None:
     view = job(JobState.STOPPING, reason=Reason.LOST)
     for attempt in (1, 2, 3):
         view = step(view, state_machine.Drained(attempt), NOW).job
@@ -130,7 +132,7 @@ def test_a_persons_retry_begins_a_new_attempt_with_a_new_budget() -> None:
     assert (after.state, after.attempt, after.requeues, after.reason) == (JobState.QUEUED, 2, {}, None)
 
 
-# --- Whole lives -----------------------------------------------------------------------------------------------------
+# --- Sequences of events ---------------------------------------------------------------------------------------------
 POLICY = Policy(registration=timedelta(seconds=60), drain=timedelta(seconds=10))
 NAMES = ("master-0", "pserver-0", "trainer-0", "trainer-1")
 ENDINGS = st.sampled_from(
@@ -138,8 +140,8 @@ ENDINGS = st.sampled_from(
 )
 
 
-class Life(RuleBasedStateMachine):
-    """A job among processes that start, register, end and vanish as they like."""
+class JobMachine(RuleBasedStateMachine):
+    """A job whose processes start, register, end and vanish at random."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -178,7 +180,7 @@ class Life(RuleBasedStateMachine):
             self.new_attempt()
 
     def answer(self) -> Event | None:
-        """What the standing effect of the state leads to when all goes well."""
+        """Return the event of the state's standing effect without errors."""
         for effect in effects_due(self.job):
             if isinstance(effect, state_machine.Stop):
                 for name, fact in self.processes.items():
@@ -231,7 +233,7 @@ class Life(RuleBasedStateMachine):
         kind=st.sampled_from([state_machine.Built, state_machine.Launched, state_machine.BuildStarted]),
         back=st.integers(0, 1),
     )
-    def an_answer_comes_late(self, kind: type[Event], back: int) -> None:
+    def an_event_arrives_late(self, kind: type[Event], back: int) -> None:
         event = kind(self.job.attempt - back)
         if (self.job.state, kind) in TRANSITIONS and (self.job.state, kind) not in state_machine._AWAITED:
             self.take(event)
@@ -242,7 +244,7 @@ class Life(RuleBasedStateMachine):
         self.ended_once = self.job.state in TERMINAL
 
     @invariant()
-    def quota_is_held_exactly_where_the_state_says_so(self) -> None:
+    def quota_is_held_in_exactly_the_states_that_hold_quota(self) -> None:
         assert self.held == ({self.job.attempt} if self.job.state in HOLDS_QUOTA else set())
 
     @invariant()
@@ -254,7 +256,7 @@ class Life(RuleBasedStateMachine):
         assert self.job.why or self.job.state is JobState.QUEUED
 
     def teardown(self) -> None:
-        """Once it is cancelled, time passes and somebody reconciles, every job ends."""
+        """Every job ends after it is cancelled, time passes and it is reconciled."""
         self.cancelled = True
         self.now += timedelta(hours=1)
         for _ in range(20):
@@ -262,5 +264,5 @@ class Life(RuleBasedStateMachine):
         assert self.job.state in TERMINAL
 
 
-TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestJobMachine = JobMachine.TestCase
+TestJobMachine.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)

@@ -1,4 +1,4 @@
-"""Which running jobs a sweep leaves alone, and that it leaves none alone in which something has changed."""
+"""Running jobs that a sweep skips, and jobs that it must not skip because they have changed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seen(name: str = "trainer-0", phase: Phase = Phase.RUNNING, **fields: object
 STEADY = Reading(JobState.RUNNING, 3, True, (row(),), AttemptView(False, (seen(),)))
 
 
-def test_a_job_whose_replicas_are_registered_and_seen_is_steady() -> None:
+def test_a_job_whose_replicas_are_registered_and_observed_is_steady() -> None:
     assert is_steady(STEADY)
 
 
@@ -69,7 +69,7 @@ RESTLESS = {
 
 
 @pytest.mark.parametrize("reading", RESTLESS.values(), ids=list(RESTLESS))
-def test_what_waits_for_time_or_for_the_backend_is_not_steady(reading: Reading) -> None:
+def test_a_job_that_waits_for_time_or_for_the_backend_is_not_steady(reading: Reading) -> None:
     watch = Watch()
     assert not is_steady(reading)
     watch.reconciled(JOB, reading, MOMENT, lambda: None)
@@ -92,7 +92,7 @@ def test_it_is_skipped_no_longer_than_its_timeout_lasts() -> None:
     assert not watch.skips(JOB, STEADY, end)
 
 
-def test_it_is_reconciled_now_and_then_all_the_same() -> None:
+def test_a_steady_job_is_reconciled_at_intervals() -> None:
     watch = Watch()
     watch.reconciled(JOB, STEADY, MOMENT, lambda: None)
     assert not watch.skips(JOB, STEADY, MOMENT + 1.5 * AT_LEAST_EVERY)
@@ -124,7 +124,7 @@ def watch() -> Watch:
 
 @pytest.fixture
 def sweep(watch: Watch) -> Sweep:
-    """A sweep of one process, which has come to rest before."""
+    """Return a function that runs the sweep of one process."""
     return lambda: reconcile_sweep.sweep(now(), watch)
 
 

@@ -35,7 +35,7 @@ def aged(folder: Path, days: float) -> Path:
 
 
 def test_only_what_was_not_used_for_long_goes() -> None:
-    code, environments = local_bundle.rooms()
+    code, environments = local_bundle.directories()
     old = [aged(code / "a", 15), aged(environments / "b", 15), aged(code / ".making-c", 15)]
     fresh = [aged(code / "d", 13), aged(environments / "e", 13), aged(code / ".making-f", 0)]
     assert garbage_collection.prune(NOW, AGE) == 3
@@ -79,7 +79,7 @@ def test_what_was_used_at_the_last_moment_is_given_back(monkeypatch: pytest.Monk
 
 
 def test_a_removal_that_was_broken_off_is_finished() -> None:
-    folder = aged(local_bundle.rooms()[0] / ".going-d", 15)
+    folder = aged(local_bundle.directories()[0] / ".going-d", 15)
     assert garbage_collection.prune(NOW, AGE) == 1
     assert not folder.exists()
 

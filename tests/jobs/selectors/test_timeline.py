@@ -1,4 +1,4 @@
-"""Pages of a job's timeline: bounded, whole when put together, and refused to strangers."""
+"""Pages of a job's timeline: bounded, complete together, and limited to the job."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def event(job: Job, at: float) -> None:
 
 
 def pages(job: Job, limit: int) -> Iterator[list[dict[str, Any]]]:
-    """From the newest to the oldest."""
+    """Yield the pages from the newest to the oldest."""
     before = ""
     while True:
         page = timeline.page_of(job, before=before, limit=limit)
@@ -43,7 +43,7 @@ def pages(job: Job, limit: int) -> Iterator[list[dict[str, Any]]]:
 class Walking(TestCase):
     @given(entries=st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=12), limit=st.integers(1, 5))
     def test_pages_put_together_are_the_timeline(self, entries: list[tuple[bool, int]], limit: int) -> None:
-        """Also where several entries of both tables have one moment."""
+        """This holds for several entries of both tables with the same time, too."""
         job = make_job()
         for is_change, at in entries:
             (change if is_change else event)(job, at)
@@ -58,7 +58,7 @@ class Walking(TestCase):
 
 
 @pytest.mark.django_db
-def test_what_is_added_meanwhile_moves_no_page() -> None:
+def test_new_entries_move_no_page() -> None:
     job = make_job()
     for at in range(6):
         event(job, at)
@@ -82,7 +82,7 @@ def test_a_long_timeline_is_read_by_a_bounded_number_of_rows(django_assert_num_q
 
 
 @pytest.mark.parametrize("cursor", ["x", "1-2-3", "1--1", "9" * 18 + "-0-1", "1-0-1 ", "١-0-1", "1-0-" + "9" * 19])
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValidationFailed, match="no cursor of a timeline"):
         timeline.Place.parse(cursor)
 

@@ -1,4 +1,4 @@
-"""Specifications as people write them."""
+"""Parser of job specifications."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def only_error(**fields: object) -> tuple[str, str]:
     return path, message
 
 
-def test_what_is_left_out_has_its_default() -> None:
+def test_absent_fields_have_their_defaults() -> None:
     spec = read()
     assert (spec.framework, spec.mode, spec.passes, spec.timeout) == ("native", "sync", 1, timedelta(hours=1))
     assert (spec.trainer.replicas, spec.trainer.memory, spec.pserver.replicas) == (1, 512 * 1024**2, 1)
@@ -56,7 +56,7 @@ def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
     assert (path, message.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
 
 
-def test_potatoes_are_no_memory() -> None:
+def test_an_invalid_amount_of_memory_is_refused() -> None:
     assert only_error(roles={"trainer": {"memory": "12 potatoes"}}) == (
         "roles.trainer.memory",
         '"12 potatoes" is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi.',
@@ -128,7 +128,7 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("requirements.0", {"requirements": ["numpy\n-r other"]}),
     ],
 )
-def test_a_bad_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
+def test_an_invalid_field_is_refused_under_its_path(path: str, fields: dict[str, Any]) -> None:
     found, message = only_error(**fields)
     assert found == path
     assert message.endswith((".", "?"))
@@ -139,12 +139,12 @@ def test_a_mode_has_a_number_of_the_users_own(mode: str) -> None:
     assert read(mode=mode).mode == mode.replace(" ", "")
 
 
-def test_an_unknown_mode_is_refused_with_those_that_there_are() -> None:
+def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
     expected = "There is no mode 'whenever'; take sync, async, m_of_n(2), ssp(3) or outer(100)."
     assert only_error(mode="whenever")[1] == expected
 
 
-def test_a_syntax_error_is_told_with_its_place() -> None:
+def test_a_syntax_error_is_reported_with_its_position() -> None:
     with pytest.raises(ValidationFailed) as refused:
         read(files={"train.py": "x = 1\ndef f(:\n"})
     assert refused.value.errors == {"files.train.py": ["Line 2, column 7: invalid syntax."]}
@@ -154,11 +154,11 @@ def test_a_syntax_error_is_told_with_its_place() -> None:
 @pytest.mark.parametrize(
     "text", ["(" * 5000 + ")" * 5000, "-" * 300_000 + "1", "a" + ".a" * 200_000, "\0", "{" * 60 + ":"]
 )
-def test_a_text_that_is_hard_on_parsers_is_refused_and_hurts_nobody(text: str) -> None:
+def test_a_text_made_to_exhaust_the_parser_is_refused(text: str) -> None:
     assert "files.train.py" in errors(files={"train.py": text})
 
 
-def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
+def test_an_unknown_dataset_is_reported_with_the_nearest_name() -> None:
     def none(name: str) -> object:
         raise NotFound("There is no such dataset. Did you mean public/digits?")
 
@@ -167,12 +167,12 @@ def test_a_data_set_that_is_not_there_is_told_with_the_nearest() -> None:
     assert refused.value.errors == {"dataset": ["There is no such dataset. Did you mean public/digits?"]}
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     assert set(errors(name="a b", passes=0, retries=-1)) == {"name", "passes", "retries"}
 
 
 @pytest.mark.parametrize("text", ["a: &x [1]\nb: *x", "{", "- 1", "\t", "", "a: " + "[" * 5000])
-def test_a_document_that_is_none_is_refused(text: str) -> None:
+def test_a_text_that_is_no_specification_is_refused(text: str) -> None:
     with pytest.raises(ValidationFailed):
         parse(text)
 
@@ -205,7 +205,7 @@ def bodies(draw: st.DrawFn) -> dict[str, Any]:
 
 @settings(max_examples=examples(12), deadline=None)
 @given(bodies())
-def test_what_is_kept_is_read_back_the_same(body: dict[str, Any]) -> None:
+def test_a_stored_specification_is_read_back_the_same(body: dict[str, Any]) -> None:
     spec = parse(body)
     kept = json.loads(json.dumps(spec.to_json()))
     assert JobSpec.from_json(kept) == replace(spec, files={})
@@ -221,7 +221,7 @@ fields = st.sampled_from([*JobSpec.__dataclass_fields__, "roles", "nonsense"])
 
 @settings(max_examples=examples(40), deadline=None)
 @given(st.dictionaries(fields | scalars, anything, max_size=6))
-def test_no_nonsense_brings_the_reader_down(body: dict[Any, Any]) -> None:
+def test_arbitrary_documents_raise_validation_errors_only(body: dict[Any, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(body)
     assert all(isinstance(path, str) and messages for path, messages in refused.value.errors.items())
@@ -242,7 +242,7 @@ def test_memory_in_its_usual_spellings(text: object, amount: int) -> None:
     assert quantities.memory(text) == amount
 
 
-# --- Texts made to break the reader ----------------------------------------------------------------------------------
+# --- Malicious documents ---------------------------------------------------------------------------------------------
 HUGE = "0x" + "f" * 20_000
 
 
@@ -258,13 +258,13 @@ HUGE = "0x" + "f" * 20_000
     ],
     ids=["whole number", "amounts", "key", "variable", "nesting", "half a pair"],
 )
-def test_a_document_made_to_break_the_reader_is_refused_in_words(text: str) -> None:
+def test_a_document_made_to_break_the_reader_is_refused_with_a_message(text: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(text)
     json.dumps(refused.value.errors, ensure_ascii=False).encode()
 
 
-def test_half_a_surrogate_pair_is_named_in_words_that_can_be_sent() -> None:
+def test_half_a_surrogate_pair_is_named_in_text_that_can_be_encoded() -> None:
     half = "\ud800"
     found = errors(**{half: 1}, env={half: "x"}, files={f"{half}.py": "", "train.py": ""})
     json.dumps(found, ensure_ascii=False).encode()
@@ -280,7 +280,7 @@ def test_a_number_beyond_all_machines_is_no_amount(number: float) -> None:
     }
 
 
-def test_of_very_many_problems_the_first_are_told() -> None:
+def test_of_very_many_problems_the_first_are_reported() -> None:
     assert len(errors(**{f"field{number}": 1 for number in range(100_000)})) == 50
 
 
@@ -297,7 +297,7 @@ def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: obje
     assert "at most 200" in dict(errors(**{field: many}))[field][0]
 
 
-def test_variables_that_no_process_could_be_given_are_refused() -> None:
+def test_variables_beyond_the_size_limit_of_a_process_are_refused() -> None:
     assert only_error(env={f"V{number}": "x" * 30_000 for number in range(3)})[0] == "env"
 
 
@@ -315,12 +315,12 @@ def test_parameter_servers_of_a_command_need_a_dataset() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
-def test_what_is_no_command_is_refused_with_an_example(given: object) -> None:
+def test_an_invalid_command_is_refused_with_an_example(given: object) -> None:
     path, message = only_error(framework="command", entrypoint=given)
     assert (path, message) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
 
 
-# --- Images that are used as they are --------------------------------------------------------------------------------
+# --- Jobs with their own image ---------------------------------------------------------------------------------------
 def with_image(image: object = "registry.example.com/team/train:1", **fields: object) -> dict[str, Any]:
     return {"name": "bare", "image": image, **fields}
 
@@ -332,7 +332,7 @@ def test_a_job_with_an_image_needs_nothing_else() -> None:
     assert JobSpec.from_json(spec.to_json()) == spec == parse(spec.to_json())
 
 
-def test_a_job_that_was_kept_before_there_were_images_has_none() -> None:
+def test_a_job_that_was_stored_before_images_existed_has_none() -> None:
     kept = read().to_json()
     del kept["image"]
     assert JobSpec.from_json(kept).image == ""
@@ -345,7 +345,7 @@ def test_a_job_that_was_kept_before_there_were_images_has_none() -> None:
         f"registry.example.com/a/b__c/d-e.f:v1.0_x@sha256:{'0' * 64}",
     ],
 )
-def test_images_are_named_as_everywhere(image: str) -> None:
+def test_all_usual_image_names_are_accepted(image: str) -> None:
     assert parse(with_image(image)).image == image
 
 
@@ -356,7 +356,7 @@ def test_images_are_named_as_everywhere(image: str) -> None:
         *("a\nb", "$(x)", 7, ["a"]),
     ],
 )
-def test_what_names_no_image_is_refused(image: object) -> None:
+def test_an_invalid_image_name_is_refused(image: object) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(with_image(image))
     assert "image" in refused.value.errors
@@ -373,7 +373,7 @@ def test_what_names_no_image_is_refused(image: object) -> None:
         ("roles.trainer.max", {"roles": {"trainer": {"replicas": 1, "max": 2}}}),
     ],
 )
-def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
+def test_fields_of_the_platform_are_refused_beside_an_image(path: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationFailed) as refused:
         parse(with_image(**fields))
     assert path in refused.value.errors
@@ -384,7 +384,7 @@ def test_what_the_platform_would_bring_is_refused_beside_an_image(path: str, fie
     ("framework", "dataset", "servers"),
     [("native", "", 1), ("command", "", 0), ("command", "public/digits", 1), ("paddle", "", 0), ("torch", "", 0)],
 )
-def test_the_parameter_servers_of_a_job_that_does_not_say_how_many(framework: str, dataset: str, servers: int) -> None:
+def test_the_default_number_of_parameter_servers(framework: str, dataset: str, servers: int) -> None:
     assert read(framework=framework, entrypoint="train.py", dataset=dataset).pserver.replicas == servers
 
 
@@ -404,18 +404,18 @@ def test_the_parameter_servers_of_a_job_that_does_not_say_how_many(framework: st
         ("roles.master.cpu", {"framework": "paddle", "roles": {"master": {"cpu": 0.5}}}),
     ],
 )
-def test_what_a_framework_does_not_have_is_refused(path: str, fields: dict[str, Any]) -> None:
+def test_fields_that_a_framework_lacks_are_refused(path: str, fields: dict[str, Any]) -> None:
     found, _ = only_error(**fields)
     assert found == path
 
 
 @pytest.mark.parametrize("framework", ["native", "paddle", "torch", "command"])
-def test_a_job_of_each_framework_is_the_same_after_it_was_kept(framework: str) -> None:
+def test_a_stored_job_of_each_framework_is_read_back_the_same(framework: str) -> None:
     spec = read(framework=framework, entrypoint="train.py", roles={"trainer": {"replicas": 3}})
     assert replace(JobSpec.from_json(spec.to_json()), files=spec.files) == spec
     assert read(**{**spec.to_json(), "files": dict(spec.files)}) == spec
 
 
-def test_all_trainers_of_pytorch_have_to_be_there() -> None:
+def test_a_pytorch_job_needs_all_its_trainers() -> None:
     spec = read(framework="torch", roles={"trainer": {"replicas": 3}})
     assert (spec.trainer.min, spec.trainer.max) == (3, 3)

@@ -1,4 +1,4 @@
-"""Whether files can be parsed, asked once of each text."""
+"""Syntax check of files, with its cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.spec.syntax_check import syntax_problems
 
 @pytest.fixture
 def parsers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The interpreters that were started."""
+    """Return the calls that started an interpreter."""
     started: list[Any] = []
     run = subprocess.run
 

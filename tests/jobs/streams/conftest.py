@@ -1,4 +1,4 @@
-"""An attempt whose replicas write to the streams."""
+"""Fixture: an attempt whose replicas write to the streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.factories import make_attempt, make_job
 
 @dataclass(frozen=True)
 class Writer:
-    """Writes numbered lines and points as a replica's agent does."""
+    """Appends numbered lines and points as a replica's agent does."""
 
     attempt: Attempt
     replica: str = "trainer-0"
@@ -29,7 +29,7 @@ class Writer:
         )
 
     def points(self, first: int, last: int, key: str = "cost", values: dict[int, float] | None = None) -> int:
-        """Point ``n`` has step n and value 1/n, unless ``values`` says otherwise."""
+        """Append points: point ``n`` has step n, and value 1/n unless ``values`` has one for it."""
         rows = [(1e9 + n, float(n), key, (values or {}).get(n, 1 / n)) for n in range(first, last + 1)]
         return store.append_metrics(
             job_id=self.job.pk, attempt=self.attempt, replica=self.replica, first=first, points=rows

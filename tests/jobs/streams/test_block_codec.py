@@ -1,4 +1,4 @@
-"""Blocks come back bit for bit as they were packed."""
+"""Codec of blocks: unpacking returns the packed entries bit for bit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ line_rows = st.lists(st.tuples(st.floats(0, 2e9), st.sampled_from(STREAMS), st.t
 
 
 def bits(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    """Rows in which a NaN equals itself."""
+    """Return rows with floats as bytes, so that a NaN equals itself."""
     return [tuple(struct.pack("<d", item) if isinstance(item, float) else item for item in row) for row in rows]
 
 
@@ -55,7 +55,7 @@ def line_rows_of(lines: Lines) -> list[tuple[object, ...]]:
 
 
 def deflated(points: Points) -> bytes:
-    """A sealed block of an earlier release."""
+    """Return a sealed block in the format of an earlier release."""
     payload = pack_points(points)
     assert payload[0] == PLAIN
     return bytes([DEFLATED]) + zlib.compress(payload[1:])
@@ -63,7 +63,7 @@ def deflated(points: Points) -> bytes:
 
 @pytest.mark.parametrize("pack", [pack_points, deflated, seal_points])
 @given(rows=point_rows, writer=writers)
-def test_points_come_back_as_they_were(
+def test_points_survive_packing(
     rows: list[tuple[float, float, str, float]], writer: WriterId, pack: Callable[[Points], bytes]
 ) -> None:
     back = unpack_points(pack(Points.from_rows(rows, writer)))
@@ -72,7 +72,7 @@ def test_points_come_back_as_they_were(
 
 @pytest.mark.parametrize("pack", [pack_lines, seal_lines])
 @given(rows=line_rows, writer=writers)
-def test_lines_come_back_as_they_were(
+def test_lines_survive_packing(
     rows: list[tuple[float, str, str]], writer: WriterId, pack: Callable[[Lines], bytes]
 ) -> None:
     back = unpack_lines(pack(Lines.from_rows(rows, writer)))
@@ -96,19 +96,19 @@ def test_merged_lines_are_the_lines_of_all_in_order(parts: list[tuple[list[tuple
 
 
 @given(point_rows, st.integers(0, 40))
-def test_skipping_leaves_the_rest(rows: list[tuple[float, float, str, float]], count: int) -> None:
+def test_skip_returns_the_rest(rows: list[tuple[float, float, str, float]], count: int) -> None:
     writer = WriterId(1, "trainer-0")
     left = Points.from_rows(rows, writer).skip(count)
     assert bits(point_rows_of(left)) == bits([(*row, writer) for row in rows[count:]])
 
 
-def test_a_block_of_a_later_release_is_refused_in_words() -> None:
+def test_a_block_of_a_later_release_is_refused() -> None:
     with pytest.raises(ValueError, match="later release"):
         unpack_points(b"\x07whatever")
 
 
 def test_sealed_points_take_at_most_ten_bytes_each() -> None:
-    """Of four replicas in turn, at uneven times: 24 bytes each before."""
+    """Points of four replicas in turn, at uneven times; unsealed ones take 24 bytes each."""
     chance, blocks = random.Random(7), []
     for step in range(0, 1000, 50):
         for replica in range(4):

@@ -1,4 +1,4 @@
-"""Reducing to buckets gives what counting by hand gives."""
+"""Reduction to buckets equals a plain loop over the points."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def summary_of(points: list[Row]) -> Summary:
 
 
 def table(summary: Summary) -> list[tuple[float, ...]]:
-    """The visible columns; -0.5 stands for what is NaN, so that equal tables compare equal."""
+    """Return the columns as rows; -0.5 replaces NaN, so that equal tables compare equal."""
     columns = (summary.x, summary.low, summary.high, summary.last, summary.count, summary.nan)
     return [tuple(-0.5 if math.isnan(item) else float(item) for item in row) for row in zip(*columns, strict=True)]
 
 
-def by_hand(points: list[Row], width: float) -> list[tuple[float, ...]]:
+def counted(points: list[Row], width: float) -> list[tuple[float, ...]]:
     gathered: dict[float, list[Row]] = {}
     for point in points:
         gathered.setdefault(point[0] // width, []).append(point)
@@ -43,8 +43,8 @@ def _bucket(points: list[Row]) -> tuple[float, ...]:
 
 
 @given(rows, widths)
-def test_buckets_are_those_counted_by_hand(points: list[Row], width: float) -> None:
-    assert table(reduce(summary_of(points), width)) == by_hand(points, width)
+def test_buckets_equal_those_of_a_plain_loop(points: list[Row], width: float) -> None:
+    assert table(reduce(summary_of(points), width)) == counted(points, width)
 
 
 @given(rows, widths, st.integers(1, 4))
@@ -55,10 +55,10 @@ def test_coarse_from_fine_is_coarse_from_points(points: list[Row], width: float,
 
 
 @given(rows, rows, widths)
-def test_buckets_stand_still_while_the_run_grows(before: list[Row], after: list[Row], width: float) -> None:
+def test_buckets_stay_in_place_while_the_run_grows(before: list[Row], after: list[Row], width: float) -> None:
     later = [(x + 256, value) for x, value in after]
     grown = table(reduce(summary_of([*before, *later]), width))
-    assert grown[: len(by_hand(before, width))] == by_hand(before, width)
+    assert grown[: len(counted(before, width))] == counted(before, width)
 
 
 @given(rows, st.data())
@@ -69,7 +69,7 @@ def test_parts_in_any_order_give_the_same_buckets(points: list[Row], data: st.Da
         Summary(*(getattr(whole, name)[piece] for name in ("x", "low", "high", "last", "seq", "count", "nan")))
         for piece in (slice(cut, None), slice(0, cut))
     ]
-    assert table(reduce(Summary.joined(halves), 16.0)) == by_hand(points, 16.0)
+    assert table(reduce(Summary.joined(halves), 16.0)) == counted(points, 16.0)
 
 
 @given(st.floats(1e-3, 1e9), st.integers(1, 5000))
@@ -81,6 +81,6 @@ def test_the_width_is_the_least_power_of_two_that_is_enough(span: float, buckets
 
 
 @pytest.mark.parametrize("width", [1.0, 64.0, 4096.0, 2.0**20])
-def test_a_spike_of_one_point_is_seen_at_every_zoom(width: float) -> None:
+def test_a_spike_of_one_point_is_visible_at_every_zoom(width: float) -> None:
     points = [(float(step), 99.0 if step == 777 else 1.0) for step in range(10_000)]
     assert reduce(summary_of(points), width).high.max() == 99.0

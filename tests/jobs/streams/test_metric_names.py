@@ -1,4 +1,4 @@
-"""How many metric names a job may have, and what becomes of points of further ones."""
+"""Limit on the metric names of a job, and the treatment of points beyond it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.jobs.streams.conftest import Writer
 
 @pytest.fixture
 def three(writer: Writer, settings: Settings) -> Writer:
-    """A job that may have three names."""
+    """Limit jobs to three names; return a writer."""
     settings.METRIC_NAMES = 3
     return writer
 
 
 def write(writer: Writer, first: int, *keys: str) -> int:
-    """A point of each name, numbered from ``first`` on."""
+    """Append a point of each name, numbered from ``first`` on."""
     rows = [(1e9 + place, float(place), key, 1.0) for place, key in enumerate(keys)]
     return store.append_metrics(
         job_id=writer.job.pk, attempt=writer.attempt, replica=writer.replica, first=first, points=rows
@@ -37,7 +37,7 @@ def log(writer: Writer) -> list[str]:
     return [line.text for line in store.read_logs(writer.job.pk).lines]
 
 
-def test_as_many_names_as_are_allowed_are_kept(three: Writer) -> None:
+def test_names_within_the_limit_are_stored(three: Writer) -> None:
     write(three, 1, "a", "b", "c")
     assert (kept(three), log(three)) == (["a", "b", "c"], [])
 
@@ -62,7 +62,7 @@ def test_a_repeated_batch_with_a_refused_name_changes_nothing(three: Writer) -> 
     assert kept(three) == ["a", "b", "c"]
 
 
-def test_the_log_and_the_timeline_say_it_once(three: Writer) -> None:
+def test_the_log_and_the_timeline_report_it_once(three: Writer) -> None:
     write(three, 1, "a", "b", "c", "d")
     write(three, 5, "e", "f")
     write(Writer(make_attempt(three.job, 2)), 1, "g")
@@ -78,7 +78,7 @@ def test_the_names_of_all_replicas_and_attempts_count_together(three: Writer) ->
     assert kept(three) == ["a", "b", "b", "c", "a"]
 
 
-def test_what_is_rolled_back_takes_no_name(three: Writer) -> None:
+def test_a_rolled_back_batch_uses_no_name(three: Writer) -> None:
     with transaction.atomic():
         write(three, 1, "x", "y", "z")
         transaction.set_rollback(True)
@@ -87,11 +87,11 @@ def test_what_is_rolled_back_takes_no_name(three: Writer) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_known_names_ask_no_table(three: Writer) -> None:
+def test_known_names_query_no_table(three: Writer) -> None:
     write(three, 1, "a", "b")
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries:
         write(three, 3, "b", "a")
-    assert not [query for query in asked if MetricNames._meta.db_table in query["sql"]]
+    assert not [query for query in queries if MetricNames._meta.db_table in query["sql"]]
 
 
 @pytest.mark.invariant("A job has a bounded number of metric names.")
@@ -104,7 +104,7 @@ def test_another_process_with_an_old_cache_stays_within_the_bound(three: Writer)
 
 
 def test_a_chart_of_many_names_is_made_of_one_sorted_block(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each name used to look through the whole block: names times points."""
+    """Regression: each name scanned the whole block, so the cost was names times points."""
     write(writer, 1, *(f"name-{place % 500}" for place in range(2000)))
     looked_at = 0
     of_points = rollups.Summary.of_points.__func__  # type: ignore[attr-defined]

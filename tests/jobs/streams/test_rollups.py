@@ -1,4 +1,4 @@
-"""Charts: the same buckets whether from memory, from blocks, after a restart or after a merge."""
+"""Roll-ups: the buckets are equal from memory, from blocks, after a restart and after a merge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(found: rollups.Chart) -> list[tuple[float, ...]]:
 
 @pytest.fixture
 def long(writer: Writer) -> Writer:
-    """4,000 points, with a spike at step 1,234."""
+    """Append 4,000 points, with a spike at step 1,234."""
     for first in range(1, 4001, 200):
         writer.points(first, first + 199, values={1234: 99.0})
     return writer
@@ -37,13 +37,13 @@ def test_a_short_run_is_shown_point_by_point(writer: Writer) -> None:
     assert rows(chart(writer)) == [(n, 1 / n, 1 / n, 1 / n, 1) for n in range(1, 6)]
 
 
-def test_a_long_run_is_at_most_as_many_buckets_as_asked(long: Writer) -> None:
+def test_a_long_run_has_at_most_the_requested_number_of_buckets(long: Writer) -> None:
     found = chart(long, buckets=100)
     assert (found.width, len(found.series["cost"]), found.next) == (64.0, 63, 4000)
     assert found.series["cost"].count.sum() == 4000
 
 
-def test_what_came_since_is_in_the_next_answer(long: Writer) -> None:
+def test_new_points_are_in_the_next_chart(long: Writer) -> None:
     before = rows(chart(long, buckets=100))
     long.points(4001, 4100)
     after = rows(chart(long, buckets=100))
@@ -51,13 +51,13 @@ def test_what_came_since_is_in_the_next_answer(long: Writer) -> None:
     assert sum(row[-1] for row in after) == 4100
 
 
-def test_a_restart_gives_the_same_answer(long: Writer) -> None:
+def test_a_chart_is_the_same_after_a_restart(long: Writer) -> None:
     before = rows(chart(long))
     rollups.forget()
     assert rows(chart(long)) == before
 
 
-def test_a_merge_of_blocks_gives_the_same_answer(long: Writer) -> None:
+def test_a_chart_is_the_same_after_a_merge_of_blocks(long: Writer) -> None:
     before = rows(chart(long, from_=100, to=900))
     store.close(long.job.pk)
     stream_compaction.seal_due(now())
@@ -80,7 +80,7 @@ _ZOOMS: dict[str, dict[str, object]] = {
 }
 
 
-def test_attempts_and_replicas_can_be_told_apart(writer: Writer) -> None:
+def test_attempts_and_replicas_can_be_selected(writer: Writer) -> None:
     writer.points(1, 3)
     writer.other("trainer-1").points(1, 4)
     Writer(make_attempt(writer.job, 2)).points(1, 5)
@@ -95,20 +95,20 @@ def test_the_other_axes_are_seconds(writer: Writer) -> None:
     assert chart(writer, x="wall").series["cost"].x.tolist() == [1e9 + 1, 1e9 + 2, 1e9 + 3]
 
 
-def test_elapsed_asked_before_the_first_point_counts_from_the_first_point(writer: Writer) -> None:
+def test_elapsed_requested_before_the_first_point_counts_from_the_first_point(writer: Writer) -> None:
     chart(writer, x="elapsed")
     writer.points(1, 3)
     assert chart(writer, x="elapsed").series["cost"].x.tolist() == [0, 1, 2]
 
 
-def test_what_is_no_number_is_counted_and_written_as_json_can(writer: Writer) -> None:
+def test_nan_and_infinity_are_counted_and_valid_json(writer: Writer) -> None:
     writer.points(1, 4, values={2: float("nan"), 3: float("inf")})
     cost = chart(writer).to_json()["series"]["cost"]
     assert cost["min"] == [1, None, "Infinity", 0.25]
     assert cost["nan"] == [0, 1, 0, 0]
 
 
-def test_without_keys_every_metric_is_there(writer: Writer) -> None:
+def test_without_keys_a_chart_has_all_metrics(writer: Writer) -> None:
     writer.points(1, 2)
     writer.points(3, 4, key="accuracy")
     assert list(rollups.buckets(writer.job.pk).series) == ["accuracy", "cost"]
@@ -125,7 +125,7 @@ def test_an_empty_job_has_an_empty_chart(writer: Writer) -> None:
 
 
 class GuardedSeries(dict[rollups.Series, object]):
-    """The series of an axis, which another thread changes while whoever lacks the lock looks through them."""
+    """Series of an axis that raise when they are read without the lock, as if another thread had changed them."""
 
     def __init__(self, series: dict[rollups.Series, object], lock: threading.Lock) -> None:
         super().__init__(series)
@@ -137,7 +137,7 @@ class GuardedSeries(dict[rollups.Series, object]):
         return super().values()
 
 
-def test_a_chart_of_one_job_does_not_look_into_the_growing_series_of_another(writer: Writer) -> None:
+def test_a_chart_of_one_job_does_not_read_the_series_of_another(writer: Writer) -> None:
     writer.points(1, 5)
     chart(writer)
     view = rollups._views.of(writer.job.pk)
@@ -148,7 +148,7 @@ def test_a_chart_of_one_job_does_not_look_into_the_growing_series_of_another(wri
     assert chart(other).next == 3
 
 
-def test_jobs_not_looked_at_for_longest_are_forgotten_when_memory_is_short(
+def test_the_least_recently_used_jobs_are_evicted_from_the_cache(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rollups, "CACHED_ROWS", 8)

@@ -1,4 +1,4 @@
-"""Exactly once, in order, whatever comes twice, late or mixed up."""
+"""Store of the streams: exactly once and in order for repeated, late and reordered batches."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def numbered(writer: Writer, first: int, last: int) -> list[str]:
     return [f"{writer.replica} {number}" for number in range(first, last + 1)]
 
 
-# --- Taking in -------------------------------------------------------------------------------------------------------
-# Each batch begins so many entries beyond (or before) the one that is expected next.
+# --- Appending -------------------------------------------------------------------------------------------------------
+# (shift, count): each batch begins ``shift`` entries after (or before) the next expected one.
 batches = st.lists(st.tuples(st.integers(-12, 1), st.integers(0, 12)), min_size=1, max_size=25)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(40))
 @given(sent=batches)
-def test_whatever_is_sent_again_overlapping_or_out_of_order_each_line_is_there_once(
+def test_repeated_overlapping_and_reordered_batches_store_each_line_once(
     writer: Writer, sent: list[tuple[int, int]]
 ) -> None:
     with transaction.atomic():
@@ -55,7 +55,7 @@ def test_whatever_is_sent_again_overlapping_or_out_of_order_each_line_is_there_o
         transaction.set_rollback(True)
 
 
-def test_of_a_batch_that_overlaps_what_was_taken_only_the_rest_is_taken(writer: Writer) -> None:
+def test_of_an_overlapping_batch_only_the_new_part_is_taken(writer: Writer) -> None:
     writer.lines(1, 3)
     assert writer.lines(2, 5) == 5
     assert writer.lines(1, 4) == 5
@@ -70,7 +70,7 @@ def test_two_replicas_number_for_themselves_and_share_the_sequence(writer: Write
     assert texts(writer) == ["trainer-0 1", "trainer-0 2", "trainer-1 1", "trainer-1 2", "trainer-0 3"]
 
 
-def test_a_new_attempt_begins_its_numbering_anew(writer: Writer) -> None:
+def test_a_new_attempt_begins_its_numbering_at_one(writer: Writer) -> None:
     writer.lines(1, 2)
     again = Writer(make_attempt(writer.job, 2))
     assert again.lines(1, 2) == 2
@@ -83,7 +83,7 @@ def test_lines_and_points_do_not_share_numbers(writer: Writer) -> None:
     assert [point.seq for point in store.read_points(writer.job.pk)] == [1, 2]
 
 
-def test_what_is_rolled_back_was_not_taken(writer: Writer) -> None:
+def test_a_rolled_back_batch_is_not_taken(writer: Writer) -> None:
     with transaction.atomic():
         writer.lines(1, 3)
         transaction.set_rollback(True)
@@ -93,25 +93,25 @@ def test_what_is_rolled_back_was_not_taken(writer: Writer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
-    "deed",
+    "action",
     [
         lambda writer: (writer.lines(1, 1), writer.points(1, 1)),
         lambda writer: store.close(writer.job.pk),
     ],
     ids=["taken", "closed"],
 )
-def test_who_waits_for_a_stream_is_woken(writer: Writer, deed: Callable[[Writer], object]) -> None:
-    async def story(doorbell: Doorbell) -> None:
+def test_readers_that_wait_for_a_stream_are_woken(writer: Writer, action: Callable[[Writer], object]) -> None:
+    async def scenario(doorbell: Doorbell) -> None:
         logs, metrics = f"logs:{writer.job.pk}", f"metrics:{writer.job.pk}"
         with doorbell.subscribe(logs) as of_logs, doorbell.subscribe(metrics) as of_metrics:
-            await in_thread(deed, writer)
+            await in_thread(action, writer)
             assert await of_logs.wait(5)
             assert await of_metrics.wait(5)
 
-    run(story)
+    run(scenario)
 
 
-def test_late_lines_after_the_end_are_kept(writer: Writer) -> None:
+def test_late_lines_after_the_end_are_stored(writer: Writer) -> None:
     writer.lines(1, 1)
     store.close(writer.job.pk)
     writer.lines(2, 2)
@@ -120,7 +120,7 @@ def test_late_lines_after_the_end_are_kept(writer: Writer) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_two_writers_at_once_lose_and_double_nothing(writer: Writer) -> None:
-    """Two threads of one replica's agent (a retry that overtakes) and a second replica, all at once."""
+    """Two threads of one replica's agent (a retry overtakes the first call) and a second replica write concurrently."""
 
     def send(by: Writer) -> None:
         for first in range(1, 60, 3):
@@ -146,14 +146,14 @@ def test_two_writers_at_once_lose_and_double_nothing(writer: Writer) -> None:
 # --- Reading ---------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def hundred(writer: Writer) -> Writer:
-    """A hundred lines in blocks of seven."""
+    """Append a hundred lines in blocks of seven."""
     for first in range(1, 101, 7):
         writer.lines(first, min(first + 6, 100))
     return writer
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 10, 100])
-def test_pages_forwards_are_the_whole(hundred: Writer, limit: int) -> None:
+def test_pages_forwards_cover_the_whole_log(hundred: Writer, limit: int) -> None:
     found, after, more = [], 0, True
     while more:
         page = store.read_logs(hundred.job.pk, after=after, limit=limit)
@@ -164,7 +164,7 @@ def test_pages_forwards_are_the_whole(hundred: Writer, limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7, 10, 100])
-def test_pages_backwards_are_the_whole(hundred: Writer, limit: int) -> None:
+def test_pages_backwards_cover_the_whole_log(hundred: Writer, limit: int) -> None:
     found: list[int] = []
     before, more = 101, True
     while more:
@@ -175,18 +175,18 @@ def test_pages_backwards_are_the_whole(hundred: Writer, limit: int) -> None:
     assert found == list(range(1, 101))
 
 
-def test_a_page_between_two_cursors_holds_what_lies_between(hundred: Writer) -> None:
+def test_a_page_between_two_cursors_has_the_lines_between(hundred: Writer) -> None:
     page = store.read_logs(hundred.job.pk, after=10, before=15)
     assert [line.seq for line in page.lines] == [11, 12, 13, 14]
     assert not page.more
 
 
-def test_an_empty_page_leaves_the_cursor_where_it_was(hundred: Writer) -> None:
+def test_an_empty_page_does_not_move_the_cursor(hundred: Writer) -> None:
     page = store.read_logs(hundred.job.pk, after=100)
     assert (page.lines, page.first, page.last, page.more) == ([], 101, 100, False)
 
 
-def test_a_filtered_page_moves_the_cursor_past_what_did_not_match(hundred: Writer) -> None:
+def test_a_filtered_page_moves_the_cursor_past_other_lines(hundred: Writer) -> None:
     page = store.read_logs(hundred.job.pk, replica="trainer-9")
     assert (page.lines, page.last, page.more) == ([], 100, False)
 
@@ -210,7 +210,7 @@ def test_a_pattern_is_found(hundred: Writer) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[", "*", "a{99999999999999}", "(?P<n", "\0", "a" * 501])
-def test_a_bad_pattern_is_refused_in_words(hundred: Writer, pattern: str) -> None:
+def test_a_bad_pattern_is_refused(hundred: Writer, pattern: str) -> None:
     with pytest.raises(store.search.BadPattern):
         texts(hundred, regex=pattern)
 
@@ -233,7 +233,7 @@ FILTERS: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
-def test_a_filtered_page_whose_time_is_up_stops_after_a_block_and_says_more(
+def test_a_filtered_page_past_its_deadline_stops_after_a_block_and_sets_more(
     hundred: Writer, query: dict[str, object]
 ) -> None:
     page = store.read_logs(hundred.job.pk, seconds=0, **query)  # type: ignore[arg-type]
@@ -241,7 +241,7 @@ def test_a_filtered_page_whose_time_is_up_stops_after_a_block_and_says_more(
 
 
 @pytest.mark.parametrize("query", FILTERS.values(), ids=list(FILTERS))
-def test_a_filtered_page_backwards_whose_time_is_up_stops_after_a_block_and_says_more(
+def test_a_filtered_page_backwards_past_its_deadline_stops_after_a_block_and_sets_more(
     hundred: Writer, query: dict[str, object]
 ) -> None:
     page = store.read_logs(hundred.job.pk, before=101, seconds=0, **query)  # type: ignore[arg-type]
@@ -252,7 +252,7 @@ def test_a_page_without_a_filter_has_no_deadline(hundred: Writer) -> None:
     assert len(store.read_logs(hundred.job.pk, limit=100, seconds=0).lines) == 100
 
 
-def test_pages_that_run_out_of_time_are_the_whole_together(hundred: Writer) -> None:
+def test_pages_past_their_deadline_cover_the_whole_log_together(hundred: Writer) -> None:
     hundred.other("trainer-1").lines(1, 3)
     found, after, more = [], 0, True
     while more:
@@ -262,6 +262,6 @@ def test_pages_that_run_out_of_time_are_the_whole_together(hundred: Writer) -> N
     assert found == ["trainer-1 1", "trainer-1 2", "trainer-1 3"]
 
 
-def test_since_keeps_the_lines_of_that_moment_and_later(hundred: Writer) -> None:
+def test_since_selects_lines_of_that_time_and_later(hundred: Writer) -> None:
     page = store.read_logs(hundred.job.pk, since=98.0, limit=100)
     assert [line.seq for line in page.lines] == [98, 99, 100]

@@ -1,4 +1,4 @@
-"""Followers of one event loop: when they read, and how they end."""
+"""Readers and watchers of one event loop: the times of their reads, and their end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 class PatientBell:
-    """Remembers how long it was to be waited for, and rings when the test says so."""
+    """Bell that records the timeouts of its waiters and rings on the test's command."""
 
     def __init__(self) -> None:
         self.timeouts: list[float] = []
@@ -40,7 +40,7 @@ def test_a_state_that_does_not_change_is_read_once_and_then_awaited(monkeypatch:
         reads.append(1)
         return 1, "state"
 
-    async def story() -> list[float]:
+    async def scenario() -> list[float]:
         bell = PatientBell()
         task = asyncio.create_task(Watcher("status:x", read).run(bell))  # type: ignore[arg-type]
         await bell.waiting.wait()
@@ -52,20 +52,20 @@ def test_a_state_that_does_not_change_is_read_once_and_then_awaited(monkeypatch:
         task.cancel()
         return bell.timeouts
 
-    assert min(asyncio.run(story())) >= 5.0
+    assert min(asyncio.run(scenario())) >= 5.0
 
 
-def test_a_reader_that_leaves_after_the_tailer_was_closed_leaves_in_peace() -> None:
-    async def story() -> None:
+def test_a_reader_may_leave_after_the_tailer_was_closed() -> None:
+    async def scenario() -> None:
         shared = Tailer()
         async with shared.state("status:x", lambda: (1, "state")):
             shared.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class StoreAwayOnce:
-    """A store whose first look at a head fails."""
+    """Store whose first read of a head fails."""
 
     def __init__(self) -> None:
         self._head, self.looks = store.head, 0
@@ -77,12 +77,12 @@ class StoreAwayOnce:
         return self._head(job, kind)
 
 
-def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_continues_after_an_error_of_the_store(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     writer.lines(1, 3)
     monkeypatch.setattr(tailer, "SPACING_SECONDS", 0.0)
     monkeypatch.setattr(store, "head", StoreAwayOnce())
 
-    async def story() -> int:
+    async def scenario() -> int:
         bell, reader = PatientBell(), StreamReader(str(writer.job.pk), StreamKind.LOGS)
         task = asyncio.create_task(reader.run(bell))  # type: ignore[arg-type]
         for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_reader_reads_on_after_the_store_failed(writer: Writer, monkeypatch: p
         task.cancel()
         return reader.hi
 
-    assert asyncio.run(story()) == 3
+    assert asyncio.run(scenario()) == 3
 
 
 def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
@@ -100,7 +100,7 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
 ) -> None:
     monkeypatch.setattr(tailer, "READ_ENTRIES", 2)
 
-    async def story() -> list[int]:
+    async def scenario() -> list[int]:
         reader = StreamReader(str(writer.job.pk), StreamKind.LOGS)
         await reader._read_on()
         for first in (1, 3, 5):
@@ -115,4 +115,4 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
             assert not reader.ended
         return await asyncio.wait_for(following, 5)
 
-    assert asyncio.run(story()) == [1, 2, 3, 4, 5, 6]
+    assert asyncio.run(scenario()) == [1, 2, 3, 4, 5, 6]

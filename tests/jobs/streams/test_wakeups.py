@@ -1,4 +1,4 @@
-"""Between a look and the wait after it, and between two blocks of one read: nothing is missed or doubled."""
+"""Changes between a read and the following wait, and between two blocks of one read, are neither lost nor doubled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS = 5.0
 
 
 class LateReader(StreamReader):
-    """``meanwhile`` happens once, after a follower's last look and before it waits."""
+    """Reader that calls ``meanwhile`` once, after a follower's last read and before its wait."""
 
     def __init__(self, meanwhile: Callable[[StreamReader], None]) -> None:
         self._meanwhile = [meanwhile]
@@ -43,50 +43,50 @@ class LateReader(StreamReader):
 def one_frame(reader: StreamReader) -> None:
     [frame] = frames_of(StreamKind.LOGS, "job", [LogLine(1, 1.0, "trainer-0", "stdout", "the first")])
     reader._keep(frame)
-    reader._news.announce()
+    reader._broadcast.notify()
 
 
 def test_a_frame_announced_between_the_look_and_the_wait_wakes_the_reader() -> None:
-    async def story() -> Any:
+    async def scenario() -> Any:
         return await asyncio.wait_for(anext(LateReader(one_frame).follow(0)), SECONDS)
 
-    assert asyncio.run(story()).hi == 1
+    assert asyncio.run(scenario()).hi == 1
 
 
 def test_an_end_announced_between_the_look_and_the_wait_wakes_the_reader() -> None:
     def end(reader: StreamReader) -> None:
         reader.ended = True
-        reader._news.announce()
+        reader._broadcast.notify()
 
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with asyncio.timeout(SECONDS):
             return [frame async for frame in LateReader(end).follow(0)]
 
-    assert asyncio.run(story()) == []
+    assert asyncio.run(scenario()) == []
 
 
 class LateWatcher(Watcher):
-    """A new state is announced once, after a follower's look and before it waits."""
+    """Watcher that announces a new state once, after a follower's read and before its wait."""
 
     def __init__(self) -> None:
         self._number, self._pending = 0, True
         super().__init__("topic", lambda: (0, None))
 
     @property
-    def _turn(self) -> int:
+    def _changes(self) -> int:
         number = self._number
         if number == 1 and self._pending:
             self._pending = False
             self._note(2, "second")
         return number
 
-    @_turn.setter
-    def _turn(self, value: int) -> None:
+    @_changes.setter
+    def _changes(self, value: int) -> None:
         self._number = value
 
 
 def test_a_state_announced_between_the_look_and_the_wait_wakes_the_watcher() -> None:
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         watcher = LateWatcher()
         watcher._pending = False
         watcher._note(1, "first")
@@ -95,7 +95,7 @@ def test_a_state_announced_between_the_look_and_the_wait_wakes_the_watcher() -> 
         watcher._pending = True
         return [*found, await asyncio.wait_for(anext(states), SECONDS)]
 
-    assert asyncio.run(story()) == ["first", "second"]
+    assert asyncio.run(scenario()) == ["first", "second"]
 
 
 # --- Charts ----------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def long(writer: Writer) -> Writer:
 
 
 def after_one_block(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], None]) -> None:
-    """``happens`` once, when the first block of the next read has been given."""
+    """Call ``happens`` once, after the next read has yielded its first block."""
     read, pending = store.read_point_columns, [happens]
 
     def interrupted(*given: Any, **named: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The window of a followed stream: which frame follows a cursor, and at what cost."""
+"""Window of a followed stream: the frame after a cursor, and the cost of finding it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.streams.window import Window
 
 @dataclass
 class CountingFrame:
-    """A frame that counts how often its place in the stream is read."""
+    """Frame that records each read of its position in the stream."""
 
     lo: int
     last: int
@@ -54,7 +54,7 @@ def test_a_reader_in_the_middle_of_15000_frames_reads_a_handful_of_them() -> Non
     st.integers(1, 40),
     st.integers(0, 200),
 )
-def test_it_finds_what_a_scan_of_the_newest_frames_finds(
+def test_the_lookup_equals_a_scan_of_the_newest_frames(
     pieces: list[tuple[int, int, int]], budget: int, cursor: int
 ) -> None:
     window: Window[CountingFrame] = Window(budget)

@@ -1,4 +1,4 @@
-"""Registries of the test run's own."""
+"""Private image registries of the test run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def image_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRe
 
 @pytest.fixture(scope="session")
 def guarded_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageRegistry]:
-    """One that asks for a password."""
+    """Start a registry that requires a password."""
     server = ImageRegistry(tmp_path_factory.mktemp("guarded-registry"), guarded=True)
     server.start()
     yield server

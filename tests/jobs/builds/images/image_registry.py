@@ -17,7 +17,7 @@ _PASSWORD_HASH = "$2b$05$zZ/UzhXQKhM2IvlvJZ671uXiOMTymIHeFgY8QZ13pb.usqdrAao/u" 
 
 
 class ImageRegistry:
-    """``host`` is its address and port. A guarded one asks for a password."""
+    """``host``: address and port. A guarded registry requires a password."""
 
     def __init__(self, folder: Path, *, guarded: bool = False) -> None:
         self._folder, self._guarded = folder, guarded
@@ -59,7 +59,7 @@ class ImageRegistry:
         return path
 
     def credentials(self) -> Path:
-        """A Docker configuration file with its password."""
+        """Write a Docker configuration file with the registry's password; return its path."""
         path = self._folder / "config.json"
         auth = base64.b64encode(f"{_USER}:{_PASSWORD}".encode()).decode()
         path.write_text(json.dumps({"auths": {self.host: {"auth": auth}}}))

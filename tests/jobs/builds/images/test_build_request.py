@@ -1,4 +1,4 @@
-"""What the program that makes images is told, and the messages that it tells."""
+"""Build requests of images, and the messages of failed builds."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert Order.read(tmp_path) == ORDER
 
 
-def test_nobody_else_reads_the_order_which_may_hold_an_index_s_password(tmp_path: Path) -> None:
+def test_the_order_is_private_as_it_may_contain_a_password(tmp_path: Path) -> None:
     ORDER.write(tmp_path)
     assert (tmp_path / build_request.ORDER).stat().st_mode & 0o077 == 0
 
 
-def test_what_a_job_asks_for_is_limited_and_what_the_platform_brings_is_not() -> None:
+def test_the_requirements_of_a_job_are_limited_and_the_platform_s_are_not() -> None:
     runtime, environment, _ = ORDER.images
     limits = [build_request.step(ORDER, image, {}, 1.0, "/opt/regatta")["bytes"] for image in (runtime, environment)]
     assert limits[1] == 1024 < limits[0]
 
 
-def test_folders_of_this_machine_that_pip_s_settings_name_are_seen_in_the_image() -> None:
+def test_local_paths_of_pips_settings_are_mounted_in_the_image() -> None:
     here = {"/wheels", "/simple", "/ca.pem"}
     pip = {"PIP_FIND_LINKS": "/wheels https://e.org /gone", "PIP_INDEX_URL": "file:///simple", "PIP_CERT": "/ca.pem"}
-    moved = build_request.shelves(pip | {"SSL_CERT_FILE": "/ca.pem"}, "/b", here.__contains__)
+    moved = build_request.pip_mounts(pip | {"SSL_CERT_FILE": "/ca.pem"}, "/b", here.__contains__)
     assert moved.mounts == {"/b/0": "/ca.pem", "/b/1": "/wheels", "/b/2": "/simple"}
     assert moved.pip == {
         "PIP_CERT": "/b/0",
@@ -65,10 +65,10 @@ def test_folders_of_this_machine_that_pip_s_settings_name_are_seen_in_the_image(
     ],
 )
 def test_a_failure_is_reported_in_a_message_else_in_the_last_lines(lines: list[str], message: str) -> None:
-    assert buildah.told(lines, "What") == message
+    assert buildah.failure_message(lines, "What") == message
 
 
-def test_an_old_python_in_the_base_image_is_told_of(
+def test_an_old_python_in_the_base_image_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step: dict[str, Any] = build_request.step(ORDER, ORDER.images[0], {}, 1.0, "/opt/regatta")

@@ -1,4 +1,4 @@
-"""A pod that makes an image is followed although the API server is away for a while."""
+"""A build pod is followed while the API server is unavailable for a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ORDER = Order((IMAGE,), "registry.example", False, "", 60.0, 2**30, "pod", "", n
 
 
 class RefusingAtFirst:
-    """Every call is refused so many times before it is answered; the pod has succeeded by then."""
+    """API server that refuses each call ``times`` times before it answers; the pod has succeeded by then."""
 
     def __init__(self, status: int, times: int) -> None:
         self._status, self._times = status, times
@@ -51,17 +51,17 @@ def make(api: Any, deadline: float) -> str:
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 503])
-def test_an_api_server_that_is_away_for_a_while_fails_no_image(status: int) -> None:
+def test_a_temporarily_unavailable_api_server_fails_no_image(status: int) -> None:
     log = make(RefusingAtFirst(status, times=3), time.monotonic() + 60)
     assert "The cluster does not answer: it starts again Trying again." in log
 
 
 @pytest.mark.parametrize("status", [403, 404, 422])
-def test_what_the_cluster_refuses_fails_the_image(status: int) -> None:
+def test_a_refusal_of_the_cluster_fails_the_image(status: int) -> None:
     with pytest.raises(BuildFailed, match="does not let the image be made"):
         make(RefusingAtFirst(status, times=1), time.monotonic() + 60)
 
 
-def test_an_api_server_that_stays_away_is_waited_for_until_the_deadline() -> None:
+def test_an_unavailable_api_server_is_waited_for_until_the_deadline() -> None:
     with pytest.raises(BuildFailed, match="does not let the image be made"):
         make(RefusingAtFirst(503, times=10**6), time.monotonic())

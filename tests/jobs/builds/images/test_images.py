@@ -1,4 +1,4 @@
-"""Images of jobs, made for real: buildah, pip, and the registry of REGISTRY, which has ``base/python-numpy:3.11``."""
+"""Real builds of images: buildah, pip, and the registry of REGISTRY, which has ``base/python-numpy:3.11``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SECONDS = 120.0
 
 
 def wheel(folder: Path, name: str, content: bytes = b"SIZE = 1\n") -> None:
-    """A package without anything to it."""
+    """Write the wheel of a minimal package."""
     about = f"{name}-1.0.dist-info"
     with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as file:
         file.writestr(f"{name}.py", content)
@@ -36,7 +36,7 @@ def wheel(folder: Path, name: str, content: bytes = b"SIZE = 1\n") -> None:
 
 @pytest.fixture(scope="session")
 def prefix() -> str:
-    """Of all images of this run: nothing of an earlier one is found."""
+    """Return the prefix of all images of this run, so that no image of an earlier run is reused."""
     return f"{os.environ['REGISTRY']}/tests/{uuid.uuid4().hex[:8]}"
 
 
@@ -55,16 +55,16 @@ def _installation(
     settings.STORAGE_DIR = tmp_path / "storage"
     settings.IMAGE_REGISTRY, settings.REGISTRY_INSECURE = prefix, True
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/python-numpy:3.11"
-    shelf = tmp_path / "shelf"
-    shelf.mkdir()
-    wheel(shelf, "tiny")
-    links = " ".join(filter(None, (os.environ.get("PIP_FIND_LINKS"), str(shelf))))
+    packages_dir = tmp_path / "shelf"
+    packages_dir.mkdir()
+    wheel(packages_dir, "tiny")
+    links = " ".join(filter(None, (os.environ.get("PIP_FIND_LINKS"), str(packages_dir))))
     monkeypatch.setenv("PIP_FIND_LINKS", links)
 
 
 @pytest.fixture
 def code() -> Callable[..., CodeSnapshot]:
-    """Keeps files as a submission does."""
+    """Return a function that stores files as a submission does."""
 
     def kept(**files: str) -> CodeSnapshot:
         packed = code_snapshots.pack({**FILES, **files})
@@ -75,12 +75,12 @@ def code() -> Callable[..., CodeSnapshot]:
 
 
 def built(snapshot: CodeSnapshot, *requirements: str, namespace: str = "team") -> BuildView:
-    """Asks until there is an answer."""
-    wanted = launcher.plan_of(namespace, snapshot.pk, requirements)
-    return asked(lambda: launcher.build(wanted, snapshot), lambda view: bool(view.done or view.problem))
+    """Poll the build until it has a result."""
+    image_plan = launcher.plan_of(namespace, snapshot.pk, requirements)
+    return polled(lambda: launcher.build(image_plan, snapshot), lambda view: bool(view.done or view.problem))
 
 
-def asked(build: Callable[[], BuildView], enough: Callable[[BuildView], bool]) -> BuildView:
+def polled(build: Callable[[], BuildView], enough: Callable[[BuildView], bool]) -> BuildView:
     def looked() -> BuildView | None:
         view = build()
         return view if enough(view) else None
@@ -89,7 +89,7 @@ def asked(build: Callable[[], BuildView], enough: Callable[[BuildView], bool]) -
 
 
 def run_in(reference: str, storage: Path, *command: str) -> str:
-    """What a program says that runs in the image as the image's user."""
+    """Run a program in the image as the image's user; return its output."""
     buildah = ["buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run")]
     name = f"try-{uuid.uuid4().hex[:8]}"
     subprocess.run([*buildah, "from", "--name", name, "--tls-verify=false", reference], check=True, capture_output=True)
@@ -109,18 +109,18 @@ def test_the_image_of_a_job_has_the_runtime_the_requirements_and_the_code(
     view = built(code(), "tiny")
     assert view.done is not None, (view.problem, view.log)
     script = "import os, sys, tiny, numpy, runtime.dist; print(tiny.SIZE, os.getuid(), sys.prefix, os.listdir('.'))"
-    said = run_in(view.done.image, storage, str(view.done.python), "-c", script)
-    assert said.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
-    assert "train.py" in said
+    output = run_in(view.done.image, storage, str(view.done.python), "-c", script)
+    assert output.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
+    assert "train.py" in output
     platform = "import runtime.agent.supervisor, runtime.coordination.etcd, runtime.master, runtime.pserver; print(1)"
     assert run_in(view.done.image, storage, str(launcher.PYTHON), "-c", platform) == "1\n"
 
 
 def compiled_at_the_start(reference: str, storage: Path, python: str, modules: str) -> list[str]:
-    """Source files that Python compiles when it loads these in the image."""
-    said = run_in(reference, storage, "sh", "-c", f"{python} -v -c 'import {modules}' 2>&1")
-    assert f"import '{modules.split(', ')[0]}'" in said
-    return [line for line in said.splitlines() if line.startswith("# code object from ") and line.endswith(".py")]
+    """Return the source files that Python compiles when it imports the modules in the image."""
+    output = run_in(reference, storage, "sh", "-c", f"{python} -v -c 'import {modules}' 2>&1")
+    assert f"import '{modules.split(', ')[0]}'" in output
+    return [line for line in output.splitlines() if line.startswith("# code object from ") and line.endswith(".py")]
 
 
 @pytest.mark.invariant(
@@ -140,9 +140,9 @@ def test_what_each_process_starts_with_is_compiled_in_the_image(
 def test_an_unchanged_job_builds_nothing(code: Callable[..., CodeSnapshot]) -> None:
     assert built(code(), "tiny").done is not None
     snapshot = code()
-    wanted = launcher.plan_of("team", snapshot.pk, ("tiny",))
-    assert launcher.build(wanted, snapshot).done is not None  # at the first question
-    assert not (launcher.room() / wanted.tag).exists()
+    image_plan = launcher.plan_of("team", snapshot.pk, ("tiny",))
+    assert launcher.build(image_plan, snapshot).done is not None  # at the first call
+    assert not (launcher.images_directory() / image_plan.tag).exists()
 
 
 @pytest.mark.invariant("A job whose code alone changed installs no packages.")
@@ -153,7 +153,7 @@ def test_a_job_whose_code_alone_has_changed_installs_nothing(code: Callable[...,
     assert [line.split()[0] for line in view.log] == ["Making", "Made"]
 
 
-def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_again(
+def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(
     code: Callable[..., CodeSnapshot], storage: Path
 ) -> None:
     snapshot = code()
@@ -161,32 +161,36 @@ def test_what_cannot_be_installed_is_told_in_the_words_of_pip_and_may_be_tried_a
     assert view.problem.startswith("pip could not install the requirements: ")
     assert "No matching distribution found for tiny==2.0" in view.problem
     assert any("tiny==2.0" in line for line in view.log)
-    assert not list(launcher.room().glob("*"))
+    assert not list(launcher.images_directory().glob("*"))
     assert built(snapshot, "tiny==2.0").problem == view.problem
 
 
-def test_what_takes_too_much_room_is_refused_with_the_limit(
+def test_requirements_that_are_too_large_are_refused_with_the_limit(
     code: Callable[..., CodeSnapshot], settings: Settings, tmp_path: Path
 ) -> None:
     wheel(tmp_path / "shelf", "huge", os.urandom(3 * 1024**2))
-    assert built(code()).done is not None  # the runtime is not what is limited here
+    assert built(code()).done is not None  # the limit below does not apply to the runtime
     settings.IMAGE_LIMIT_BYTES = 2 * 1024**2
     assert "take more than the 0.00195 GiB" in built(code(), "huge").problem
 
 
-def test_what_takes_too_long_is_stopped_with_the_limit(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
+def test_a_build_that_takes_too_long_is_stopped_with_the_limit(
+    code: Callable[..., CodeSnapshot], settings: Settings
+) -> None:
     assert built(code()).done is not None
     settings.BUILD_SECONDS = 1.0
     assert built(code(), "tiny", "numpy").problem == "Making the image took more than 1 seconds and was stopped."
 
 
-def test_an_image_that_nobody_waits_for_any_more_is_not_made(code: Callable[..., CodeSnapshot], tmp_path: Path) -> None:
+def test_the_build_of_an_image_that_is_not_needed_any_more_stops(
+    code: Callable[..., CodeSnapshot], tmp_path: Path
+) -> None:
     wheel(tmp_path / "shelf", "unwanted")
     snapshot = code()
-    wanted = launcher.plan_of("team", snapshot.pk, ("unwanted",))
-    asked(lambda: launcher.build(wanted, snapshot), lambda view: any("Making" in line for line in view.log))
-    folder = launcher.room() / wanted.tag
-    launcher.give_up(wanted)
+    image_plan = launcher.plan_of("team", snapshot.pk, ("unwanted",))
+    polled(lambda: launcher.build(image_plan, snapshot), lambda view: any("Making" in line for line in view.log))
+    folder = launcher.images_directory() / image_plan.tag
+    launcher.give_up(image_plan)
     until("its processes have ended", lambda: not processes_of(folder))
     assert not (folder / build_request.OUTCOME).exists()
     assert built(snapshot, "unwanted").done is not None
@@ -204,7 +208,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def test_a_base_image_that_cannot_run_the_platform_is_told_of_in_words(
+def test_a_base_image_that_cannot_run_the_platform_is_reported_with_a_message(
     code: Callable[..., CodeSnapshot], settings: Settings
 ) -> None:
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/python:3.11"
@@ -213,9 +217,7 @@ def test_a_base_image_that_cannot_run_the_platform_is_told_of_in_words(
     assert "libstdc++" in view.problem
 
 
-def test_a_base_image_that_is_not_there_is_told_of_in_words(
-    code: Callable[..., CodeSnapshot], settings: Settings
-) -> None:
+def test_a_missing_base_image_is_reported_with_a_message(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/nothing:1"
     assert built(code()).problem.startswith("The base image could not be had: ")
 
@@ -226,7 +228,7 @@ def test_of_two_jobs_that_need_the_same_packages_at_once_one_installs_them(
     wheel(tmp_path / "shelf", "shared")
     one, other = code(), code(**{"train.py": "import shared\n"})
     first = launcher.plan_of("team", one.pk, ("shared",))
-    asked(lambda: launcher.build(first, one), lambda view: any("Making" in line for line in view.log))
+    polled(lambda: launcher.build(first, one), lambda view: any("Making" in line for line in view.log))
     second = built(other, "shared")
     assert second.done is not None
     assert not any(line.startswith(f"Making {first.images[-2].reference}") for line in second.log)

@@ -1,4 +1,4 @@
-"""Files on top of an image, at a real registry."""
+"""Layers added to an image in a real registry."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def some_files(folder: Path) -> Path:
 
 
 def push_base(registry: Registry, repository: str, media_type: str = OCI_MANIFEST) -> None:
-    """An image of no layers."""
+    """Push an image without layers."""
     config = json.dumps({"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": []}}).encode()
     registry.put_blob(repository, digest_of(config), config)
     described = {"mediaType": "application/x", "digest": digest_of(config), "size": len(config)}
@@ -100,9 +100,7 @@ def test_the_same_files_give_the_same_image(image_registry: ImageRegistry, tmp_p
     assert appended(image_registry, second / "code") == one
 
 
-def test_what_other_repositories_of_the_registry_have_is_not_sent_again(
-    image_registry: ImageRegistry, tmp_path: Path
-) -> None:
+def test_blobs_of_other_repositories_are_mounted(image_registry: ImageRegistry, tmp_path: Path) -> None:
     registry = Registry(image_registry.host, insecure=True)
     push_base(registry, "base")
     appended(image_registry, some_files(tmp_path), "jobs/one")
@@ -113,7 +111,7 @@ def test_what_other_repositories_of_the_registry_have_is_not_sent_again(
     assert registry.has_blob("jobs/other", digest)
 
 
-def test_of_an_image_for_several_machines_the_one_for_this_machine_is_taken() -> None:
+def test_the_manifest_of_this_machine_is_chosen_from_an_index() -> None:
     index = {
         "manifests": [
             {"digest": "sha256:1", "platform": {"os": "windows", "architecture": "amd64"}},
@@ -125,9 +123,7 @@ def test_of_an_image_for_several_machines_the_one_for_this_machine_is_taken() ->
     assert layers.chosen(index, "aarch64") == "sha256:2"
 
 
-def test_an_image_that_is_not_for_this_machine_is_refused_in_words(
-    image_registry: ImageRegistry, tmp_path: Path
-) -> None:
+def test_an_image_for_other_machines_is_refused_with_a_message(image_registry: ImageRegistry, tmp_path: Path) -> None:
     registry = Registry(image_registry.host, insecure=True)
     push_base(registry, "base")
     found = registry.manifest("base", "1")
@@ -140,12 +136,14 @@ def test_an_image_that_is_not_for_this_machine_is_refused_in_words(
         appended(image_registry, some_files(tmp_path))
 
 
-def test_an_image_that_is_not_there_is_refused_in_words(image_registry: ImageRegistry, tmp_path: Path) -> None:
+def test_a_missing_image_is_refused_with_a_message(image_registry: ImageRegistry, tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="nobody:1: there is none"):
         appended(image_registry, some_files(tmp_path), base="nobody")
 
 
-def test_a_registry_that_asks_for_a_password_is_given_that_of_the_file(guarded_registry: ImageRegistry) -> None:
+def test_the_password_of_the_credentials_file_is_sent_to_a_registry_that_requires_one(
+    guarded_registry: ImageRegistry,
+) -> None:
     credentials = Credentials.read(guarded_registry.credentials(), guarded_registry.host)
     registry = Registry(guarded_registry.host, insecure=True, credentials=credentials)
     push_base(registry, "base")
@@ -153,13 +151,13 @@ def test_a_registry_that_asks_for_a_password_is_given_that_of_the_file(guarded_r
     assert not registry.has_manifest("base", "2")
 
 
-def test_without_a_password_it_is_told_that_the_credentials_do_not_allow_it(guarded_registry: ImageRegistry) -> None:
+def test_without_a_password_the_error_names_the_credentials(guarded_registry: ImageRegistry) -> None:
     with pytest.raises(RegistryError, match="its credentials do not allow it") as refused:
         Registry(guarded_registry.host, insecure=True).has_manifest("base", "1")
     assert refused.value.status == 401
 
 
-def test_a_registry_that_is_not_there_is_told_of_in_words() -> None:
+def test_an_unreachable_registry_is_reported_with_a_message() -> None:
     with pytest.raises(RegistryError, match="cannot be reached"):
         Registry("127.0.0.1:9", insecure=True).has_manifest("base", "1")
 
@@ -176,44 +174,44 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_registry_that_is_away_while_an_image_is_pushed_is_waited_for(tmp_path: Path) -> None:
+def test_a_push_waits_for_an_unavailable_registry(tmp_path: Path) -> None:
     server = ImageRegistry(tmp_path)
     server.start()
     try:
         push_base(Registry(server.host, insecure=True), "base")
         server.stop()
-        said: list[str] = []
+        messages: list[str] = []
 
         def comes_back(line: str) -> None:
-            said.append(line)
+            messages.append(line)
             server.start()
 
         source = some_files(tmp_path / "files")
         manifest = registries.wait_for_registry(lambda: appended(server, source), 60.0, comes_back)
         assert len(manifest["layers"]) == 1
-        assert said[0].startswith(f"The image registry {server.host} cannot be reached")
+        assert messages[0].startswith(f"The image registry {server.host} cannot be reached")
     finally:
         server.stop()
 
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(("status", "attempts"), [(0, 3), (503, 3), (429, 3), (401, 1), (404, 1)])
-def test_only_an_answer_that_may_change_is_waited_for(status: int, attempts: int) -> None:
-    asked: list[int] = []
+def test_only_transient_errors_are_retried(status: int, attempts: int) -> None:
+    calls: list[int] = []
 
-    def ask() -> None:
-        asked.append(1)
-        if len(asked) < 3:
+    def operation() -> None:
+        calls.append(1)
+        if len(calls) < 3:
             raise RegistryError("registry.example", status, "give a manifest")
 
     with contextlib.nullcontext() if attempts == 3 else pytest.raises(RegistryError):
-        registries.wait_for_registry(ask, 60.0, lambda line: None)
-    assert len(asked) == attempts
+        registries.wait_for_registry(operation, 60.0, lambda line: None)
+    assert len(calls) == attempts
 
 
-def test_a_registry_that_stays_away_is_given_up() -> None:
-    def ask() -> None:
+def test_an_unavailable_registry_is_an_error_after_the_deadline() -> None:
+    def operation() -> None:
         raise RegistryError("registry.example", 503, "give a manifest")
 
     with pytest.raises(RegistryError, match="503"):
-        registries.wait_for_registry(ask, 0.0, lambda line: None)
+        registries.wait_for_registry(operation, 0.0, lambda line: None)

@@ -1,4 +1,4 @@
-"""The names of images: what changes them and what does not."""
+"""Names of images, and the inputs on which they depend."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.builds.images import plan
-from jobs.builds.images.plan import Kind, Platform, is_of_others
+from jobs.builds.images.plan import Kind, Platform, is_of_another_namespace
 
 PLATFORM = Platform("registry.example.org:5000/regatta", "python:3.11-slim", "a" * 64, ("numpy==2.4.6",))
 CODE = "c" * 64
@@ -23,12 +23,12 @@ def kinds(requirements: tuple[str, ...]) -> list[Kind]:
     return [image.kind for image in plan.plan(PLATFORM, "team", CODE, requirements).images]
 
 
-def test_a_job_with_requirements_stands_on_three_images_and_one_without_on_two() -> None:
+def test_a_job_with_requirements_has_three_images_and_one_without_has_two() -> None:
     assert kinds(("pandas",)) == [Kind.RUNTIME, Kind.ENVIRONMENT, Kind.JOB]
     assert kinds(()) == [Kind.RUNTIME, Kind.JOB]
 
 
-def test_each_image_is_the_parent_of_the_next_and_the_first_stands_on_the_base() -> None:
+def test_each_image_is_the_parent_of_the_next_and_the_base_of_the_first() -> None:
     images = plan.plan(PLATFORM, "team", CODE, ("pandas",)).images
     assert [image.parent for image in images] == [
         "docker.io/library/python:3.11-slim",
@@ -49,27 +49,27 @@ def test_other_requirements_are_another_image(one: tuple[str, ...], other: tuple
     assert (first == second) == (set(one) == set(other))
 
 
-def test_other_code_stands_on_the_same_environment() -> None:
+def test_other_code_has_the_same_environment() -> None:
     one, other = (plan.plan(PLATFORM, "team", digest, ("pandas",)) for digest in ("c" * 64, "d" * 64))
     assert one.images[:-1] == other.images[:-1]
     assert one.reference != other.reference
 
 
 @pytest.mark.parametrize("change", [{"base": "python:3.12"}, {"runtime": "b" * 64}, {"packages": ("numpy==2.4.7",)}])
-def test_what_all_jobs_stand_on_changes_all_their_images(change: dict[str, str]) -> None:
+def test_a_change_of_the_platform_changes_all_images(change: dict[str, str]) -> None:
     before = plan.plan(PLATFORM, "team", CODE, ("pandas",))
     after = plan.plan(replace(PLATFORM, **change), "team", CODE, ("pandas",))  # type: ignore[arg-type]
     assert not {image.reference for image in before.images} & {image.reference for image in after.images}
 
 
-def test_what_people_wrote_lies_in_the_repository_of_their_namespace_and_the_platform_s_in_another() -> None:
+def test_each_namespace_has_its_own_repository() -> None:
     images = plan.plan(PLATFORM, "runtime", CODE, ("pandas",)).images
     repositories = [plan.parts(image.reference)[1] for image in images]
     assert repositories == ["regatta/runtime", "regatta/jobs/runtime", "regatta/jobs/runtime"]
 
 
 @given(st.from_regex(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", fullmatch=True), requirement_lists)
-def test_every_name_is_one_that_registries_take(namespace: str, requirements: tuple[str, ...]) -> None:
+def test_every_name_is_valid_in_registries(namespace: str, requirements: tuple[str, ...]) -> None:
     for image in plan.plan(PLATFORM, namespace, CODE, requirements).images:
         host, repository, tag = plan.parts(image.reference)
         assert host == "registry.example.org:5000"
@@ -87,7 +87,7 @@ def test_every_name_is_one_that_registries_take(namespace: str, requirements: tu
         ("ghcr.io/a/b@sha256:" + "0" * 64, "ghcr.io/a/b@sha256:" + "0" * 64),
     ],
 )
-def test_images_are_named_as_people_write_them(written: str, whole: str) -> None:
+def test_short_image_names_are_completed(written: str, whole: str) -> None:
     assert plan.normal(written) == whole
 
 
@@ -122,5 +122,5 @@ def test_user_code_runs_with_the_interpreter_that_has_its_requirements() -> None
         ("registry.example.com/jobs/other:j-1", "", False),
     ],
 )
-def test_images_that_were_made_for_others_are_known_by_their_name(image: str, registry: str, others: bool) -> None:
-    assert is_of_others(image, registry, "team") is others
+def test_images_made_for_other_namespaces_are_recognized_by_their_name(image: str, registry: str, others: bool) -> None:
+    assert is_of_another_namespace(image, registry, "team") is others

@@ -1,4 +1,4 @@
-"""Images that pods of the cluster make, for real: the cluster of KUBECONFIG, the registry of REGISTRY, pip."""
+"""Real builds of images in pods: the cluster of KUBECONFIG, the registry of REGISTRY, pip."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ __all__ = ["code", "storage"]
 pytestmark = [pytest.mark.kube, pytest.mark.django_db, pytest.mark.timeout(600)]
 
 _ROOT = Path(__file__).parents[4]
-# What the runtime needs, which pods of a closed cluster do not find at the public index.
 _BUILDAH = ("buildah", "--storage-driver", "overlay")
 
 
 @pytest.fixture(scope="session")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the packages of the runtime and one without anything to it."""
+def packages_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create a folder with the runtime's packages, which pods without internet cannot download, and a minimal one."""
     folder = tmp_path_factory.mktemp("shelf")
     packages = [requirement for image in launcher.plan_of("x", "x", ()).images for requirement in image.requirements]
     command = [sys.executable, "-m", "pip", "download", "-q", "--only-binary=:all:", "-d", str(folder), *packages]
@@ -44,13 +43,13 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def index(shelf: Path) -> Iterator[str]:
-    """The address at which pods find that folder."""
+def index(packages_dir: Path) -> Iterator[str]:
+    """Serve that folder over HTTP; yield the address for pods."""
     cluster = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"]["server"]
     where = urlsplit(cluster)
     with socket.create_connection((str(where.hostname), where.port or 443)) as way:
         address = way.getsockname()[0]
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(shelf))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(packages_dir))
     server = http.server.ThreadingHTTPServer((address, 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://{address}:{server.server_port}/"
@@ -59,7 +58,7 @@ def index(shelf: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An image with the tools, as the portal's has them."""
+    """Push an image with the build tools in the path of the portal's image; return its name."""
     folder, storage = tmp_path_factory.mktemp("tools"), tmp_path_factory.mktemp("tools-storage")
     subprocess.run(
         [sys.executable, "-m", "jobs.builds.images.export_toolkit", str(folder / "made")], check=True, cwd=_ROOT
@@ -100,7 +99,7 @@ def _installation(
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/python-numpy:3.11"
     settings.IMAGE_BUILDER = "pod"
     settings.BUILD_TOOLS_IMAGE = tools
-    # The portal's own rights.
+    # The credentials and rights of the portal.
     settings.KUBECONFIG = cluster.kubeconfig_of("portal", tmp_path)
     for name in [
         name for name in os.environ if name.startswith("PIP_") or name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -116,9 +115,9 @@ def test_a_pod_without_rights_makes_the_image_of_a_job(code: Callable[..., CodeS
     assert view.done is not None, (view.problem, view.log)
     assert any("Successfully installed tiny-1.0" in line for line in view.log)
     script = "import os, sys, tiny, numpy, runtime.dist; print(tiny.SIZE, os.getuid(), sys.prefix, os.listdir('.'))"
-    said = run_in(view.done.image, storage, str(view.done.python), "-c", script)
-    assert said.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
-    assert "train.py" in said
+    output = run_in(view.done.image, storage, str(view.done.python), "-c", script)
+    assert output.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
+    assert "train.py" in output
     assert compiled_at_the_start(view.done.image, storage, str(launcher.PYTHON), "json, numpy, runtime.agent") == []
     failed = built(code(), "tiny==2.0")
     assert "No matching distribution found for tiny==2.0" in failed.problem
@@ -126,8 +125,6 @@ def test_a_pod_without_rights_makes_the_image_of_a_job(code: Callable[..., CodeS
     assert [line for line in left.splitlines() if "build-" in line] == []
 
 
-def test_a_base_image_that_nodes_cannot_pull_is_told_of_in_words(
-    code: Callable[..., CodeSnapshot], settings: Settings
-) -> None:
+def test_a_base_image_that_nodes_cannot_pull_is_reported(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/nothing:1"
     assert "ImagePullBackOff" in built(code()).problem

@@ -1,4 +1,4 @@
-"""A registry behind a proxy that answers in its place, and connections that are cut."""
+"""Client of a registry: a proxy that answers in its place, and interrupted connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.builds.images.registry_client import OCI_MANIFEST, Registry, RegistryE
 
 CONTENT = b"layer" * 100
 DIGEST = f"sha256:{hashlib.sha256(CONTENT).hexdigest()}"
-# By repository: status, type, body, and the length that is announced.
+# By repository: status, content type, body, and the announced length.
 ANSWERS = {
     "page": (200, "text/html; charset=utf-8", b"<html>sign in</html>", None),
     "reloading": (404, "text/html", b"<html>default backend - 404</html>", None),
@@ -28,7 +28,7 @@ ANSWERS = {
     "busy": (429, "application/json", b"{}", None),
     "strict": (403, "application/json", b'{"details": "no"}', None),
 }
-# Repositories that ask for a token, by where that is to be had.
+# Repositories that require a token, with the repository path that serves it.
 GUARDED = {f"guarded-{realm}": realm for realm in ("away", "busy", "strict")}
 
 
@@ -64,37 +64,37 @@ def registry() -> Iterator[Registry]:
 @pytest.mark.invariant("A proxy's answer never counts as an answer of the image registry.")
 @pytest.mark.parametrize("repository", ["page", "reloading"])
 def test_a_page_of_a_proxy_says_nothing_of_what_the_registry_has(registry: Registry, repository: str) -> None:
-    for ask in (registry.has_manifest, registry.has_blob, registry.manifest):
+    for operation in (registry.has_manifest, registry.has_blob, registry.manifest):
         with pytest.raises(RegistryError):
-            ask(repository, DIGEST)
+            operation(repository, DIGEST)
 
 
-def test_what_the_registry_itself_lacks_is_not_there(registry: Registry) -> None:
+def test_a_404_of_the_registry_itself_means_absent(registry: Registry) -> None:
     assert not registry.has_manifest("none", "1")
     assert not registry.has_blob("none", DIGEST)
     assert registry.manifest("none", "1") is None
 
 
 @pytest.mark.parametrize("repository", ["empty", "half"])
-def test_a_manifest_that_did_not_come_whole_is_refused(registry: Registry, repository: str) -> None:
+def test_an_incomplete_manifest_is_refused(registry: Registry, repository: str) -> None:
     with pytest.raises(RegistryError, match="its answer is no manifest"):
         registry.manifest(repository, "1")
 
 
 @pytest.mark.parametrize("repository", ["cut", "other"])
-def test_a_blob_that_did_not_come_whole_is_refused(registry: Registry, repository: str) -> None:
+def test_an_incomplete_blob_is_refused(registry: Registry, repository: str) -> None:
     with pytest.raises(RegistryError, match="a download broke off"):
         registry.read_blob(repository, DIGEST, io.BytesIO())
 
 
-def test_a_blob_that_came_whole_is_taken(registry: Registry) -> None:
+def test_a_complete_blob_is_accepted(registry: Registry) -> None:
     into = io.BytesIO()
     registry.read_blob("whole", DIGEST, into)
     assert into.getvalue() == CONTENT
 
 
 @pytest.mark.parametrize(("repository", "status"), [("guarded-away", 503), ("guarded-busy", 429)])
-def test_tokens_that_are_not_to_be_had_now_refuse_nobody(registry: Registry, repository: str, status: int) -> None:
+def test_an_unavailable_token_server_is_no_refusal(registry: Registry, repository: str, status: int) -> None:
     with pytest.raises(RegistryError) as raised:
         registry.has_manifest(repository, "1")
     assert raised.value.status == status
