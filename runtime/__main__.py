@@ -19,18 +19,18 @@ from runtime.data import cli as data
 from runtime.data.recordio import cli as recordio
 from runtime.errors import RegattaError
 
-ROOMS = (checkpoint, recordio, data)
+TOOLS = (checkpoint, recordio, data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what is asked; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m runtime", description="Tools for the training runtime.")
-    rooms = parser.add_subparsers(dest="room", required=True)
-    for room in ROOMS:
-        room.add(rooms)
-    asked = parser.parse_args(arguments)
+    subparsers = parser.add_subparsers(dest="room", required=True)
+    for tool in TOOLS:
+        tool.add(subparsers)
+    options = parser.parse_args(arguments)
     try:
-        return int(asked.run(asked))
+        return int(options.run(options))
     except BrokenPipeError:  # whoever reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

@@ -198,7 +198,7 @@ class Member:
 
 
 # Characters: of what a container leaves behind Kubernetes keeps 4096 bytes.
-_LONGEST_WORD = 1000
+_LONGEST_REASON = 1000
 
 
 # --- The replica's state file and lock -------------------------------------------------------------------------------
@@ -237,11 +237,11 @@ class ReplicaState:
         facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
         return {"replica": replica, "start_number": self.start_number, "phase": "exited", **facts}
 
-    def leave_word(self, path: Path) -> int:
+    def write_termination_message(self, path: Path) -> int:
         """Write down how the process ended, for whoever runs the container; the exit code to end with likewise."""
         facts = {name: getattr(self, name) for name in ("start_number", "code", "signal", "out_of_memory", "delivered")}
         with contextlib.suppress(OSError):  # the exit code says most of it
-            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
+            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_REASON]}), encoding="utf-8")
         return self.code if self.code is not None else 128 + (self.signal or 15)
 
     @classmethod

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runtime import contract
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 
 Address = tuple[str, int]
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     _wait_for(awaited(environment))
     link = environment.pop(contract.AGENT_FD, "")
     if link:
-        _tell_agent(int(link))
+        _notify_agent(int(link))
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted
     except OSError as error:
@@ -111,7 +111,7 @@ def _wait_for(servers: Sequence[Address]) -> None:
     """Until all of them listen. If that never happens, the portal's own patience ends first and it says for whom."""
     for server in servers:
         while not _listens(server):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def _listens(server: Address) -> bool:
@@ -122,7 +122,7 @@ def _listens(server: Address) -> bool:
         return False
 
 
-def _tell_agent(descriptor: int) -> None:
+def _notify_agent(descriptor: int) -> None:
     """The process is there. The link then closes: the program knows nothing of it."""
     with socket.socket(fileno=descriptor) as link:
         hello = {"op": contract.HELLO, "address": "", "release": contract.RELEASE}

@@ -44,7 +44,7 @@ class Cap:
             return lines, []
         return self._split(lines)
 
-    def closing_words(self) -> list[str]:
+    def closing_lines(self) -> list[str]:
         """How much was not kept, if the cap was reached."""
         if not self.dropped:
             return []

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
         # A parent may have had it ignored, and an ignored signal cannot be waited for.
         signal.signal(number, signal.SIG_DFL)
     try:
-        told = settings.read(os.environ)
+        configuration = settings.read(os.environ)
     except KeyError as missing:
         return _refuse(f"{missing.args[0]} is not set; the agent is configured by runtime.contract's variables.")
     except ValueError as misread:
@@ -34,9 +34,9 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments) == [DELIVER]:
         from runtime.agent.delivery.redelivery import deliver
 
-        return deliver(told)
+        return deliver(configuration)
     try:
-        return Supervisor(told, command).run()
+        return Supervisor(configuration, command).run()
     except AlreadyRunning as running:
         return _refuse(str(running))
 

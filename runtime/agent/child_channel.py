@@ -55,7 +55,7 @@ class Link:
         self._thread = threading.Thread(target=self._read, args=(listener,), name="link", daemon=True)
         self._thread.start()
 
-    def say(self, op: str, **message: Any) -> None:
+    def send(self, op: str, **message: Any) -> None:
         """Tell the process something; nothing happens if it no longer listens."""
         line = json.dumps({"op": op, **message}).encode() + b"\n"
         with self._sending, contextlib.suppress(OSError):
@@ -105,7 +105,7 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
     moment = float(at)
     if not 0 <= moment < _END_OF_CALENDAR:
         raise ValueError("no unix time")
-    name = "".join(letter if letter.isprintable() else "?" for letter in _plain(key, LONGEST_KEY))
+    name = "".join(character if character.isprintable() else "?" for character in _plain(key, LONGEST_KEY))
     count = int(step)
     if abs(count) > _LARGEST_STEP:
         raise ValueError(f"no step between -2**53 and 2**53 ({str(step)[:_SHOWN]})")

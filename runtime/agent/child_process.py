@@ -102,15 +102,15 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
 
 
 def _within_namespaces(
-    settings: Settings, words: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
+    settings: Settings, arguments: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
 ) -> Child:
     own = [str(settings.work), str(settings.output), str(settings.temporary)]
     command = launch.Command(
-        words=words,
+        arguments=arguments,
         environment=_environment(settings, link, launch_request.TEMPORARY),
         directory=str(settings.work),
         uid=settings.run_as,
-        view=sandbox.seen(settings, words),
+        view=sandbox.visible_tree(settings, arguments),
         writable=own,
         limits=[_possible(*limit) for limit in limits(settings)],
         inherit=[link],

@@ -119,8 +119,8 @@ def ending(status: int, forced: Forced | None, error: TracebackReader, memory: i
         return Ending(code, None, False, "")
     if error.out_of_memory:
         return Ending(code, None, True, f"ran out of memory{_limit(memory)}")
-    told = f": {error.error}" if error.error else ""
-    return Ending(code, None, False, f"exited with code {code}{told}")
+    detail = f": {error.error}" if error.error else ""
+    return Ending(code, None, False, f"exited with code {code}{detail}")
 
 
 def mebibytes(size: int) -> str:

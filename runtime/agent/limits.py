@@ -38,7 +38,7 @@ class Limits:
         self._isolated = shared_memory is not None
         self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
         self._held = process_tree.Held(0, 0)
-        self._look_at = 0.0
+        self._next_scan = 0.0
         self._disk = Disk(map(str, (settings.work, settings.output, settings.temporary)))
         if settings.disk:
             self._disk.start()
@@ -73,7 +73,7 @@ class Limits:
 
     def _memory(self) -> Forced | None:
         limit = self._settings.memory
-        self._look_at_descriptors()
+        self._scan_descriptors()
         files = self._in_shared_memory() + self._held.memory
         if not limit or _total(self._census.memory, files) <= limit:
             return None
@@ -94,11 +94,11 @@ class Limits:
         why = f"used {mebibytes(used)} of {mebibytes(limit)} of disk; write less, or remove files that are not needed"
         return Forced(Force.DISK, why)
 
-    def _look_at_descriptors(self) -> None:
+    def _scan_descriptors(self) -> None:
         now = time.monotonic()
-        if self._isolated and now >= self._look_at:
+        if self._isolated and now >= self._next_scan:
             self._held = process_tree.held(self._root, self._device)
-            self._look_at = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
+            self._next_scan = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
 
     def _in_shared_memory(self) -> int:
         if self._shared_memory is None:

@@ -40,8 +40,8 @@ class LineSplitter:
 
     def due(self, now: float) -> list[str]:
         """The unfinished line if it has waited long enough to be shown as it is."""
-        patience = PROGRESS_SECONDS if b"\r" in self._partial else PARTIAL_SECONDS
-        return self.end() if self._partial and now - self._began >= patience else []
+        delay = PROGRESS_SECONDS if b"\r" in self._partial else PARTIAL_SECONDS
+        return self.end() if self._partial and now - self._began >= delay else []
 
     def end(self) -> list[str]:
         """The unfinished line, if there is one."""
@@ -56,9 +56,9 @@ class LineSplitter:
             # Only the last state of a line that redraws itself will be shown.
             self._partial, self._cut = last_state(self._partial + piece), 0
         else:
-            room = max(0, contract.LINE_LIMIT - len(self._partial))
-            self._cut += len(piece[room:])
-            self._partial += piece[:room]
+            capacity = max(0, contract.LINE_LIMIT - len(self._partial))
+            self._cut += len(piece[capacity:])
+            self._partial += piece[:capacity]
         if len(self._partial) > contract.LINE_LIMIT:
             self._cut += len(self._partial) - contract.LINE_LIMIT
             self._partial = self._partial[: contract.LINE_LIMIT]

@@ -164,15 +164,15 @@ class Membership:
         store = self._connected()
         listing = store.list(prefix)
         known = {entry.key: entry for entry in listing.entries}
-        self._tell(listing.revision, known.values())
+        self._report_members(listing.revision, known.values())
         self._watch = store.watch(prefix, listing.revision)
         if self._left.is_set():
             self._watch.close()
         for happening in self._watch:
             _apply(happening, known)
-            self._tell(happening.revision, known.values())
+            self._report_members(happening.revision, known.values())
 
-    def _tell(self, revision: int, entries: Collection[Versioned]) -> None:
+    def _report_members(self, revision: int, entries: Collection[Versioned]) -> None:
         there = (entry for entry in entries if entry.key != self._key or self._holds(entry))
         self._on_members(revision, [_member(entry) for entry in sorted(there, key=lambda entry: entry.key)])
 

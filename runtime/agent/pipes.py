@@ -53,20 +53,20 @@ class PipeReader:
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(pipe, _CHUNK)
             if not chunk:
-                self._hand_on(time.time(), name, lines.end())
+                self._forward(time.time(), name, lines.end())
                 os.close(pipe)
                 return False
         now = time.time()
-        self._hand_on(now, name, lines.feed(chunk, now))
+        self._forward(now, name, lines.feed(chunk, now))
         return True
 
     def _show_partial_lines(self) -> None:
         now = time.time()
         for name, lines in self._streams.values():
             if partial := lines.due(now):
-                self._hand_on(now, name, partial)
+                self._forward(now, name, partial)
 
-    def _hand_on(self, at: float, name: str, lines: list[str]) -> None:
+    def _forward(self, at: float, name: str, lines: list[str]) -> None:
         """A sink that fails loses these lines alone: a process blocks at a pipe that nobody empties."""
         try:
             self._sink(at, name, lines)

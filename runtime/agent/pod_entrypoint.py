@@ -22,12 +22,12 @@ from runtime.agent.supervisor import STOP_SIGNALS
 from runtime.contract import ReplicaState
 from runtime.isolation import syscalls
 
-_Given = TypeVar("_Given")
+_Result = TypeVar("_Given")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
-class _Asked(Exception):
+class _StopRequested(Exception):
     """To stop, before it has begun."""
 
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         _prepare(Path(os.environ[contract.REPLICA_DIR]))
-    except _Asked:
+    except _StopRequested:
         return _end("was stopped before it began", None)
     except NotFetched as problem:
         return _end("was stopped before it began" if problem.over else f"could not begin: {problem}", None)
@@ -52,12 +52,12 @@ def _prepare(directory: Path) -> None:
     for name in ("work", "output", "tmp"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     portal = Portal(os.environ[contract.INGEST_URL], os.environ[contract.ATTEMPT_ID], os.environ[contract.INGEST_TOKEN])
-    numbers = _until_given(lambda: portal.numbers(os.environ[contract.REPLICA]))
+    numbers = _retry_until_answered(lambda: portal.numbers(os.environ[contract.REPLICA]))
     (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
     if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
         _bring_code(portal, directory / "work")
     if folder := os.environ.get(contract.FETCH_DATA):
-        _until_given(lambda: portal.data(Path(folder)))
+        _retry_until_answered(lambda: portal.data(Path(folder)))
 
 
 def _bring_code(portal: Portal, work: Path) -> None:
@@ -65,21 +65,21 @@ def _bring_code(portal: Portal, work: Path) -> None:
     if source := os.environ.get(contract.CODE_DIR):
         shutil.copytree(source, work, dirs_exist_ok=True)
     else:
-        _until_given(lambda: portal.code(work))
+        _retry_until_answered(lambda: portal.code(work))
 
 
-def _until_given(ask: Callable[[], _Given]) -> _Given:
+def _retry_until_answered(request: Callable[[], _Result]) -> _Result:
     """Ask until there is an answer. Raises NotFetched where there will be none, _Asked where it is to stop."""
     pause = _FIRST_PAUSE
     while True:
         try:
-            return ask()
+            return request()
         except NotFetched as problem:
             if problem.over:
                 raise
             sys.stderr.write(f"{problem}; asking again\n")
         if signal.sigtimedwait(STOP_SIGNALS, pause) is not None:
-            raise _Asked
+            raise _StopRequested
         pause = min(_LONGEST_PAUSE, pause * 2)
 
 
@@ -89,8 +89,8 @@ def _end(why: str, code: int | None) -> int:
     state = ReplicaState(
         os.getpid(), 0, "exited", 0.0, code=code, why=why, start_number=int(os.environ.get(contract.START_NUMBER, "1"))
     )
-    told = os.environ.get(contract.TERMINATION_FILE)
-    return state.leave_word(Path(told)) if told else contract.EXIT_ERROR
+    termination_file = os.environ.get(contract.TERMINATION_FILE)
+    return state.write_termination_message(Path(termination_file)) if termination_file else contract.EXIT_ERROR
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Portal:
         self.missing = Persistence(MISSING_SECONDS, clock)
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
-        self._connect, self._patience = connect, answer
+        self._connect, self._answer_timeout = connect, answer
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def numbers(self, replica: str) -> Mapping[str, int]:
@@ -108,7 +108,7 @@ class Portal:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._url.hostname or "", self._url.port, timeout=self._connect)
         connection.connect()
-        connection.sock.settimeout(self._patience)
+        connection.sock.settimeout(self._answer_timeout)
         connection.request(method, self._base + call, body, {**self._headers, "Content-Type": "application/json"})
         return connection, connection.getresponse()
 
@@ -131,9 +131,9 @@ class _Answer:
             except (OSError, http.client.HTTPException):
                 content = b""
             self._connection.close()
-            told = content[:_SHOWN].decode("utf-8", "replace")
+            text = content[:_SHOWN].decode("utf-8", "replace")
             raise NotFetched(
-                f"the portal refused {self._call} ({response.status}): {told}", over=self._is_over(content)
+                f"the portal refused {self._call} ({response.status}): {text}", over=self._is_over(content)
             )
         self._portal.missing.reset()
         return cast(BinaryIO, response)

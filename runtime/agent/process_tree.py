@@ -20,7 +20,7 @@ from runtime.errors import TEMPORARY
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LONGEST = 64 * 1024
-_LOOK_AGAIN_SECONDS, _LOOK_SECONDS = 0.05, 5.0
+_POLL_SECONDS, _POLL_TIMEOUT_SECONDS = 0.05, 5.0
 # Opened at the start: it stays readable whatever becomes of this process's limits.
 _PROC = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 # The answers of /proc for a process that has ended.
@@ -158,14 +158,14 @@ def kill_all(group: int) -> dict[int, int]:
 def _mine() -> list[int]:
     """Everything below this process. As long as that cannot be seen, nobody may say that nothing is left: in the end
     the agent fails, and the portal kills what is left of it. Raises Unmeasurable."""
-    deadline = time.monotonic() + _LOOK_SECONDS
+    deadline = time.monotonic() + _POLL_TIMEOUT_SECONDS
     while True:
         try:
             return list(descendants(os.getpid()))
         except Unmeasurable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _opened(pid: int) -> list[os.stat_result]:

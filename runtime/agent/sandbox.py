@@ -21,7 +21,7 @@ _ACCOUNTS = ("/etc/passwd", "/etc/group")
 _DEBIAN = "python3*"
 
 
-def seen(settings: Settings, command: Sequence[str]) -> view.View:
+def visible_tree(settings: Settings, command: Sequence[str]) -> view.View:
     """The view within namespaces."""
     uid, gid = (settings.run_as, settings.run_as) if settings.run_as else (os.geteuid(), os.getegid())
     own = (str(settings.work), str(settings.output))
@@ -47,7 +47,7 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     kinds = map(str, Path(view.DEVICE_LIST).glob("*/class"))
     given = (os.path.realpath(path) for path in _given(settings, command))
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
-    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.LOOK)
+    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.READ_ONLY)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}

@@ -95,7 +95,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,
-        termination=Path(told) if (told := environ.get(contract.TERMINATION_FILE)) else None,
+        termination=Path(file) if (file := environ.get(contract.TERMINATION_FILE)) else None,
         lock_fd=int(lock_fd) if lock_fd else None,
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],
@@ -106,10 +106,10 @@ def _network(environ: Mapping[str, str]) -> Network | None:
     """The network to join. Raises ValueError where the attempt has one of its own and the descriptors are missing."""
     if contract.NETWORK not in environ:
         return None
-    words = environ.get(contract.NETWORK_FDS, "").split(",")
-    if environ[contract.NETWORK] not in contract.NETWORKS or len(words) != len(Network._fields):
+    numbers = environ.get(contract.NETWORK_FDS, "").split(",")
+    if environ[contract.NETWORK] not in contract.NETWORKS or len(numbers) != len(Network._fields):
         raise ValueError(f"{contract.NETWORK} and {contract.NETWORK_FDS} do not name a network")
-    return Network(*map(int, words))
+    return Network(*map(int, numbers))
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -33,14 +33,14 @@ WATCH_SECONDS = 0.1
 # What is still on its way in pipes and socket when the last process is gone comes within this.
 DRAIN_SECONDS = 5.0
 # After the grace, the last lines and the report get this long.
-LAST_WORDS_SECONDS = 3.0
+FINAL_REPORT_SECONDS = 3.0
 # How long the last report is sent again where nothing can be kept.
 UNKEPT_SECONDS = 30.0
 # How long the portal may take to be reached, and to answer, when it is asked for the grace.
 ASKING_SECONDS = 1.5
 
 # What one replica may say in one attempt, beside its output, which has a cap of its own.
-MOST_TOLD = {METRICS: 10_000_000, EVENTS: 10_000}
+MAX_ENTRIES = {METRICS: 10_000_000, EVENTS: 10_000}
 
 
 class AlreadyRunning(Exception):
@@ -63,11 +63,11 @@ class Supervisor:
         self._stopping = threading.Lock()
         self._forced: Forced | None = None
         self._kill_at: float | None = None
-        self._asked = False
+        self._term_sent = False
         self._misunderstood = False
         # None: what it prints is no concern of the curve.
         self._costs = CostReader() if settings.cost_lines else None
-        self._told = dict.fromkeys(MOST_TOLD, 0)
+        self._entry_counts = dict.fromkeys(MAX_ENTRIES, 0)
         self._status: int | None = None
 
     # --- The whole way -----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Supervisor:
         except OSError:  # the disk may be full
             self._reserve.release()
             self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
-        self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
+        self._membership = Membership(settings, self._send_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
         self._sender.report("starting")
         if remark:
@@ -174,8 +174,8 @@ class Supervisor:
         """SIGTERM once; SIGKILL to everything when the grace has passed."""
         if self._status is not None or self._kill_at is None:
             return
-        if not self._asked:
-            self._asked = True
+        if not self._term_sent:
+            self._term_sent = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGTERM)
         if time.monotonic() >= self._kill_at:
@@ -208,7 +208,7 @@ class Supervisor:
         while True:
             signal.sigwait(STOP_SIGNALS)
             grace = self._grace()
-            self._sender.give_up_at(time.monotonic() + grace + LAST_WORDS_SECONDS)
+            self._sender.give_up_at(time.monotonic() + grace + FINAL_REPORT_SECONDS)
             self._stop(Forced(Force.STOPPED, "was asked to stop"), grace)
 
     def _grace(self) -> float:
@@ -221,15 +221,15 @@ class Supervisor:
     def _grace_in_a_pod(self) -> float:
         """Nobody can leave a word in a container, and a signal does not say it: the portal is asked. It has to answer
         soon, for the node waits no longer than the grace and a few seconds."""
-        told = self._settings
-        portal = Portal(told.ingest_url, told.attempt_id, told.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
+        settings = self._settings
+        portal = Portal(settings.ingest_url, settings.attempt_id, settings.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
         try:
             return portal.grace()
         except (NotFetched, OSError, KeyError, TypeError, ValueError):
-            return told.grace
+            return settings.grace
 
     def _fenced(self, why: str) -> None:
-        self._link.say(contract.FENCED, why=why)
+        self._link.send(contract.FENCED, why=why)
         self._stop(Forced(Force.FENCED, f"lost its place in the job: {why}"), self._settings.grace)
 
     def _replaced(self, why: str) -> None:
@@ -249,11 +249,11 @@ class Supervisor:
 
     def _within(self, kind: str, entries: list[str]) -> list[str]:
         """What of the entries is kept; at the first that is not, the log says so."""
-        room = MOST_TOLD[kind] - self._told[kind]
-        self._told[kind] += len(entries)
-        if 0 <= room < len(entries):
-            self._sender.line(f"only the first {MOST_TOLD[kind]:,} {kind} of a replica are kept")
-        return entries[: max(0, room)]
+        remaining = MAX_ENTRIES[kind] - self._entry_counts[kind]
+        self._entry_counts[kind] += len(entries)
+        if 0 <= remaining < len(entries):
+            self._sender.line(f"only the first {MAX_ENTRIES[kind]:,} {kind} of a replica are kept")
+        return entries[: max(0, remaining)]
 
     def misunderstood(self, why: str) -> None:
         if not self._misunderstood:
@@ -283,8 +283,8 @@ class Supervisor:
             )
 
     # --- What the process is told ------------------------------------------------------------------------------------
-    def _tell_members(self, revision: int, members: Sequence[Member]) -> None:
-        self._link.say(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
+    def _send_members(self, revision: int, members: Sequence[Member]) -> None:
+        self._link.send(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 
     def _registered(self, incarnation: int) -> None:
         self._note(phase="registered", registered=time.time())
@@ -299,7 +299,7 @@ class Supervisor:
         self._membership.leave()
         self._reader.drain(DRAIN_SECONDS)
         self._link.drain(DRAIN_SECONDS)
-        for remark in self._cap.closing_words():
+        for remark in self._cap.closing_lines():
             self._sender.line(remark)
         assert self._status is not None  # noqa: S101  _watch_over returned
         end = ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
@@ -337,7 +337,7 @@ class Supervisor:
         self._note(delivered=delivered)
         self._reserve.release()
         if self._settings.termination is not None:
-            return self._state.leave_word(self._settings.termination)
+            return self._state.write_termination_message(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 
     def _end_unkept(self, started: child_process.Child | Ending, error: OSError) -> int:
@@ -353,7 +353,7 @@ class Supervisor:
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
         self._note(delivered=report_alone(ingest, self._state.last_report(settings.replica), UNKEPT_SECONDS))
         if settings.termination is not None:
-            return self._state.leave_word(settings.termination)
+            return self._state.write_termination_message(settings.termination)
         return contract.EXIT_ERROR
 
     def _note(self, **changes: Any) -> None:

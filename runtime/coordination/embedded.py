@@ -177,7 +177,7 @@ class _PollingWatch:
         self._after = after
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._looks_to_relist = max(1, round(relist_seconds / poll_seconds))
+        self._polls_to_relist = max(1, round(relist_seconds / poll_seconds))
         self._closed = threading.Event()
 
     def close(self) -> None:
@@ -185,16 +185,16 @@ class _PollingWatch:
 
     def __iter__(self) -> Iterator[Change | Relisted]:
         connection = _open(self._path, _BUSY_SECONDS)
-        looks = 0
+        polls = 0
         try:
             while not self._closed.is_set():
-                looks += 1
-                yield from self._look(connection, relist=looks % self._looks_to_relist == 0)
+                polls += 1
+                yield from self._poll(connection, relist=polls % self._polls_to_relist == 0)
                 self._closed.wait(self._poll_seconds)
         finally:
             connection.close()
 
-    def _look(self, connection: sqlite3.Connection, *, relist: bool) -> Iterable[Change | Relisted]:
+    def _poll(self, connection: sqlite3.Connection, *, relist: bool) -> Iterable[Change | Relisted]:
         try:
             with _reading(connection, self._clock):
                 revision, compacted = connection.execute("SELECT revision, compacted FROM head").fetchone()

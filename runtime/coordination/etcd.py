@@ -90,11 +90,11 @@ class EtcdStore:
     def put(
         self, key: str, value: bytes, *, if_revision: int | None = None, lease: Lease | None = None
     ) -> Versioned | Conflict:
-        look = etcdrpc.RequestOp(request_range=self._names.range_of(key))
+        read_back = etcdrpc.RequestOp(request_range=self._names.range_of(key))
         request = etcdrpc.TxnRequest(
             compare=self._names.comparisons(Compare(key, mod_revision=if_revision)),
-            success=[self._names.request(Put(key, value, lease)), look],
-            failure=[look],
+            success=[self._names.request(Put(key, value, lease)), read_back],
+            failure=[read_back],
         )
         answer = self._connection.call(TXN, request)
         entry = self._names.entry(answer.responses[-1].response_range)

@@ -34,7 +34,7 @@ from runtime.coordination.etcd_connection import (
 )
 
 # What stands before the keys of every attempt, and before the name of its user and role.
-_ROOM = "/regatta/"
+_JOBS_PREFIX = "/regatta/"
 _OURS = "regatta-"
 _ROOT = "root"  # a role, and the account that etcd wants to have it
 _EXISTS = ("user name already exists", "role name already exists")
@@ -105,8 +105,8 @@ def known_attempts(site: str) -> set[tuple[str, int]]:
     """The attempts, as (job id, number), that have anything in etcd: user, role or keys. Raises CoordinationError."""
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
-        keys = connection.call(RANGE, etcdrpc.RangeRequest(**address.span(_ROOM), keys_only=True)).kvs
-        found = {tuple(kv.key[len(address.key(_ROOM)) :].decode().split("/", 2)[:2]) for kv in keys}
+        keys = connection.call(RANGE, etcdrpc.RangeRequest(**address.span(_JOBS_PREFIX), keys_only=True)).kvs
+        found = {tuple(kv.key[len(address.key(_JOBS_PREFIX)) :].decode().split("/", 2)[:2]) for kv in keys}
         if address.user:
             names = [*connection.call(USER_LIST, etcdrpc.AuthUserListRequest()).users]
             names += connection.call(ROLE_LIST, etcdrpc.AuthRoleListRequest()).roles
@@ -131,10 +131,10 @@ def _try_out(connection: Connection, span: dict[str, bytes]) -> None:
     connection.call(LEASE_REVOKE, etcdrpc.LeaseRevokeRequest(ID=lease.ID))
 
 
-def _unless(words: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:
+def _unless(texts: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:
     """Ask for it; that it is so already is as good."""
     try:
         connection.call(method, request)
     except Refused as refusal:
-        if not any(part in str(refusal) for part in words):
+        if not any(part in str(refusal) for part in texts):
             raise

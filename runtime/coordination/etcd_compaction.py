@@ -35,5 +35,5 @@ def _drop(connection: Connection, revision: int) -> None:
     try:
         connection.call(COMPACT, etcdrpc.CompactionRequest(revision=revision))
     except Refused as refusal:
-        if not any(words in str(refusal) for words in _NOTHING_TO_DROP):
+        if not any(text in str(refusal) for text in _NOTHING_TO_DROP):
             raise

@@ -102,7 +102,7 @@ _REFUSALS = (
     grpc.StatusCode.UNIMPLEMENTED,
 )
 # The client's words at a deadline, and those of a server that was quicker to notice.
-_DEADLINE_WORDS = ("Deadline Exceeded", "context deadline exceeded")
+_DEADLINE_TEXTS = ("Deadline Exceeded", "context deadline exceeded")
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -154,7 +154,7 @@ class Connection:
                 try:
                     return self._ask(server, method, request, give_up)
                 except grpc.RpcError as error:
-                    if not _speaks_of(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
+                    if not _mentions(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
                         raise
                 # The portal opens and closes the accounts of other attempts: the next token may be old as well.
                 self._token = ""
@@ -171,10 +171,10 @@ class Connection:
         """What to raise for it. The next call asks another server if this one is to blame."""
         if error.code() in _ELSEWHERE and server is self._servers[self._current]:
             self._current = (self._current + 1) % len(self._servers)
-        for words, kind, message in _MESSAGES:
-            if _speaks_of(error, (words,)):
+        for texts, kind, message in _MESSAGES:
+            if _mentions(error, (texts,)):
                 return kind(message)
-        if error.code() in _REFUSALS and not _speaks_of(error, _STALE_TOKEN):
+        if error.code() in _REFUSALS and not _mentions(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
         return StoreUnavailable(
             f"etcd at {server.name} did not answer ({error.details()}). See that it runs and can be reached; "
@@ -227,7 +227,7 @@ class WatchStream:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            if not (self._ended.is_set() or _speaks_of(error, _DEADLINE_WORDS)):
+            if not (self._ended.is_set() or _mentions(error, _DEADLINE_TEXTS)):
                 raise self._connection.failed(self._server, error) from error
         finally:
             self.close()
@@ -254,6 +254,6 @@ def _channel(name: str, ca: str) -> Any:
     return grpc.secure_channel(name, grpc.ssl_channel_credentials(certificates), options=_OPTIONS)
 
 
-def _speaks_of(error: grpc.RpcError, words: Sequence[str]) -> bool:
+def _mentions(error: grpc.RpcError, texts: Sequence[str]) -> bool:
     details = str(error.details())
-    return any(part in details for part in words)
+    return any(part in details for part in texts)

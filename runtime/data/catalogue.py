@@ -152,12 +152,12 @@ def read_placed(task: HasChunks) -> Iterator[tuple[int, Any]]:
     for chunk in task.chunks:
         if task.ranges is None:
             yield from enumerate(read_chunk(chunk), begin)
-        elif wanted := _wanted(task.ranges, begin, begin + chunk.records):
-            yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in wanted)
+        elif selected := _selected(task.ranges, begin, begin + chunk.records):
+            yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in selected)
         begin += chunk.records
 
 
-def _wanted(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collection[int]:
+def _selected(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collection[int]:
     return frozenset(place for first, last in ranges for place in range(max(first, begin), min(last, end)))
 
 

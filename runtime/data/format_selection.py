@@ -16,7 +16,7 @@ from runtime.data.formats import classes, idx, registry
 FILES = "files"
 # What a version is whose files are of several formats.
 MIXED = "mixed"
-SAYABLE = (*registry.FORMATS, FILES)
+DECLARABLE = (*registry.FORMATS, FILES)
 
 _TEXT, _IDX, _IMAGE = "text", "idx", "image"
 
@@ -34,7 +34,7 @@ class Unread(StrEnum):
     SPLIT = "split"
 
 
-WORDS: Mapping[Unread, str] = {
+MESSAGES: Mapping[Unread, str] = {
     Unread.UNKNOWN: "It is of no format that is known here: it is kept as it is, and jobs read no records of it.",
     Unread.PACKED: "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload "
     "it again to train on it.",
@@ -57,13 +57,13 @@ class Chosen(NamedTuple):
     unread: Unread | None = None
 
 
-def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
+def choose(found: Mapping[str, str | Unread], declared: str) -> Mapping[str, Chosen]:
     """By path, how each file is read. ``found`` is the format that each told, or why it told none; ``said`` is what
     the dataset was said to be, or empty."""
-    if said == FILES:
+    if declared == FILES:
         return {path: Chosen("") for path in found}
-    if said:
-        return _as_said(found, said)
+    if declared:
+        return _as_declared(found, declared)
     unread: dict[str, Unread] = dict.fromkeys(labels(found), Unread.LABELS)
     with_text, pictures = _of_format(found, _TEXT), _of_format(found, _IMAGE)
     others = len(found) - len(with_text) - len(pictures) - sum(isinstance(each, Unread) for each in found.values())
@@ -80,8 +80,8 @@ def in_order(formats: Mapping[str, str]) -> list[str]:
     return [*(path for path, format_ in formats.items() if format_ != _IMAGE), *classes.spread(pictures)]
 
 
-def _of_format(found: Mapping[str, str | Unread], wanted: str) -> list[str]:
-    return [path for path, format_ in found.items() if format_ == wanted]
+def _of_format(found: Mapping[str, str | Unread], declared: str) -> list[str]:
+    return [path for path, format_ in found.items() if format_ == declared]
 
 
 def labels(found: Mapping[str, str | Unread]) -> Mapping[str, str]:
@@ -95,18 +95,18 @@ def _chosen(format_: str | Unread) -> Chosen:
     return Chosen("", format_) if isinstance(format_, Unread) else Chosen(format_)
 
 
-def _as_said(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
+def _as_declared(found: Mapping[str, str | Unread], declared: str) -> Mapping[str, Chosen]:
     """The files that look like it; where none does, because their names say nothing, all of them."""
-    fitting = {path for path, format_ in found.items() if _fits(format_, said)} or set(found)
-    paired = labels(dict.fromkeys(fitting, said))
+    fitting = {path for path, format_ in found.items() if _fits(format_, declared)} or set(found)
+    paired = labels(dict.fromkeys(fitting, declared))
     unread = {path: Unread.LABELS if path in paired else Unread.OTHER for path in found}
     return {
-        path: Chosen(said) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
+        path: Chosen(declared) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
     }
 
 
-def _fits(format_: str | Unread, said: str) -> bool:
-    return not isinstance(format_, Unread) and registry.alike(registry.named(format_), registry.named(said))
+def _fits(format_: str | Unread, declared: str) -> bool:
+    return not isinstance(format_, Unread) and registry.alike(registry.named(format_), registry.named(declared))
 
 
 def of_version(chosen: Mapping[str, Chosen]) -> str:

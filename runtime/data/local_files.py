@@ -52,10 +52,10 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) -> DatasetInfo:
+def _made(name: str, folder: Path, files: Mapping[str, Path], split_from: _SplitOf) -> DatasetInfo:
     try:
         left = saved.left_out(files, lambda short: _head(files[short]))
-        chosen = choose({**{short: _told_by(path) for short, path in files.items()}, **left}, "")
+        chosen = choose({**{short: _detected(path) for short, path in files.items()}, **left}, "")
     except OSError as error:
         raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
     except FormatError as error:
@@ -68,7 +68,7 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) ->
         known = ", ".join(registry.suffixes())
         raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
     own = {short: registry.named(chosen[short].format).splits(files[short]) for short in read}
-    splits = assign((split or said(short), (short, split)) for short in read for split in own[short] or ("",))
+    splits = assign((split or split_from(short), (short, split)) for short in read for split in own[short] or ("",))
 
     def chunks(split: str) -> tuple[Chunk, ...]:
         return tuple(
@@ -95,7 +95,7 @@ def _refuse(path: Path) -> None:
             raise BadDataset(str(unknown)) from None
 
 
-def _told_by(path: Path) -> str | Unread:
+def _detected(path: Path) -> str | Unread:
     try:
         return registry.detect(path).name
     except UnknownFormat as unknown:

@@ -39,10 +39,10 @@ def encode(value: Any) -> bytes:
     """Raises RecordError for what has no such form, with its type."""
     buffers: list[bytes] = []
     try:
-        told = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
+        header = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
     except (RecursionError, ValueError) as error:
         raise RecordError(f"This cannot be a record ({error}). Write plain values without circles.") from None
-    return b"".join([MAGIC, _LENGTH.pack(len(told)), told, *buffers])
+    return b"".join([MAGIC, _LENGTH.pack(len(header)), header, *buffers])
 
 
 def decode(data: bytes | memoryview) -> Any:
@@ -52,9 +52,9 @@ def decode(data: bytes | memoryview) -> Any:
         raise RecordError("This is no record of values; read it as bytes, or as features and label.")
     end = _HEAD_BYTES + _LENGTH.unpack_from(view, len(MAGIC))[0]
     try:
-        told = json.loads(bytes(view[_HEAD_BYTES:end]))
+        header = json.loads(bytes(view[_HEAD_BYTES:end]))
         rest = _Rest(view[end:])
-        value = _value(told, rest)
+        value = _value(header, rest)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise RecordError(f"A record of values is damaged ({error}). Restore the file from its source.") from None
     if rest.data:
@@ -123,15 +123,15 @@ _DESCRIBE: Mapping[Any, Callable[[Any, list[bytes]], Any]] = {
 }
 
 
-def _value(told: Any, rest: _Rest) -> Any:
-    if isinstance(told, list):
-        return [_value(item, rest) for item in told]
-    if not isinstance(told, dict):
-        return told
-    if _MARK in told:
-        kind, *about = told[_MARK]
+def _value(encoded: Any, rest: _Rest) -> Any:
+    if isinstance(encoded, list):
+        return [_value(item, rest) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if _MARK in encoded:
+        kind, *about = encoded[_MARK]
         return _VALUE[kind](about, rest)
-    return {key: _value(item, rest) for key, item in told.items()}
+    return {key: _value(item, rest) for key, item in encoded.items()}
 
 
 def _value_of_array(about: list[Any], rest: _Rest) -> Any:

@@ -67,8 +67,8 @@ def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
 def _chunks(folder: Path, split: str) -> tuple[Chunk, ...]:
     path = folder / MANIFEST
     try:
-        wanted = _divided(json.loads(patiently(path.read_bytes))).get(split, [])
-        return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in wanted)
+        selected = _divided(json.loads(patiently(path.read_bytes))).get(split, [])
+        return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in selected)
     except _WRONG as error:
         if is_shortage(error):
             raise
@@ -81,9 +81,9 @@ def _divided(manifest: Mapping[str, Any]) -> Mapping[str, list[Chunk]]:
     files = {file["path"]: file for file in _read(manifest)}
     for file in (files[path] for path in in_order({path: file["format"] for path, file in files.items()})):
         spans = [_place(*chunk) for chunk in file["chunks"]]
-        said = split_of(file["path"])
-        units += [(span.split or said, Chunk.of(file["path"], span, file["format"])) for span in spans]
-        units += [] if spans else [(said, None)]
+        path_split = split_of(file["path"])
+        units += [(span.split or path_split, Chunk.of(file["path"], span, file["format"])) for span in spans]
+        units += [] if spans else [(path_split, None)]
     return {split: [chunk for chunk in chunks if chunk] for split, chunks in assign(units).items()}
 
 

@@ -15,7 +15,7 @@ from runtime.errors import RegattaError
 from runtime.gateway.http_server import Service
 from runtime.gateway.session import Desk
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,12 +49,12 @@ def _run(command: Sequence[str], desk: Desk, service: Service, leaving: Callable
         program = subprocess.Popen(command, env={**environment, contract.GATEWAY: service.address})
     except OSError as error:
         return _refuse(f"{command[0]} cannot be started: {error.strerror or error}.")
-    told = False
+    signalled = False
     while True:
         with suppress(subprocess.TimeoutExpired):
-            return _end(program.wait(LOOK_SECONDS), desk, leaving())
-        if leaving() and not told:
-            told = True
+            return _end(program.wait(POLL_SECONDS), desk, leaving())
+        if leaving() and not signalled:
+            signalled = True
             program.terminate()
             with suppress(RegattaError):
                 desk.close(leaving=True)

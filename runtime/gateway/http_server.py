@@ -57,12 +57,12 @@ class Request(NamedTuple):
     def json(self) -> Mapping[str, Any]:
         """Raises UsageError."""
         try:
-            told = json.loads(self.body or b"{}")
+            content = json.loads(self.body or b"{}")
         except ValueError as error:
             raise UsageError(f"The body is no JSON: {error}.") from None
-        if not isinstance(told, dict):
+        if not isinstance(content, dict):
             raise UsageError("The body is a JSON object.")
-        return told
+        return content
 
 
 class Service:
@@ -117,8 +117,8 @@ class Service:
             return _unavailable(self._leaving())
         address = urlsplit(target)
         path = address.path.removeprefix(f"/{self._secret}")
-        for wanted, pattern, function in self._routes:
-            if wanted == method and (match := pattern.fullmatch(path)):
+        for allowed, pattern, function in self._routes:
+            if allowed == method and (match := pattern.fullmatch(path)):
                 names = {name: unquote(part) for name, part in match.groupdict().items()}
                 return _guarded(function, Request(names, dict(parse_qsl(address.query)), body))
         return _problem(HTTPStatus.NOT_FOUND, "unknown", f"There is no {method} {path}; see runtime/gateway.")
@@ -130,8 +130,8 @@ class Service:
             return Reply(HTTPStatus.NO_CONTENT, headers={"Retry-After": str(WAIT_SECONDS)})
         chunks = [chunk._asdict() for chunk in task.chunks]
         count = sum(chunk.records for chunk in task.chunks)
-        told = {"task": task.task_id, "pass": task.pass_id, "epoch": task.epoch, "records": count, "chunks": chunks}
-        return _json(told)
+        content = {"task": task.task_id, "pass": task.pass_id, "epoch": task.epoch, "records": count, "chunks": chunks}
+        return _json(content)
 
     def _report_task(self, request: Request) -> Reply:
         self._desk.report_task(int(request.names["task"]), request.names["how"], request.json())

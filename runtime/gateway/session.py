@@ -67,7 +67,7 @@ class Desk:
     def records(self, number: int) -> list[Any]:
         """All records of the task in hand. Raises Stale, also where they cannot be read: the master is told."""
         with self._lock:
-            task = self._in_hand(number, None)
+            task = self._assigned(number, None)
             try:
                 return list(read_task(task))
             except Unreadable as error:
@@ -80,7 +80,7 @@ class Desk:
         with self._lock:
             if metrics := body.get("metrics"):
                 self._job.report(**metrics)
-            task = self._in_hand(number, body.get("epoch"))
+            task = self._assigned(number, body.get("epoch"))
             self._task = None
             reports: Mapping[str, Callable[[], bool]] = {
                 "done": lambda: self._source.done(task),
@@ -90,7 +90,7 @@ class Desk:
             if not reports[how]():
                 raise Stale(f"The report of task {number} came too late: another trainer has it now. Ask for the next.")
 
-    def _in_hand(self, number: int, epoch: object) -> Task:
+    def _assigned(self, number: int, epoch: object) -> Task:
         task = self._task
         if task is None or task.task_id != number or epoch not in (None, task.epoch):
             raise Stale(f"Task {number} is not this program's, or not in this epoch; GET /v1/task tells which is.")
@@ -108,7 +108,7 @@ class Desk:
         """Share the parameters; gives the version. Raises UsageError."""
         with self._lock:
             try:
-                arrays = {str(name): _first_values(told) for name, told in body["params"].items()}
+                arrays = {str(name): _first_values(spec) for name, spec in body["params"].items()}
                 rule = optimisers.from_json(body["opt"]) if "opt" in body else None
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise UsageError(f"The parameters cannot be read: {error}. The form is in runtime/gateway.") from None
@@ -221,8 +221,8 @@ class Desk:
                 self._params.leave()
 
 
-def _first_values(told: Mapping[str, Any]) -> Array:
-    shape, dtype = tuple(int(size) for size in told["shape"]), DTYPES[told.get("dtype", "f4")]
-    if "values" not in told:
+def _first_values(spec: Mapping[str, Any]) -> Array:
+    shape, dtype = tuple(int(size) for size in spec["shape"]), DTYPES[spec.get("dtype", "f4")]
+    if "values" not in spec:
         return np.zeros(shape, dtype)
-    return np.array(told["values"], dtype).reshape(shape)
+    return np.array(spec["values"], dtype).reshape(shape)

@@ -22,7 +22,7 @@ from pathlib import Path
 from runtime.isolation import cgroup
 
 LEAF = "portal"
-WANTED = (cgroup.MEMORY, cgroup.PIDS)
+REQUESTED = (cgroup.MEMORY, cgroup.PIDS)
 _LIMITED = {cgroup.MEMORY: "memory", cgroup.PIDS: "processes"}
 _DELEGATE = "run the portal in a systemd unit with Delegate=yes"
 _CONTROLLERS = f"{_DELEGATE}; where cgroups v1 has them, boot with systemd.unified_cgroup_hierarchy=1"
@@ -32,7 +32,7 @@ _ROOT, _PLACE = 3, 4
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What was read of a cgroup. ``path``: None where there is none. ``top``: the root of the machine's tree, for which
     the rule about processes does not hold. ``others``: whether processes are in it that are not the portal's."""
 
@@ -77,39 +77,39 @@ class Home:
 
 
 def _limits(controllers: Collection[str]) -> str:
-    return " and ".join(word for name, word in _LIMITED.items() if name in controllers)
+    return " and ".join(noun for name, noun in _LIMITED.items() if name in controllers)
 
 
-def decide(seen: Seen, wanted: Collection[str] = WANTED) -> Plan:
+def decide(observed: Observed, requested: Collection[str] = REQUESTED) -> Plan:
     """What of the cgroup can be used. Pure."""
-    if seen.path is None:
+    if observed.path is None:
         return Plan(None, missing=("no cgroup v2 for each job: mount cgroup2 at /sys/fs/cgroup",))
-    if not seen.writable or not seen.domain:
-        return Plan(None, missing=(f"no cgroup for each job ({seen.path} cannot be used): {_DELEGATE}",))
-    controllers = tuple(name for name in wanted if name in seen.available)
-    lacking = [name for name in wanted if name not in seen.available]
-    what = f"the kernel sets no limits of {_limits(lacking)} ({seen.path} has no such controllers): {_CONTROLLERS}"
+    if not observed.writable or not observed.domain:
+        return Plan(None, missing=(f"no cgroup for each job ({observed.path} cannot be used): {_DELEGATE}",))
+    controllers = tuple(name for name in requested if name in observed.available)
+    lacking = [name for name in requested if name not in observed.available]
+    what = f"the kernel sets no limits of {_limits(lacking)} ({observed.path} has no such controllers): {_CONTROLLERS}"
     missing = (what,) if lacking else ()
-    if not controllers or seen.top:
-        return Plan(seen.path, False, controllers, missing)
-    if seen.others:
-        what = f"the kernel sets no limits of {_limits(wanted)}: other processes are in {seen.path}; {_DELEGATE}"
-        return Plan(seen.path, missing=(what,))
-    return Plan(seen.path, seen.inside, controllers, missing)
+    if not controllers or observed.top:
+        return Plan(observed.path, False, controllers, missing)
+    if observed.others:
+        what = f"the kernel sets no limits of {_limits(requested)}: other processes are in {observed.path}; {_DELEGATE}"
+        return Plan(observed.path, missing=(what,))
+    return Plan(observed.path, observed.inside, controllers, missing)
 
 
-def look(files: Path = _KERNEL_FILES) -> Seen:
+def observe(files: Path = _KERNEL_FILES) -> Observed:
     """Read the cgroup of this process. ``files``: its directory of /proc."""
     place = _place(files)
     if place is None:
-        return Seen(None)
+        return Observed(None)
     own = place
     # Where the portal has moved, or systemd has started it, with DelegateSubgroup=portal.
     if place.name == LEAF and _is_writable(place.parent):
         place = place.parent
     kind = _read(place / "cgroup.type")
     pids = set(_read(place / "cgroup.procs").split())
-    return Seen(
+    return Observed(
         path=place,
         writable=_is_writable(place),
         top=kind == "",
@@ -120,10 +120,10 @@ def look(files: Path = _KERNEL_FILES) -> Seen:
     )
 
 
-def prepare(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> str:
+def prepare(name: str, requested: Collection[str] = REQUESTED, files: Path = _KERNEL_FILES) -> str:
     """Make the home of that name, pass on to it what limits there are, and go into the leaf where that is needed. What
     went wrong, in words; ``find`` says what can be used all the same."""
-    plan = decide(look(files), wanted)
+    plan = decide(observe(files), requested)
     if plan.place is None:
         return ""
     home = plan.place / name
@@ -140,9 +140,9 @@ def prepare(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_F
     return ""
 
 
-def find(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> Found:
+def find(name: str, requested: Collection[str] = REQUESTED, files: Path = _KERNEL_FILES) -> Found:
     """The home of that name, as ``prepare`` has left it, with the limits that can be set in it."""
-    plan = decide(look(files), wanted)
+    plan = decide(observe(files), requested)
     if plan.place is None:
         return Found(None, plan.missing)
     path = plan.place / name

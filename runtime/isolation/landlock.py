@@ -19,7 +19,7 @@ _RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 # Signals and abstract sockets can be confined since version 6.
 SCOPES_SINCE, _SCOPES = 6, 0b11
 
-LOOK = _EXECUTE | _READ | _LIST
+READ_ONLY = _EXECUTE | _READ | _LIST
 DEVICE = _READ | _WRITE
 # Of a directory that others use too: files of random names, which cannot be listed.
 SHARE = _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE

@@ -52,7 +52,7 @@ class Command:
     put into its cgroup, -1 for none. ``network``: descriptors of the user and network namespaces that it joins, -1 for
     none (``network.Network.namespaces``)."""
 
-    words: Sequence[str]
+    arguments: Sequence[str]
     environment: Mapping[str, str]
     directory: str
     uid: int
@@ -95,7 +95,7 @@ def _order(command: Command, report: int) -> Order:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "parent": os.getpid(),
-        "command": list(command.words),
+        "command": list(command.arguments),
         "environment": dict(command.environment),
         "directory": command.directory,
         "uid": command.uid,

@@ -66,7 +66,7 @@ def main(order: Order) -> int:
         userns = _map_of_owners(order["uid"]) if order["uid"] else 0
         _join_network(order)
         _unshare(order)
-        _die_with(order["parent"])
+        _end_with(order["parent"])
     except OSError as error:
         return _refuse(report, "isolate the process", error)
     init = os.fork()
@@ -131,7 +131,7 @@ def _map_of_owners(uid: int) -> int:
         os.waitpid(child, 0)
 
 
-def _die_with(parent: int) -> None:
+def _end_with(parent: int) -> None:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_FAILED)
@@ -311,7 +311,7 @@ def _drop_privileges(uid: int) -> None:
 def _ruleset(writable: list[str]) -> int | None:
     """The view is a wall by itself; where the kernel has Landlock, it is the second one. Raises OSError."""
     grants = {
-        "/": landlock.LOOK,
+        "/": landlock.READ_ONLY,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
         **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
     }

@@ -109,9 +109,9 @@ def _make(directory: Path, user: bool) -> Network:
     try:
         listener.bind(_address(place))
         listener.listen()
-        words = [str(listener.fileno()), str(writing), "user" if user else "root", str(directory)]
+        arguments = [str(listener.fileno()), str(writing), "user" if user else "root", str(directory)]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, *words],
+            [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

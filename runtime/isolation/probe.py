@@ -19,7 +19,7 @@ from runtime.isolation.network import join
 
 _SECONDS = 30.0
 # Prints what is wrong, or nothing.
-_LOOK = """
+_CHECK = """
 import os, sys
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 wrong = [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2"), ("CapEff", "0" * 16), ("Pid", "2"))
@@ -138,8 +138,8 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
                 attempt = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="regatta-probe-")))
                 namespaces = stack.enter_context(contextlib.closing(join(attempt, not uid))).namespaces
                 number = str(os.fstat(namespaces[1]).st_ino)
-            words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, number]
-            command = Command(words, {}, launch_request.TEMPORARY, uid, shown, [directory], network=namespaces)
+            arguments = [sys.executable, "-I", "-S", "-c", _CHECK, str(uid or os.geteuid()), given, number]
+            command = Command(arguments, {}, launch_request.TEMPORARY, uid, shown, [directory], network=namespaces)
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)
             code = launched.process.wait(_SECONDS)
@@ -150,8 +150,8 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
             launched.process.wait()
             return "a command did not end in time"
         output.seek(0)
-        said = output.read().decode("utf-8", "replace")
-        return said or (f"a command ended with code {code}" if code else "")
+        text = output.read().decode("utf-8", "replace")
+        return text or (f"a command ended with code {code}" if code else "")
 
 
 def _explained(mode: Mode, problem: str) -> str:

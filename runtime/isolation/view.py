@@ -73,8 +73,8 @@ def build(uid: int, gid: int, given: Iterable[str], written: Iterable[str], work
 def exposed(directory: str) -> str | None:
     """The tree of the system in which the directory lies, so that every job could see it; None where it is in none."""
     real = os.path.realpath(directory)
-    seen = (tree.source for tree in _system())
-    return next((source for source in seen if _is_below(real, (source,))), None)
+    existing = (tree.source for tree in _system())
+    return next((source for source in existing if _is_below(real, (source,))), None)
 
 
 def configuration() -> Iterator[str]:

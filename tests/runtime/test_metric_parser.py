@@ -75,7 +75,7 @@ def test_what_is_no_cost_is_none(line: str) -> None:
     assert read(line) == []
 
 
-def test_steps_go_on_where_their_count_begins_anew_with_every_epoch() -> None:
+def test_steps_continue_when_their_count_restarts_with_every_epoch() -> None:
     lines = [f"Pass {number}, Batch {batch}, Cost 1" for number in range(2) for batch in (0, 10, 20)]
     assert [step for step, _, _ in read(*lines)] == [0, 10, 20, 21, 31, 41]
 
@@ -94,7 +94,7 @@ def test_only_the_beginning_of_a_long_line_is_looked_at() -> None:
     assert read("x" * 3000 + " cost 1") == []
 
 
-def test_whoever_reads_on_for_another_goes_on_with_its_steps() -> None:
+def test_a_second_reader_continues_the_steps_of_the_first() -> None:
     lines = [
         "loss 3",
         "loss 2",

@@ -54,7 +54,7 @@ class Spool:
         self._wake = wake
         self._most: int | None = None  # entries of the next batch, while one is looked for that is refused
         self._lock = threading.Lock()
-        self.sent, self._size = self._kept()
+        self.sent, self._size = self._recover()
         # Half an entry is no entry.
         os.ftruncate(self._file, self._size)
         self._waiting_since = time.monotonic() if self._size else None
@@ -132,7 +132,7 @@ class Spool:
                 offset += len(line) + 1
         self.taken(Cursor(number, offset))
 
-    def _kept(self) -> tuple[Cursor, int]:
+    def _recover(self) -> tuple[Cursor, int]:
         """The cursor before the last entry of the file, and where that entry ends.
 
         Sending the last one again tells where the portal is: it has it already, or says from where to go on.
@@ -160,14 +160,14 @@ class Spool:
         """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one. Raises OSError,
         also where the file has become shorter."""
         while True:
-            wanted = min(limit, end - offset)
-            block = os.pread(self._file, wanted, offset)
+            length = min(limit, end - offset)
+            block = os.pread(self._file, length, offset)
             whole = block[: block.rfind(b"\n") + 1]
-            if whole or wanted == 0:
+            if whole or length == 0:
                 return whole
-            if len(block) < wanted:
+            if len(block) < length:
                 raise OSError(errno.EIO, "it is shorter than it was", str(self._path))
-            if wanted == end - offset:
+            if length == end - offset:
                 return whole
             limit *= 2
 

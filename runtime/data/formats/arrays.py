@@ -316,9 +316,9 @@ def _stored(members: Mapping[str, zipfile.ZipInfo]) -> bool:
 
 def _common(path: Path, counts: Mapping[str, int]) -> int:
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        described = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise FormatError(
-            f"{path}: the arrays have different numbers of rows ({told}). Save those of one length, or name each "
+            f"{path}: the arrays have different numbers of rows ({described}). Save those of one length, or name each "
             "by its split, as x_train and x_test."
         )
     return next(iter(counts.values()))

@@ -65,9 +65,9 @@ def layout(head: bytes, suffix: str) -> Layout:
     if not rows:
         return Layout(separator, begin)
     first, below = rows[0], rows[1:]
-    told = _comment_names(head[:begin], separator, first)
-    header = not told and _is_header(first, below, separator)
-    columns = told or (tuple(_unique(first)) if header else ())
+    from_comment = _comment_names(head[:begin], separator, first)
+    header = not from_comment and _is_header(first, below, separator)
+    columns = from_comment or (tuple(_unique(first)) if header else ())
     return Layout(separator, begin, columns, header, _decimals(below if header else rows, separator), rival)
 
 
@@ -154,13 +154,13 @@ def _comment_names(preamble: bytes, separator: str, first: Sequence[str]) -> tup
     comment = next((line for line in reversed(lines) if line), "")
     if not comment or len(first) < 2:
         return ()
-    told = comment.removeprefix("#")
-    cells = next(iter(_sample(told.strip(), separator)), [])
+    text = comment.removeprefix("#")
+    cells = next(iter(_sample(text.strip(), separator)), [])
     names = tuple(cell.strip() for cell in cells)
     if len(names) != len(first) or not _is_header(names, [], separator):
         return ()
     holds_numbers = any(_is_number(cell, separator) for cell in first)
-    return names if holds_numbers or not told[:1].isspace() else ()
+    return names if holds_numbers or not text[:1].isspace() else ()
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:

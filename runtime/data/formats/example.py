@@ -98,8 +98,8 @@ _LISTS: Mapping[int, Callable[[memoryview], Any]] = {
 
 
 # --- Protocol buffers ------------------------------------------------------------------------------------------------
-def _messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
-    return (value for number, kind, value in _fields(data) if number == wanted and kind == _BYTES)
+def _messages(data: memoryview, field_number: int) -> Iterator[memoryview]:
+    return (value for number, kind, value in _fields(data) if number == field_number and kind == _BYTES)
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:

@@ -142,8 +142,8 @@ def _by_name(path: PurePath, head: bytes = b"") -> Format:
     for each in _FORMATS:
         if suffix in each.suffixes:
             return each
-    if told := next((told for first, told in _FOREIGN.items() if head.startswith(first)), None):
-        raise UnknownFormat(f"{path} {told}", foreign=True)
+    if message := next((message for first, message in _FOREIGN.items() if head.startswith(first)), None):
+        raise UnknownFormat(f"{path} {message}", foreign=True)
     known = ", ".join(suffixes())
     raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
 

@@ -133,21 +133,25 @@ def _members(path: File, read_at: _Read, size: int, base: int) -> Iterator[_Memb
     """The regular members, up to the file's end or the two empty blocks there. ``base`` is where the file's bytes
     that ``read_at`` gives begin."""
     at = begin = 0
-    told: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     while at < size:
         block = read_at(at, BLOCK_BYTES)
         if len(block) == BLOCK_BYTES and not any(block):
             return
         where = f"{path}, offset {base + at}"
         head = _parse(where, block)
-        length = _length(where, told.pop("size", None)) if head.kind not in _ABOUT and "size" in told else head.size
+        length = (
+            _length(where, attributes.pop("size", None))
+            if head.kind not in _ABOUT and "size" in attributes
+            else head.size
+        )
         data, at = at + BLOCK_BYTES, at + BLOCK_BYTES + -(-length // BLOCK_BYTES) * BLOCK_BYTES
         if data + length > size:
             raise FormatError(f"{where}: the file ends inside this member. It was cut short; copy it again.")
         if head.kind in _ABOUT:
-            told |= _about(where, head.kind, read_at, data, length)
+            attributes |= _about(where, head.kind, read_at, data, length)
             continue
-        name, told = told.get("path", head.name), {}
+        name, attributes = attributes.get("path", head.name), {}
         if head.kind in _NOT_READ:
             raise FormatError(f"{where}: {name!r} is {_NOT_READ[head.kind]}. Put the file itself into the tar file.")
         if not is_safe(name.removesuffix("/")):
@@ -178,10 +182,10 @@ def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> d
         return {"path": _text(content)}
     if kind != _PAX:
         return {}
-    told = dict(_pax(where, content))
-    if any(word.startswith("GNU.sparse") for word in told):
+    attributes = dict(_pax(where, content))
+    if any(keyword.startswith("GNU.sparse") for keyword in attributes):
         raise FormatError(f"{where}: the next member is {_NOT_READ[b'S']}. Put the file itself into the tar file.")
-    return {word: told[word] for word in ("path", "size") if word in told}
+    return {keyword: attributes[keyword] for keyword in ("path", "size") if keyword in attributes}
 
 
 def _pax(where: str, content: bytes) -> Iterator[tuple[str, str]]:
@@ -189,10 +193,10 @@ def _pax(where: str, content: bytes) -> Iterator[tuple[str, str]]:
     while content:
         length = content.partition(b" ")[0]
         size = int(length) if length.isdigit() and len(length) < 8 else 0
-        word, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
+        keyword, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
         if not equals or content[size - 1 : size] != b"\n":
             raise FormatError(f"{where}: the header about the next member is damaged. Restore the file.")
-        yield _text(word), _text(value)
+        yield _text(keyword), _text(value)
         content = content[size:]
 
 

@@ -17,10 +17,10 @@ from runtime.data.recordio.reader import Reader
 _NAMES = {number: name for name, number in COMPRESSORS.items()}
 
 
-def add(rooms: Any) -> None:
+def add(subparsers: Any) -> None:
     """Add this room to the command."""
-    room = rooms.add_parser("recordio", help="look at RecordIO files, check and repair them")
-    actions = room.add_subparsers(dest="action", required=True)
+    parser = subparsers.add_parser("recordio", help="look at RecordIO files, check and repair them")
+    actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("ls", help="list the chunks, without reading them")
     listing.add_argument("files", nargs="+", metavar="FILE")
     listing.set_defaults(run=_on_each(_list))
@@ -39,19 +39,19 @@ def add(rooms: Any) -> None:
     repair.set_defaults(run=_repair)
 
 
-def _on_each(look: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
+def _on_each(handle: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
     """0 if ``look`` finds all of the files well. What is wrong with one does not keep it from the next."""
 
-    def run(asked: argparse.Namespace) -> int:
-        return 0 if all([_tried(look, name) for name in asked.files]) else 1  # noqa: C419  every file has its turn
+    def run(options: argparse.Namespace) -> int:
+        return 0 if all([_tried(handle, name) for name in options.files]) else 1  # noqa: C419  every file has its turn
 
     return run
 
 
-def _tried(look: Callable[[Source], bool], name: str) -> bool:
+def _tried(handle: Callable[[Source], bool], name: str) -> bool:
     try:
         with Source(name) as source:
-            return look(source)
+            return handle(source)
     except RecordIOError as error:
         sys.stderr.write(f"{error}\n")
     except OSError as error:
@@ -87,10 +87,10 @@ def _verify(source: Source) -> bool:
     return not damaged
 
 
-def _cat(asked: argparse.Namespace) -> int:
-    with Reader(asked.file) as reader:
-        for record in reader.range(asked.first, asked.count):
-            if asked.raw:
+def _cat(options: argparse.Namespace) -> int:
+    with Reader(options.file) as reader:
+        for record in reader.range(options.first, options.count):
+            if options.raw:
                 sys.stdout.buffer.write(record)
             else:
                 sys.stdout.write(f"{_shown(record)}\n")
@@ -98,15 +98,15 @@ def _cat(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _repair(asked: argparse.Namespace) -> int:
+def _repair(options: argparse.Namespace) -> int:
     """0: the new file has all of the old one. 1: something was lost, and is named; the rest is in the new file."""
-    target: Path = asked.target
+    target: Path = options.target
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     if target.exists():
         raise RecordIOError(f"{target} exists already. Name a file that does not, so that nothing is overwritten.")
     lost = chunks = records = 0
     try:
-        with Source(asked.file) as source, draft.open("xb") as file:
+        with Source(options.file) as source, draft.open("xb") as file:
             for found in survey(source):
                 if isinstance(found, Damage):
                     lost += found.end - found.offset
@@ -119,7 +119,7 @@ def _repair(asked: argparse.Namespace) -> int:
         draft.rename(target)
     finally:
         draft.unlink(missing_ok=True)
-    sys.stdout.write(f"{target}  {_counted(records, chunks)}; {lost} bytes of {asked.file} were left out\n")
+    sys.stdout.write(f"{target}  {_counted(records, chunks)}; {lost} bytes of {options.file} were left out\n")
     return 1 if lost else 0
 
 

@@ -79,15 +79,15 @@ class Reader:
         first = max(0, first)
         end = len(self) if count < 0 else min(len(self), first + count)
         begins = (stop - span.records for stop, span in zip(self._ends, self.chunks, strict=True))
-        wanted = [
+        selected = [
             (span, max(0, first - begin), end - begin)
             for begin, span in zip(begins, self.chunks, strict=True)
             if first < begin + span.records and begin < end
         ]
-        parts = self._read_ahead([span for span, _skip, _stop in wanted], chunks.views)
+        parts = self._read_ahead([span for span, _skip, _stop in selected], chunks.views)
         return (
             bytes(record)
-            for (_span, skip, stop), records in zip(wanted, parts, strict=True)
+            for (_span, skip, stop), records in zip(selected, parts, strict=True)
             for record in records[skip:stop]
         )
 

@@ -92,15 +92,15 @@ class Cell:
     ) -> Replica:
         """Begin to run the script within walls."""
         replica = Replica(self.data / "attempts" / "attempt" / name, self.portal)
-        rooms = [replica.directory / name for name in ("work", "output", "tmp")]
-        for room in rooms:
-            room.mkdir(parents=True)
+        own_directories = [replica.directory / name for name in ("work", "output", "tmp")]
+        for directory in own_directories:
+            directory.mkdir(parents=True)
         (replica.directory / "work" / "sitecustomize.py").write_text(
             "import os\nopen('loaded', 'a').write(f'{os.getpid()} {os.getuid()}\\n')\n"
         )
         own(self.data, self.agent_uid)
-        for room in rooms:
-            own(room, self.job_uid)
+        for directory in own_directories:
+            own(directory, self.job_uid)
         if self.mode == "uid":
             variables["RUN_AS"] = JOB_UID
         if self.group is not None:
@@ -118,12 +118,12 @@ class Cell:
         command = [sys.executable, "-B", str(HOSTILE / f"{name}.py")]
         if self.agent_uid != os.geteuid():
             command = [sys.executable, "-m", "tests.unprivileged", *command]
-        rooms = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
+        own_directories = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
         known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(unprivileged.PROJECT)}
         with self.in_leaf():
             done = subprocess.run(
                 command,
-                env={**known, **rooms, **self.variables(**env)},
+                env={**known, **own_directories, **self.variables(**env)},
                 capture_output=True,
                 timeout=timeout,
                 check=False,
@@ -161,7 +161,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    said: str
+    output: str
     report: dict[str, Any]
 
 
@@ -250,17 +250,17 @@ def answering(address: str) -> Iterator[None]:
 @pytest.mark.parametrize("search_path", ["", "/:/root:{data}"])
 def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, search_path: str) -> None:
     found = {"PYTHONPATH": search_path.format(data=cell.data)} if search_path else {}
-    assert cell.run("files", env=found).said == "HELD"
+    assert cell.run("files", env=found).output == "HELD"
     control = cell.control("files")
-    assert all(word in control for word in (f"open {cell.secret}", "chmod", "utime", "write"))
+    assert all(attack in control for attack in (f"open {cell.secret}", "chmod", "utime", "write"))
 
 
 @pytest.mark.skipif(not syscalls.landlock_version(), reason="the kernel has no Landlock")
-def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell: Cell) -> None:
+def test_without_namespaces_only_files_that_libraries_read_are_readable_in_etc(cell: Cell) -> None:
     # A file of the machine that everybody may read, as settings with the usual mode are.
     env = {"SETTINGS": "/etc/hostname"}
     outcome = cell.run("configuration", env=env, sandbox="landlock")
-    assert outcome.said.splitlines() == ["HELD", "libraries work"]
+    assert outcome.output.splitlines() == ["HELD", "libraries work"]
     assert not cell.portal.texts("stderr")
     control = cell.control("configuration", **env)
     assert all(path in control for path in (cell.variables()["CLOSED"], "/proc/self/root/etc/hostname", "list "))
@@ -268,28 +268,28 @@ def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell:
 
 @pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_other_processes_are_out_of_reach(cell: Cell) -> None:
-    assert cell.run("processes").said == "HELD"
+    assert cell.run("processes").output == "HELD"
     control = cell.control("processes")
     victim = cell.victim.pid
-    assert all(f"{word} {victim}" in control for word in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
+    assert all(f"{attack} {victim}" in control for attack in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
 
 
 @pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
-    said = cell.run("sockets").said
-    assert str(cell.data) not in said
+    output = cell.run("sockets").output
+    assert str(cell.data) not in output
     if syscalls.landlock_version() >= landlock.SCOPES_SINCE:
-        assert said == "HELD"
+        assert output == "HELD"
     assert cell.control("sockets").count("answers secret") == 2
 
 
 def test_the_machine_is_out_of_reach_from_a_network_of_its_own(cell: Cell) -> None:
     env = {"PORT": cell.portal.url.rpartition(":")[2], "HOST": own_address()}
     outcome = cell.run("network", env=env, networked=True)
-    assert outcome.said.splitlines() == ["HELD", "loopback works"]
+    assert outcome.output.splitlines() == ["HELD", "loopback works"]
     assert outcome.report["code"] == 0
     control = cell.control("network", **env)
-    assert all(word in control for word in (f"127.0.0.1 {env['PORT']}", "abstract socket"))
+    assert all(attack in control for attack in (f"127.0.0.1 {env['PORT']}", "abstract socket"))
 
 
 def own_address() -> str:
@@ -385,7 +385,7 @@ def test_an_agent_without_the_network_of_its_attempt_starts_nothing(replica: Rep
 
 
 def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> None:
-    assert cell.run("kernel").said == "HELD"
+    assert cell.run("kernel").output == "HELD"
     assert "REACHED" in cell.control("kernel")
 
 
@@ -393,7 +393,7 @@ def test_keys_of_the_kernel_are_not_listed(cell: Cell) -> None:
     name = f"regatta-{uuid.uuid4().hex}"
     control = cell.control("keys", NAME=name)
     assert name in control
-    assert cell.run("keys", env={"NAME": name}).said == "HELD"
+    assert cell.run("keys", env={"NAME": name}).output == "HELD"
 
 
 def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
@@ -403,7 +403,7 @@ def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
 
 
 @pytest.mark.invariant("An agent that cannot measure its process ends it.")
-def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
+def test_an_agent_that_cannot_measure_ends_its_process(cell: Cell) -> None:
     """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
     script, go = (HOSTILE / "blind.py").read_text(), cell.data / "go"
     replica = cell.start(script, env={"GO": str(go)}, SANDBOX="none", LIMIT_MEMORY=250 * MIB)
@@ -421,7 +421,7 @@ def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
 def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None:
     name = f"regatta-{uuid.uuid4().hex}"
     outcome = cell.run("memory", env={"KIND": kind, "NAME": name}, LIMIT_MEMORY=200 * MIB)
-    assert "REACHED" not in outcome.said
+    assert "REACHED" not in outcome.output
     assert outcome.report["why"].startswith("out of memory: used "), outcome
     assert not Path("/dev/shm", name).exists()
     if kind == "shm":
@@ -432,18 +432,18 @@ def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None
 @pytest.mark.parametrize("kind", ["files", "removed", "names"])
 def test_the_disk_has_a_limit(cell: Cell, kind: str) -> None:
     outcome = cell.run("disk", env={"KIND": kind}, LIMIT_DISK=30 * MIB)
-    assert "REACHED" not in outcome.said
+    assert "REACHED" not in outcome.output
     assert outcome.report["code"] == contract.EXIT_ERROR
     assert " of 30 MiB of disk; write less" in outcome.report["why"]
 
 
 def test_what_stays_within_the_limit_of_the_disk_goes_on(cell: Cell) -> None:
-    assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).said
+    assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).output
 
 
 def test_a_daemon_ends_with_its_job(cell: Cell) -> None:
     name = f"daemon-{uuid.uuid4().hex}"
-    assert cell.run("daemon", env={"NAME": name}).said == "left"
+    assert cell.run("daemon", env={"NAME": name}).output == "left"
     assert not processes_named(name)
     assert "left" in cell.control("daemon", NAME=name)
     left = processes_named(name)
@@ -479,7 +479,7 @@ def test_loader_variables_reach_the_program_alone(cell: Cell) -> None:
     work = cell.data / "attempts" / "attempt" / "trainer-0" / "work"
     hostile = {"PYTHONPATH": str(work), "PYTHONSTARTUP": str(work / "x"), "LD_PRELOAD": "/nowhere/evil.so"}
     outcome = cell.run("variables", env={**hostile, "GCONV_PATH": str(work), "LD_AUDIT": "/nowhere/audit.so"})
-    assert outcome.said.strip() == f"2 {cell.job_uid}"
+    assert outcome.output.strip() == f"2 {cell.job_uid}"
     complaints = [line for line in cell.portal.texts("stderr") if "evil.so" in line]
     assert len(complaints) == 1
 
@@ -548,7 +548,7 @@ def is_zombie(pid: int) -> bool:
 def test_a_program_cannot_leave_its_cgroup_nor_see_where_it_is(grouped: Cell) -> None:
     assert grouped.group is not None
     leaf = str(grouped.group.parent / "portal")
-    assert grouped.run("cgroup", env={"GROUP": leaf}).said == "HELD"
+    assert grouped.run("cgroup", env={"GROUP": leaf}).output == "HELD"
     control = grouped.control("cgroup", GROUP=leaf)
     assert "REACHED" in control
     assert leaf in control

@@ -68,9 +68,7 @@ def test_a_shortage_that_lasts_ends_the_replica(tmp_path: Path, monkeypatch: pyt
     assert broken is not None and "could not be measured" in broken.why
 
 
-def test_what_is_kept_from_being_measured_ends_the_replica_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocked_measurement_ends_the_replica_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = limits(tmp_path, Clock())
     monkeypatch.setattr(process_tree.os, "open", short(errno.EACCES))
     assert watched.broken() is not None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.data.format_selection import FILES, MIXED, WORDS, Chosen, Unread, choose, of_version
+from runtime.data.format_selection import FILES, MESSAGES, MIXED, Chosen, Unread, choose, of_version
 
 PICTURE, PACKED = Unread.UNKNOWN, Unread.PACKED
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "formats", "whole"),
+    ("found", "declared", "formats", "whole"),
     [
         ({"a.csv": "csv", "b.csv": "csv"}, "", ["csv", "csv"], "csv"),
         ({"a.csv": "csv", "photo.png": PICTURE}, "", ["csv", ""], "csv"),
@@ -28,14 +28,14 @@ PICTURE, PACKED = Unread.UNKNOWN, Unread.PACKED
         ({}, "csv", [], FILES),
     ],
 )
-def test_how_files_are_read(found: dict[str, str | Unread], said: str, formats: list[str], whole: str) -> None:
-    chosen = choose(found, said)
+def test_how_files_are_read(found: dict[str, str | Unread], declared: str, formats: list[str], whole: str) -> None:
+    chosen = choose(found, declared)
     assert [chosen[path].format for path in found] == formats
     assert of_version(chosen) == whole
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "why"),
+    ("found", "declared", "why"),
     [
         ({"a": PICTURE, "b.csv": "csv"}, "", Unread.UNKNOWN),
         ({"a": PACKED}, "", Unread.PACKED),
@@ -43,9 +43,9 @@ def test_how_files_are_read(found: dict[str, str | Unread], said: str, formats: 
         ({"a": PICTURE, "b.csv": "csv"}, "csv", Unread.OTHER),
     ],
 )
-def test_of_what_no_records_are_read_it_is_said_why(found: dict[str, str | Unread], said: str, why: Unread) -> None:
-    assert choose(found, said)["a"] == Chosen("", why)
+def test_unread_files_have_a_reason(found: dict[str, str | Unread], declared: str, why: Unread) -> None:
+    assert choose(found, declared)["a"] == Chosen("", why)
 
 
-def test_there_are_words_for_every_why() -> None:
-    assert set(WORDS) == set(Unread)
+def test_every_reason_has_a_message() -> None:
+    assert set(MESSAGES) == set(Unread)

@@ -91,7 +91,9 @@ class TestThatLasts:
         with pytest.raises(OSError, match="Too many open files"):
             catalogue.chunks(info)
 
-    def test_whoever_reads_a_chunk_starts_again_and_does_not_blame_the_file(self, kept: Path, run_short: Any) -> None:
+    def test_a_shortage_while_reading_a_chunk_restarts_and_does_not_blame_the_file(
+        self, kept: Path, run_short: Any
+    ) -> None:
         (chunk,) = catalogue.chunks(catalogue.find("mine", [kept]))
         run_short(errno.EMFILE, 1000)
         with pytest.raises(Lost, match=r"rows\.npy cannot be read for now \(Too many open files\)"):

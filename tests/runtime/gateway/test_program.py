@@ -80,7 +80,7 @@ def test_two_shell_scripts_train_as_trainers_of_one_job(tmp_path, statistics):
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (3, 1)])
-def test_the_exit_code_says_what_became_of_the_program(tmp_path, statistics, code, expected):
+def test_the_exit_code_reflects_how_the_program_ended(tmp_path, statistics, code, expected):
     command = [sys.executable, "-m", "runtime.gateway", "--", "sh", "-c", f"exit {code}"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path, statistics, 1), timeout=30, check=False)
     assert ended.returncode == expected
@@ -105,7 +105,7 @@ def test_a_shell_script_trains_rows_of_a_table(tmp_path, statistics):
     assert (tmp_path / "rows.csv").read_text() == "-3.0,-4.0\n-1.0,-2.0\n0.0,0.0\n"
 
 
-def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, statistics):
+def test_a_program_that_is_asked_to_end_gets_503_and_is_started_again(tmp_path, statistics):
     script = (
         'trap "curl -s -o /dev/null -D told $REGATTA_GATEWAY/v1/task; exit 0" TERM; '
         "curl -s -o task $REGATTA_GATEWAY/v1/task; touch begun; while :; do sleep 0.05; done"
@@ -115,6 +115,6 @@ def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, 
     until("a task is begun", (tmp_path / "begun").exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == contract.EXIT_RESTART
-    told = (tmp_path / "told").read_text()
-    assert " 503 " in told
-    assert "Retry-After: " in told
+    headers = (tmp_path / "told").read_text()
+    assert " 503 " in headers
+    assert "Retry-After: " in headers

@@ -163,7 +163,7 @@ def test_a_kernel_that_does_not_count_swap_is_no_error(tmp_path: Path, monkeypat
         (None, False),
     ],
 )
-def test_the_kernel_says_whether_it_has_killed_for_memory(tmp_path: Path, events: str | None, killed: bool) -> None:
+def test_the_kernel_reports_whether_it_has_killed_for_memory(tmp_path: Path, events: str | None, killed: bool) -> None:
     if events is not None:
         (tmp_path / "memory.events").write_text(events)
     assert cgroup.killed_for_memory(tmp_path) is killed

@@ -77,7 +77,7 @@ def test_a_given_link_is_a_link_to_the_tree_that_is_shown(
     assert (str(link), str(places["data"])) in shown.links
 
 
-def test_what_is_missing_is_left_out(places: dict[str, Path], tmp_path: Path) -> None:
+def test_missing_sources_are_left_out(places: dict[str, Path], tmp_path: Path) -> None:
     assert str(tmp_path / "absent") not in uses(built(places, tmp_path / "absent"))
 
 

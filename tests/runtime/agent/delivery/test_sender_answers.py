@@ -74,11 +74,11 @@ def test_what_was_not_taken_is_sent_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_sent_once_the_attempt_is_over(tmp_path: Path, small_batches: None) -> None:
-    told: list[str] = []
+    reasons: list[str] = []
     ingest = AnsweringIngest(lambda first, last: Replaced("a newer attempt runs"))
-    made = sender(tmp_path, ingest, lines=6, on_replaced=told.append)
+    made = sender(tmp_path, ingest, lines=6, on_replaced=reasons.append)
     assert not made._flush()
-    assert (ingest.sent, told) == ([(1, 2)], ["a newer attempt runs"])
+    assert (ingest.sent, reasons) == ([(1, 2)], ["a newer attempt runs"])
 
 
 def test_the_last_report_goes_when_all_lines_are_taken(tmp_path: Path) -> None:
@@ -104,9 +104,7 @@ class PausingCondition(threading.Condition):
         return False
 
 
-def test_pauses_grow_to_a_bound_and_begin_anew_after_what_was_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_grow_to_a_bound_and_restart_after_a_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no = [lambda first, last: Failed(503, "no")]
     ingest = AnsweringIngest(*no * 7, lambda first, last: Taken({"last": last}), *no)
     made = sender(tmp_path, ingest, lines=1)

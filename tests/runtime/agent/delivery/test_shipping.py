@@ -115,7 +115,7 @@ def test_a_404_of_the_portal_for_a_moment_ends_nothing(tmp_path: Path, times: in
     assert (shop.replaced, shop.ingest.reports()[-1]) == ([], "exited")
 
 
-def test_a_404_that_the_portal_says_for_a_minute_ends_the_attempt(tmp_path: Path) -> None:
+def test_a_404_that_the_portal_sends_for_a_minute_ends_the_attempt(tmp_path: Path) -> None:
     shop = Shop(tmp_path, lambda call, message: Missing("gone"))
     assert not shop.finish()
     assert shop.replaced == ["gone"]
@@ -170,7 +170,7 @@ def test_an_entry_that_the_portal_refuses_is_left_out_and_the_rest_arrives(
     ]
 
 
-def test_what_was_left_out_stays_so_in_the_next_life(tmp_path: Path) -> None:
+def test_entries_left_out_stay_left_out_after_a_restart(tmp_path: Path) -> None:
     before = Shop(tmp_path, refuses(lambda entry: entry[1] in (1, 4), names_it=True, status=422))
     before.sender.append(METRICS, points(0, 1, 2, 3, 4))
     assert before.finish()
@@ -195,7 +195,7 @@ def test_a_batch_that_is_refused_for_the_moment_is_sent_again_whole(tmp_path: Pa
 
 
 @pytest.mark.parametrize("answer", [{}, {"last": None}, {"last": "3"}, {"last": -1}, {"html": "sign in"}])
-def test_a_batch_counts_as_taken_only_if_the_answer_says_how_far(tmp_path: Path, answer: dict[str, Any]) -> None:
+def test_a_batch_is_acknowledged_only_by_an_answer_with_its_last_number(tmp_path: Path, answer: dict[str, Any]) -> None:
     shop = Shop(tmp_path, first([Taken(answer)] * 3, of=LOGS))
     shop.sender.append(LOGS, ['[1.0, "stdout", "one"]'])
     assert shop.finish()
@@ -332,7 +332,7 @@ def test_a_spool_that_cannot_be_read_is_reported_once(
     ]
 
 
-def test_a_spool_that_cannot_be_read_leaves_the_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_spool_does_not_stop_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, takes)
     monkeypatch.setattr(contract, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(contract, "BATCH_SECONDS", 0.0)

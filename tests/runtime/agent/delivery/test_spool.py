@@ -51,16 +51,18 @@ def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
 
 
 @given(st.lists(st.text(max_size=30).map(json.dumps), max_size=8), st.integers(0, 40), st.integers(0, 8))
-def test_another_life_goes_on_where_the_portal_is(folder: Path, entries: list[str], cut: int, taken: int) -> None:
+def test_a_restarted_replica_continues_after_the_portal_s_last_entry(
+    folder: Path, entries: list[str], cut: int, taken: int
+) -> None:
     (folder / "starts").write_text("".join(f"{entry}\n" for entry in entries))
     whole = (folder / "starts").read_bytes()[: -cut or None]
     (folder / "starts").write_bytes(whole)
-    kept = whole.split(b"\n")[:-1]
+    recovered = whole.split(b"\n")[:-1]
     spool = spool_at(folder / "starts")
-    assert drain(spool) == list(enumerate(kept, 1))[-1:], "the last entry asks where the portal is"
-    spool.go_to(min(taken, len(kept)))
+    assert drain(spool) == list(enumerate(recovered, 1))[-1:], "the last entry asks where the portal is"
+    spool.go_to(min(taken, len(recovered)))
     spool.append(['"new"'])
-    assert drain(spool) == list(enumerate([*kept, b'"new"'], 1))[min(taken, len(kept)) :]
+    assert drain(spool) == list(enumerate([*recovered, b'"new"'], 1))[min(taken, len(recovered)) :]
 
 
 def test_an_entry_larger_than_a_batch_goes_whole(tmp_path: Path) -> None:

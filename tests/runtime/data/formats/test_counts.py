@@ -76,7 +76,7 @@ def check(path: Path, name: str, chunk_bytes: int) -> None:
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
-def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_path: Path) -> None:
+def test_damaged_files_have_as_many_records_as_their_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
     content = path.read_bytes()
 
@@ -97,7 +97,7 @@ def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_p
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", sorted(ALPHABETS))
-def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
+def test_any_text_has_as_many_records_as_its_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
 
     @settings(in_one_folder, max_examples=400)
@@ -113,7 +113,7 @@ def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Pat
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
-def test_noise_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
+def test_noise_has_as_many_records_as_its_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
 
     @in_one_folder

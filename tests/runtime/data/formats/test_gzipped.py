@@ -79,7 +79,7 @@ def test_members_one_after_the_other_and_zeros_behind_them_are_one_file(tmp_path
     [("a.csv.gz", "csv"), ("a.TSV.GZ", "csv"), ("a.jsonl.gzip", "jsonl"), ("a.tfrecord-00001-of-00009.gz", "tfrecord"),
      ("a.tfrecord.gz-00001-of-00009", "tfrecord"), ("a.tgz", "webdataset")],
 )  # fmt: skip
-def test_the_name_without_its_end_tells_the_format(name: str, format_: str, tmp_path: Path) -> None:
+def test_the_name_without_its_suffix_determines_the_format(name: str, format_: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b""))
     assert registry.detect(tmp_path / name).name == format_
 
@@ -101,7 +101,7 @@ def test_damage_is_found_when_the_file_is_listed(name: str, tmp_path: Path) -> N
 @pytest.mark.usefixtures("small_steps")
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), chunk_bytes=st.sampled_from([1, 50, CHUNK_BYTES]), name=st.sampled_from(PACKED))
-def test_whatever_is_packed_has_as_many_records_as_its_index_says(
+def test_any_packed_content_has_as_many_records_as_its_index_counts(
     data: st.DataObject, chunk_bytes: int, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path, _rows = make(name, tmp_path_factory.mktemp("packed"))
@@ -150,7 +150,7 @@ def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
     assert taken < 24 << 20
 
 
-def test_a_record_of_tensorflow_whose_length_looks_like_gzip_is_none(tmp_path: Path) -> None:
+def test_a_tensorflow_record_whose_length_resembles_gzip_is_not_gzip(tmp_path: Path) -> None:
     path, rows = make("tfrecord", tmp_path, [bytes(0x00088B1F)])
     assert path.read_bytes().startswith(gzipped.MAGIC)
     assert registry.detect(path).name == "tfrecord"

@@ -126,7 +126,7 @@ def test_known_chunks_of_snappy(records, expected, saved):
     assert read_all(saved(expected)) == records
 
 
-def test_an_unknown_compressor_is_told_the_known_ones(saved):
+def test_an_unknown_compressor_error_lists_the_known_ones(saved):
     with pytest.raises(UsageError, match="none, snappy, gzip"):
         Writer(io.BytesIO(), compressor="zstd")
     chunk = Header(zlib.crc32(bytes(4)), 7, 4, 1).pack() + bytes(4)
@@ -143,7 +143,7 @@ def test_the_order_of_fields_of_the_other_implementation_is_read(saved, compress
 
 
 @pytest.mark.parametrize("length", range(1, len(PLAIN)))
-def test_a_file_that_was_cut_short_is_told(saved, length):
+def test_a_truncated_file_is_reported(saved, length):
     path = saved(PLAIN[:length])
     if length == 37:
         assert read_all(path) == [b"12345", b"1234"]
@@ -152,7 +152,7 @@ def test_a_file_that_was_cut_short_is_told(saved, length):
             recordio.scan(path)
 
 
-def test_a_file_that_shrank_since_it_was_listed_is_told(saved):
+def test_a_file_that_shrank_since_it_was_listed_is_reported(saved):
     path = saved(PLAIN)
     last = recordio.scan(path)[-1]
     path.write_bytes(PLAIN[:-1])

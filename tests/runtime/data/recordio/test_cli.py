@@ -54,14 +54,14 @@ def test_verify_finds_a_whole_file_whole(path, capsys):
 def test_verify_names_the_damage_and_goes_on_to_the_next_file(damaged, tmp_path, capsys):
     (tmp_path / "empty").touch()
     assert main(["recordio", "verify", str(tmp_path / "missing"), str(damaged), str(tmp_path / "empty")]) == 1
-    said = capsys.readouterr()
-    assert "offset 0  " in said.out and "checksum does not fit" in said.out
-    assert "3 records in 2 chunks; damaged in 1 places, save the rest with: repair" in said.out
-    assert "0 records in 0 chunks; whole" in said.out
-    assert said.err == f"{tmp_path / 'missing'} cannot be read: No such file or directory.\n"
+    output = capsys.readouterr()
+    assert "offset 0  " in output.out and "checksum does not fit" in output.out
+    assert "3 records in 2 chunks; damaged in 1 places, save the rest with: repair" in output.out
+    assert "0 records in 0 chunks; whole" in output.out
+    assert output.err == f"{tmp_path / 'missing'} cannot be read: No such file or directory.\n"
 
 
-def test_repair_saves_what_is_whole_and_says_what_is_lost(damaged, tmp_path, capsys):
+def test_repair_saves_whole_chunks_and_reports_what_is_lost(damaged, tmp_path, capsys):
     target = tmp_path / "repaired"
     assert main(["recordio", "repair", str(damaged), str(target)]) == 1
     assert "bytes of" in capsys.readouterr().out

@@ -30,7 +30,7 @@ def path(tmp_path):
     return path
 
 
-def test_a_reader_gives_all_records_in_order_each_time_it_is_asked(path):
+def test_a_reader_yields_all_records_in_order_on_every_iteration(path):
     with Reader(path) as reader:
         assert list(reader) == WORDS
         assert list(reader) == WORDS
@@ -44,13 +44,13 @@ def test_a_reader_reads_what_is_open_too(path):
     assert list(Reader(io.BytesIO(path.read_bytes()))) == WORDS
 
 
-def test_what_a_writer_holds_back_is_seen_by_a_reader_of_the_same_file(tmp_path):
+def test_a_writer_s_buffered_records_are_seen_by_a_reader_of_the_same_file(tmp_path):
     with (tmp_path / "both").open("w+b") as file:
         file.write(made([b"one"]))
         assert list(Reader(file)) == [b"one"]
 
 
-def test_chunks_say_where_they_are(path):
+def test_chunks_have_their_offsets(path):
     with Reader(path) as reader:
         assert [(chunk.offset, chunk.records) for chunk in reader.chunks] == [(0, 3), (42, 1), (71, 1), (102, 2)]
         assert sum(chunk.length for chunk in reader.chunks) == path.stat().st_size
@@ -164,7 +164,7 @@ def test_a_header_that_announces_many_records_allocates_none():
         list(Reader(io.BytesIO(chunk)))
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_told(path):
+def test_a_file_that_shrinks_while_it_is_read_is_reported(path):
     with Reader(path) as reader:
         assert len(reader) == 7
         path.write_bytes(path.read_bytes()[:100])
@@ -173,7 +173,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_told(path):
 
 
 @given(data=st.data())
-def test_a_damaged_file_gives_records_that_were_written_or_an_error_of_the_format(data):
+def test_a_damaged_file_returns_written_records_or_a_format_error(data):
     content = bytearray(made(compressor=data.draw(st.sampled_from(["none", "snappy", "gzip"]))))
     for _change in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(content) - 1))
