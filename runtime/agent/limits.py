@@ -1,5 +1,7 @@
-"""The limits of one replica, enforced from outside. What cannot be measured ends the replica: a limit that nobody
-checks is none. Where descriptors or memory of the machine are used up, that may pass: it ends the replica if it lasts.
+"""Limits of one replica, enforced from outside.
+
+A failed measurement ends the replica: a limit that nothing checks is not enforced. A shortage of descriptors or memory
+on the machine may be temporary: it ends the replica only if it lasts.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from runtime.agent.process_tree import Unmeasurable
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
 
-# Memory and files that only descriptors hold take a look at each of these, which costs more than the rest.
+# Interval of the scan for memory and files that only descriptors hold. The scan costs more than the rest.
 _DESCRIPTORS_SECONDS = 1.0
-# How long a shortage of the machine may keep the replica from being measured.
+# How long a shortage of the machine may prevent a measurement of the replica.
 _UNMEASURED_SECONDS = 5.0
 
 
 class Limits:
-    """Compares what runs below the process ``root`` with the settings. ``shared_memory``: the directory of the
-    replica's own /dev/shm, where it has one. Only such a replica is sure to be readable from outside."""
+    """Comparison of the processes below the process ``root`` with the settings.
+
+    ``shared_memory``: the directory of the replica's own /dev/shm, if it has one. Only such a replica is sure to be
+    readable from outside.
+    """
 
     def __init__(
         self,
@@ -49,7 +54,7 @@ class Limits:
             os.close(self._shared_memory)
 
     def broken(self) -> Forced | None:
-        """The limit that is exceeded, or the measurement that failed."""
+        """Return the limit that is exceeded, or the measurement that failed."""
         try:
             broken = self._processes() or self._memory() or self._files()
         except (Unmeasurable, OSError) as problem:
@@ -58,7 +63,7 @@ class Limits:
         return broken
 
     def _may_pass(self, problem: Unmeasurable | OSError) -> bool:
-        """Whether it is a shortage, and has not lasted long."""
+        """Return whether the problem is a shortage that has not lasted long."""
         if self._unmeasured_since is None:
             self._unmeasured_since = self._clock()
         passing = problem.passing if isinstance(problem, Unmeasurable) else problem.errno in TEMPORARY
@@ -108,7 +113,7 @@ class Limits:
 
 
 def _total(mapped: process_tree.Memory, files: int) -> int:
-    """Shared memory is mapped or only a file; what is both counts once."""
+    """Return the total. Shared memory is mapped or only a file; memory that is both counts once."""
     return mapped.own + max(mapped.shared, files)
 
 

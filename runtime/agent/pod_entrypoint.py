@@ -1,7 +1,7 @@
-"""``python -m runtime.agent.pod_entrypoint -- COMMAND...``: the entry point of a container; it becomes the agent.
+"""``python -m runtime.agent.pod_entrypoint -- COMMAND...``: entry point of a container, which becomes the agent.
 
-Nothing is left of an earlier life of the replica but what the portal has. So it is asked how far that was numbered, and
-for what the image does not hold: the code, and the dataset. While the portal does not answer, it is asked again.
+After a restart of the replica, only the portal has the state of its earlier starts. The entry point requests the last
+entry numbers, and what the image does not hold: the code and the dataset. It retries while the portal does not answer.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
 class _StopRequested(Exception):
-    """To stop, before it has begun."""
+    """The process was asked to stop before it began."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: the command's, or 128 and the number of the signal that ended it."""
-    # Before anything else: the token is in the environment of this process, and stays there.
+    """Return the exit code: the command's, or 128 plus the number of the signal that ended it."""
+    # First of all: the token is in the environment of this process, and stays there.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    # The first process of a container is sent no signal that it does not wait for.
+    # The kernel sends the first process of a container no signal that it does not wait for.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         _prepare(Path(os.environ[contract.REPLICA_DIR]))
@@ -61,7 +61,7 @@ def _prepare(directory: Path) -> None:
 
 
 def _bring_code(portal: Portal, work: Path) -> None:
-    """A private copy of it: what the process writes beside its files stays its own."""
+    """Copy the code to a private directory, so that files that the process writes beside it stay its own."""
     if source := os.environ.get(contract.CODE_DIR):
         shutil.copytree(source, work, dirs_exist_ok=True)
     else:
@@ -69,7 +69,10 @@ def _bring_code(portal: Portal, work: Path) -> None:
 
 
 def _retry_until_answered(request: Callable[[], _Result]) -> _Result:
-    """Ask until there is an answer. Raises NotFetched where there will be none, _Asked where it is to stop."""
+    """Repeat the request until it is answered.
+
+    Raises NotFetched if it never will be, and _StopRequested if the process is to stop.
+    """
     pause = _FIRST_PAUSE
     while True:
         try:
@@ -84,7 +87,7 @@ def _retry_until_answered(request: Callable[[], _Result]) -> _Result:
 
 
 def _end(why: str, code: int | None) -> int:
-    """Leave word of an end before the beginning."""
+    """Record an end before the beginning."""
     sys.stderr.write(why + "\n")
     state = ReplicaState(
         os.getpid(), 0, "exited", 0.0, code=code, why=why, start_number=int(os.environ.get(contract.START_NUMBER, "1"))
