@@ -69,7 +69,7 @@ class Channel:
         os.set_inheritable(number, False)
         return cls(socket.socket(fileno=number))
 
-    # --- What the child says -----------------------------------------------------------------------------------------
+    # --- Messages to the agent ---------------------------------------------------------------------------------------
     def hello(self, address: str = "") -> None:
         """Request registration. ``address`` is ``host:port`` for the roles that serve."""
         self._post({"op": contract.HELLO, "address": address, "release": contract.RELEASE})
@@ -105,7 +105,7 @@ class Channel:
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
 
-    # --- What the child learns ---------------------------------------------------------------------------------------
+    # --- Messages from the agent -------------------------------------------------------------------------------------
     def members(self) -> Members:
         """Return the live processes of the attempt, as last reported; empty before the first report."""
         with self._state:

@@ -319,7 +319,7 @@ def values_key(job_id: str, attempt: int, index: int) -> str:
     return f"{attempt_prefix(job_id, attempt)}values/{index}"
 
 
-# --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------
+# --- Messages between an agent and its child: one JSON object per line over AGENT_FD ---------------------------------
 # child -> agent
 # {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registers; sent by dist.init, master, pserver
 HELLO = "hello"

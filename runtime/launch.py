@@ -85,7 +85,7 @@ def _address(text: str) -> Address:
     return host.strip("[]"), int(port)
 
 
-# --- The thin shell --------------------------------------------------------------------------------------------------
+# --- The command line ------------------------------------------------------------------------------------------------
 def main(arguments: Sequence[str]) -> int:
     """Execute the command in place of this process. Returns only on failure."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)

@@ -70,7 +70,7 @@ class Supervisor:
         self._entry_counts = dict.fromkeys(MAX_ENTRIES, 0)
         self._status: int | None = None
 
-    # --- The whole way -----------------------------------------------------------------------------------------------
+    # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
         """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
         self._take_lock()
@@ -238,7 +238,7 @@ class Supervisor:
     def _replaced(self, why: str) -> None:
         self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
 
-    # --- What the process says ---------------------------------------------------------------------------------------
+    # --- Messages from the process -----------------------------------------------------------------------------------
     def hello(self, address: str, release: str) -> None:
         self._membership.register(address, release)
 
@@ -285,7 +285,7 @@ class Supervisor:
                 Forced(Force.UNHEARD, f"what it printed could not be kept: {error.strerror}"), self._settings.grace
             )
 
-    # --- What the process is told ------------------------------------------------------------------------------------
+    # --- Messages to the process -------------------------------------------------------------------------------------
     def _send_members(self, revision: int, members: Sequence[Member]) -> None:
         self._link.send(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 

@@ -1,6 +1,6 @@
-"""One process's connection to etcd: which server is asked, the token, deadlines, and its errors as our messages.
+"""Connection of one process to etcd: choice of the server, token, deadlines, and messages for its errors.
 
-The messages and stubs are pyetcd's. Its client is not used: it drops the server's words when a call fails, drops the
+The messages and stubs are pyetcd's. Its client is not used: it drops the server's message when a call fails, drops the
 revision of a transaction, and does not sign in again when its token is forgotten, as after every restart of etcd.
 """
 
@@ -50,26 +50,26 @@ ROLE_DELETE: Method = attrgetter("auth.RoleDelete")
 ROLE_GRANT_PERMISSION: Method = attrgetter("auth.RoleGrantPermission")
 
 _OPTIONS = (
-    # A forked child would else find its parent's connection in the pool that all channels of a process share.
+    # Otherwise a forked child would find its parent's connection in the pool that all channels of a process share.
     ("grpc.use_local_subchannel_pool", 1),
-    # A server that vanished without a word is noticed within 15 s, also on a stream where nothing happens.
+    # A server that disappeared silently is detected within 15 s, also on an idle stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # One that comes back is found again before a lease can run out. The usual pause grows to two minutes.
+    # A server that returns is found before a lease can expire. The default pause grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A repeated write must be asked for by those who know whether it may be repeated.
+    # Only the caller can decide whether a write may be repeated.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
 )
-# A server that is cut off from the others says so at once instead of keeping us waiting.
+# A server that is cut off from the others then reports it at once instead of waiting.
 _HAS_LEADER = ("hasleader", "true")
 
 _GIVE_ACCOUNT = "Correct user and password in the address of etcd (REGATTA_COORDINATION)."
-# What is said of an error, by a part of the server's words.
+# Exceptions and messages, by a part of the server's error text.
 _MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
     ("requested lease not found", LeaseLost, "The lease is gone from etcd. Register again."),
     (
@@ -89,8 +89,8 @@ _MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
         "etcd does not ask for users. Switch its authentication on, or take the user out of REGATTA_COORDINATION.",
     ),
 )
-# The token is unknown (etcd was started again, or it is five minutes old) or from before a change of the accounts.
-# Nothing was done; with a fresh token it will be.
+# The token is unknown (etcd was restarted, or it is five minutes old) or from before a change of the accounts. The call
+# had no effect; with a new token it will succeed.
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 _TOKEN_PAUSE_SECONDS = 0.05
 _REFUSALS = (
@@ -101,17 +101,17 @@ _REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-# The client's words at a deadline, and those of a server that was quicker to notice.
+# The client's error text at a deadline, and that of a server that detected it first.
 _DEADLINE_TEXTS = ("Deadline Exceeded", "context deadline exceeded")
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class Refused(CoordinationError):
-    """etcd understood and said no; its words are the message."""
+    """etcd refused the request; its text is the message."""
 
 
 class _Server:
-    """One server of the cluster and what it can be asked."""
+    """One server of the cluster, with its stubs."""
 
     def __init__(self, name: str, ca: str) -> None:
         self.name = name
@@ -122,7 +122,7 @@ class _Server:
         self.watch = etcdrpc.WatchStub(self.channel)
 
     def keep_alive(self, request: Any, **options: Any) -> Any:
-        """One keepalive over a stream of its own."""
+        """Send one keepalive over a stream of its own."""
         stream = self.lease.LeaseKeepAlive(iter([request]), **options)
         try:
             answer = next(stream, None)
@@ -134,7 +134,10 @@ class _Server:
 
 
 class Connection:
-    """Asks the server that answered last; after a failure, the next. Any thread may call. Not for use across a fork."""
+    """Sends requests to the server that answered last and, after a failure, to the next one.
+
+    Any thread may call. Not for use across a fork.
+    """
 
     def __init__(self, address: EtcdAddress, call_seconds: float = CALL_SECONDS) -> None:
         self._address = address
@@ -146,7 +149,7 @@ class Connection:
         self._closed = False
 
     def call(self, method: Method, request: Any, seconds: float | None = None) -> Any:
-        """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_MESSAGES`` tells."""
+        """Return the answer, within ``seconds``. Raises a CoordinationError of the class that ``_MESSAGES`` lists."""
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
         with self._speaking_with(server):
@@ -168,7 +171,7 @@ class Connection:
             return WatchStream(self, server, create, seconds, self._metadata(server, self._call_seconds))
 
     def failed(self, server: _Server, error: grpc.RpcError) -> CoordinationError:
-        """What to raise for it. The next call asks another server if this one is to blame."""
+        """Return the exception for an error. If the server is to blame, the next call uses another one."""
         if error.code() in _ELSEWHERE and server is self._servers[self._current]:
             self._current = (self._current + 1) % len(self._servers)
         for texts, kind, message in _MESSAGES:
@@ -182,7 +185,7 @@ class Connection:
         )
 
     def close(self) -> None:
-        """What is asked from now on is answered with StoreUnavailable."""
+        """Close the connection. Calls from now on raise StoreUnavailable."""
         self._closed = True
         for server in self._servers:
             server.channel.close()
@@ -193,7 +196,7 @@ class Connection:
             yield
         except grpc.RpcError as error:
             raise self.failed(server, error) from error
-        except ValueError as error:  # gRPC's way to say that a channel is closed
+        except ValueError as error:  # raised by gRPC when a channel is closed
             if not self._closed:
                 raise
             raise StoreUnavailable("The connection to etcd has been closed here.") from error
@@ -213,7 +216,7 @@ class Connection:
 
 
 class WatchStream:
-    """The answers to one watch. Iterating ends at its deadline; raises a CoordinationError where the stream breaks."""
+    """Answers to one watch. Iterating ends at the deadline; raises a CoordinationError if the stream breaks."""
 
     def __init__(
         self, connection: Connection, server: _Server, create: Any, seconds: float, metadata: Sequence[tuple[str, str]]

@@ -61,7 +61,7 @@ def _run(command: Sequence[str], desk: Desk, service: Service, leaving: Callable
 
 
 def _end(code: int, desk: Desk, why: str) -> int:
-    """Report what the program's exit code means; this process's own."""
+    """Report the meaning of the program's exit code. Return the exit code of this process."""
     restart = bool(why) or code == contract.EXIT_RESTART
     failed = "" if restart or code == 0 else f"The program ended with exit code {code}."
     with suppress(RegattaError):
@@ -72,7 +72,7 @@ def _end(code: int, desk: Desk, why: str) -> int:
 
 
 def _also_on_sigterm(act: Callable[[], object]) -> None:
-    """Besides what happens already."""
+    """Call ``act`` on SIGTERM, before the handler that is installed already."""
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: Any) -> None:

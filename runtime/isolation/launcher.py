@@ -329,7 +329,7 @@ def _execute(command: list[str], environment: dict[str, str]) -> None:
         raise OSError(error.errno, error.strerror, command[0]) from None
 
 
-# --- Small things ----------------------------------------------------------------------------------------------------
+# --- Helpers ---------------------------------------------------------------------------------------------------------
 def _refuse(report: socket.socket, step: str, error: OSError) -> int:
     text = str(error) if step == "start it" else f"the machine did not {step}: {error}"
     try:

@@ -139,7 +139,7 @@ def _address(directory: int) -> str:
     return f"/proc/self/fd/{directory}/{_SOCKET}"
 
 
-# --- The process that keeps it ---------------------------------------------------------------------------------------
+# --- The process that holds the namespace ----------------------------------------------------------------------------
 def keep(listener: int, report: int, user: bool) -> None:
     """Make the namespace, give it out at the listener, and return when nobody uses it any more. The caller's parent
     waits for the caller alone, so this goes on in a child."""

@@ -91,7 +91,7 @@ class Sender:
     def start(self) -> None:
         self._thread.start()
 
-    # --- From any thread ---------------------------------------------------------------------------------------------
+    # --- Called from any thread --------------------------------------------------------------------------------------
     def append(self, kind: str, entries: list[str]) -> None:
         """Number and store entries of one kind. They are sent with the next batch."""
         self._spools[kind].append(entries)

@@ -395,7 +395,7 @@ def test_when_the_agent_is_killed_its_process_goes_with_it(replica: Replica, por
     until("the child is gone", lambda: not is_running(child))
 
 
-# --- One agent a replica ---------------------------------------------------------------------------------------------
+# --- One agent per replica -------------------------------------------------------------------------------------------
 def test_a_second_agent_for_the_same_replica_refuses(replica: Replica, portal: IngestServer) -> None:
     replica.start(ENDLESS)
     portal.wait_until(lambda: "up" in portal.texts())
@@ -492,7 +492,7 @@ def test_an_etcd_that_comes_late_is_waited_for(replica: Replica, portal: IngestS
         server.kill()
 
 
-# --- What it may see -------------------------------------------------------------------------------------------------
+# --- Visibility ------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("User code sees no ingest token, no coordination store and no files of others.")
 def test_a_trainer_sees_neither_token_nor_store_nor_files_that_are_not_its_own(
     replica: Replica, portal: IngestServer, tmp_path: Path

@@ -186,7 +186,7 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
     watch.close()
 
 
-# --- A server that goes away -----------------------------------------------------------------------------------------
+# --- A server that becomes unavailable -------------------------------------------------------------------------------
 def counting_failures(lease: Lease) -> list[Exception]:
     """Grows with each keepalive that fails."""
     failed, keep = list[Exception](), lease._keep
@@ -478,7 +478,7 @@ def test_descriptors_that_are_short_are_no_wrong_certificates(monkeypatch):
         connect_to("etcd://127.0.0.1:1?ca=/etc/ca.pem").get("/a")
 
 
-# --- What the tests ask ----------------------------------------------------------------------------------------------
+# --- Helpers ---------------------------------------------------------------------------------------------------------
 def _answers(store: CoordinationStore) -> bool:
     try:
         store.get("/a")
