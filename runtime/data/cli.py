@@ -1,4 +1,4 @@
-"""``python -m runtime data formats|ls|cat|convert``: look at data files of any format, and write them in another."""
+"""``python -m runtime data formats|ls|cat|convert``: show data files of any format, and convert them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = 50
 
 
 def add(subparsers: Any) -> None:
-    """Add this room to the command."""
+    """Add this tool's parser to the command."""
     parser = subparsers.add_parser("data", help="look at data files of any format, and convert them")
     actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("formats", help="list the formats").set_defaults(run=_formats)

@@ -1,9 +1,9 @@
-"""Any plain value as the bytes of one record: numbers, text, bytes, arrays, and lists, tuples and dicts of them.
+"""Codec of plain values as the bytes of one record: numbers, text, bytes, arrays, and lists, tuples and dicts of them.
 
 Layout: the magic 93 52 56 01, u32 length of what follows, JSON (UTF-8) in which every value that JSON has no form for
 is an object ``{"": [kind, ...]}``, then the bytes of all arrays and bytes objects, in their order. Kinds are ``bytes``
-(length), ``array`` (type, shape), ``tuple`` (items) and ``dict`` (pairs, for one that has a key "" or that is no text).
-Nothing in it can run code: pickles are neither written nor read.
+(length), ``array`` (type, shape), ``tuple`` (items) and ``dict`` (pairs, for one that has a key "" or a key that is not
+text). Decoding cannot run code: pickles are neither written nor read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS_OF_ARRAYS = "biufcSU"
 
 
 def recognise(head: bytes) -> bool:
-    """Whether a RecordIO file begins with such a record. One that is compressed does not show it."""
+    """Return whether a RecordIO file begins with such a record. A compressed file does not show it."""
     if not head.startswith(MAGIC_BYTES) or len(head) < HEADER_BYTES:
         return False
     if Header.unpack(head[:HEADER_BYTES]).compressor != NONE:
@@ -36,7 +36,7 @@ def recognise(head: bytes) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Raises RecordError for what has no such form, with its type."""
+    """Encode a value. Raises RecordError, with the type, for a value without such a form."""
     buffers: list[bytes] = []
     try:
         header = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
@@ -46,7 +46,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Arrays are read-only views of ``data``. Raises RecordError."""
+    """Decode a value. Arrays are read-only views of ``data``. Raises RecordError."""
     view = memoryview(data)
     if bytes(view[: len(MAGIC)]) != MAGIC or len(view) < _HEAD_BYTES:
         raise RecordError("This is no record of values; read it as bytes, or as features and label.")
@@ -141,7 +141,7 @@ def _value_of_array(about: list[Any], rest: _Rest) -> Any:
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError("it has an array of no shape")
     data = rest.take(math.prod(shape) * dtype.itemsize)
-    # Without items NumPy would not need the bytes; a shape may then announce any number of nothing.
+    # Without items NumPy would not need the bytes; a shape could then announce any number of empty items.
     return np.frombuffer(data, dtype).reshape(shape) if len(data) else np.empty(shape, dtype)
 
 

@@ -1,4 +1,4 @@
-"""``python -m runtime recordio ls|cat|verify|repair FILE``: look at RecordIO files by hand, and save what can be."""
+"""``python -m runtime recordio ls|cat|verify|repair FILE``: inspect RecordIO files, and save undamaged records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = {number: name for name, number in COMPRESSORS.items()}
 
 
 def add(subparsers: Any) -> None:
-    """Add this room to the command."""
+    """Add this tool's parser to the command."""
     parser = subparsers.add_parser("recordio", help="look at RecordIO files, check and repair them")
     actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("ls", help="list the chunks, without reading them")
@@ -40,10 +40,13 @@ def add(subparsers: Any) -> None:
 
 
 def _on_each(handle: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
-    """0 if ``look`` finds all of the files well. What is wrong with one does not keep it from the next."""
+    """Return a command that runs ``handle`` on each file. Its exit code is 0 if all succeed.
+
+    A failure of one file does not prevent the next.
+    """
 
     def run(options: argparse.Namespace) -> int:
-        return 0 if all([_tried(handle, name) for name in options.files]) else 1  # noqa: C419  every file has its turn
+        return 0 if all([_tried(handle, name) for name in options.files]) else 1  # noqa: C419  every file is handled
 
     return run
 
@@ -99,7 +102,7 @@ def _cat(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    """0: the new file has all of the old one. 1: something was lost, and is named; the rest is in the new file."""
+    """Repair a file. Returns 0 if the new file has all of the old one, and 1 if the named parts were lost."""
     target: Path = options.target
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     if target.exists():
@@ -124,7 +127,7 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _in_our_order(chunk: bytes) -> bytes:
-    """A chunk whose header has its fields in the order that everybody reads."""
+    """Return a chunk with the fields of its header in the common order."""
     return Header.unpack(chunk[:HEADER_BYTES]).pack() + chunk[HEADER_BYTES:]
 
 
@@ -137,7 +140,7 @@ def _counted(records: int, chunks: int) -> str:
 
 
 def _shown(record: bytes) -> str:
-    """Text as it is, other bytes and line ends escaped; what is no text at all as ``b'...'``."""
+    """Return text unchanged, with other bytes and line breaks escaped; data that is no text as ``b'...'``."""
     try:
         text = record.decode()
     except UnicodeDecodeError:
