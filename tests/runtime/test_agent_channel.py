@@ -1,4 +1,4 @@
-"""The child's side of the link, over a real socket pair."""
+"""The child's end of the link, over a real socket pair."""
 
 from __future__ import annotations
 

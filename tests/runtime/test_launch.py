@@ -1,4 +1,4 @@
-"""What runs beside programs that were written for other frameworks."""
+"""Launch of programs that were written for other frameworks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs on standard output become points."""
+"""Costs on standard output become points of curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_example_of_every_form_is_read_by_it(form: object) -> None:
     assert read(form.example)
 
 
-# Lines as real programs print them, and what is in them.
+# Lines as real programs print them, and their values.
 SEEN = [
     ("time: [2026-11-22 14:41:44], batch: [20], cost[1]:[0.805055]", [(20, "cost", 0.805055)]),
     ("step  5/10 - loss: 0.0811 - 11ms/step", [(5, "loss", 0.0811)]),

@@ -236,7 +236,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def agent_in_which(call: str, code: int) -> list[str]:
-    """The program of an agent whose calls of ``call`` fail with the errno ``code``."""
+    """Return the program of an agent whose calls of ``call`` fail with the errno ``code``."""
     return ["-c", _WITH_A_FAULT.format(call=call, code=code)]
 
 
@@ -306,7 +306,7 @@ def test_memory_that_forks_share_is_counted_once(replica: Replica) -> None:
 
 
 def test_a_fork_bomb_is_ended_and_leaves_nothing(replica: Replica, portal: IngestServer) -> None:
-    # Bounded for the sake of the machine, should the agent fail.
+    # Bounded to protect the machine if the agent fails.
     report = replica.run(
         """
         import os, time
@@ -335,7 +335,7 @@ def test_a_double_forked_daemon_does_not_outlive_its_job(replica: Replica, porta
 
 
 def _marked(directory: Path) -> list[int]:
-    """The running processes that carry the replica's work directory in their environment."""
+    """Return the running processes that have the replica's work directory in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

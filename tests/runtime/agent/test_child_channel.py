@@ -1,4 +1,4 @@
-"""What user code says over the link is checked before it is believed."""
+"""Messages of user code over the link are checked before they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.agent.child_channel import LONGEST_KEY, Link, _point_entry
 
 
 class Notes:
-    """Writes down what it is told."""
+    """Listener that records its calls."""
 
     def __init__(self) -> None:
         self.greetings: list[tuple[str, str]] = []
@@ -99,7 +99,7 @@ def test_a_step_that_the_portal_would_not_take_is_not_kept(step: object) -> None
 
 
 class CannotRegister(Notes):
-    """Cannot take a greeting, for want of threads."""
+    """Listener that cannot handle a hello message, for lack of threads."""
 
     def hello(self, address: str, release: str) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""How an exit is told."""
+"""Messages for how a process ended."""
 
 from __future__ import annotations
 

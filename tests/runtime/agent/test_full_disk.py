@@ -1,4 +1,4 @@
-"""A disk that takes nothing more costs lines, and never how the process ended."""
+"""A full disk costs lines, and never how the process ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.exit(7)
 
 
 def fill_disk_of(replica: Replica) -> None:
-    """From now on no file of the agent can grow, nor any new one hold a byte."""
+    """From now on no file of the agent can grow, and no new file can hold a byte."""
     assert replica.process is not None
     hard = resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (0, hard))

@@ -1,7 +1,7 @@
-"""Hostile programs, each within the walls of the agent and, as a control, without any: there it must reach its aim.
+"""Hostile programs, each isolated by the agent and, as a control, without isolation: there it must succeed.
 
 ``uid``: the agent is root and the program gets a user id of its own. ``user``: the agent is an ordinary user and the
-program runs in a user namespace. Tests that run as an ordinary user have the second case alone.
+program runs in a user namespace. Tests that run as an ordinary user have only the second case.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Cell:
     portal: IngestServer
     victim: subprocess.Popen[bytes]
     served: str
-    networked: bool = False  # replicas are on a network of their attempt's own
-    group: Path | None = None  # the cgroup of the replica; its agent is in the leaf next to it, as the portal's are
+    networked: bool = False  # replicas are on the attempt's own network
+    group: Path | None = None  # cgroup of the replica; its agent is in the leaf next to it, as the portal's agents are
 
     @property
     def agent_uid(self) -> int:
@@ -78,7 +78,7 @@ class Cell:
         networked: bool = False,
         **limits: int,
     ) -> Outcome:
-        """Run the program within walls, to its end."""
+        """Run the program with isolation, to its end."""
         self.networked = networked
         replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, SANDBOX=sandbox, **limits)
         try:
@@ -90,7 +90,7 @@ class Cell:
     def start(
         self, script: str, *, env: dict[str, str] | None = None, name: str = "trainer-0", **variables: Any
     ) -> Replica:
-        """Begin to run the script within walls."""
+        """Start the script with isolation."""
         replica = Replica(self.data / "attempts" / "attempt" / name, self.portal)
         own_directories = [replica.directory / name for name in ("work", "output", "tmp")]
         for directory in own_directories:
@@ -113,7 +113,7 @@ class Cell:
             return replica.start(script, **{"SANDBOX": "namespaces", **variables})
 
     def control(self, name: str, timeout: float = 60.0, **env: str) -> str:
-        """What the program says where it runs as the agent's user without walls."""
+        """Return the output of the program when it runs as the agent's user without isolation."""
         own(self.data, self.agent_uid)
         command = [sys.executable, "-B", str(HOSTILE / f"{name}.py")]
         if self.agent_uid != os.geteuid():
@@ -132,7 +132,7 @@ class Cell:
 
     @contextlib.contextmanager
     def on_network(self, attempt: Path) -> Iterator[None]:
-        """Agents are started as the starter does for an attempt with a network of its own, if the cell has one."""
+        """Start agents as the starter does for an attempt with its own network, if the cell has one."""
         if not self.networked:
             yield
             return
@@ -147,7 +147,7 @@ class Cell:
 
     @contextlib.contextmanager
     def in_leaf(self) -> Iterator[None]:
-        """What is started is in the leaf of the delegated cgroup, if the cell has one."""
+        """Start processes in the leaf of the delegated cgroup, if the cell has one."""
         if self.group is None:
             yield
             return
@@ -167,7 +167,7 @@ class Outcome:
 
 @contextlib.contextmanager
 def as_user(uid: int) -> Iterator[None]:
-    """Replicas are started as that user."""
+    """Start replicas as that user."""
     if uid == os.geteuid():
         yield
         return
@@ -217,7 +217,7 @@ def cell(request: pytest.FixtureRequest, portal: IngestServer) -> Iterator[Cell]
 
 @pytest.fixture
 def grouped(cell: Cell) -> Iterator[Cell]:
-    """The cell with a cgroup for its replica, in one that belongs to the agent's user."""
+    """Return the cell with a cgroup for its replica, in one that belongs to the agent's user."""
     with cgroup_tree.delegated(cell.agent_uid) as base:
         cell.group = base / "trainer"
         for path in (base / "portal", cell.group):
@@ -229,7 +229,7 @@ def grouped(cell: Cell) -> Iterator[Cell]:
 
 @contextlib.contextmanager
 def answering(address: str) -> Iterator[None]:
-    """A server that trusts whoever comes."""
+    """Run a server that trusts every peer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address)
         listener.listen()
@@ -257,7 +257,7 @@ def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, sea
 
 @pytest.mark.skipif(not syscalls.landlock_version(), reason="the kernel has no Landlock")
 def test_without_namespaces_only_files_that_libraries_read_are_readable_in_etc(cell: Cell) -> None:
-    # A file of the machine that everybody may read, as settings with the usual mode are.
+    # A file of the machine that every user may read, like settings with the usual mode.
     env = {"SETTINGS": "/etc/hostname"}
     outcome = cell.run("configuration", env=env, sandbox="landlock")
     assert outcome.output.splitlines() == ["HELD", "libraries work"]
@@ -293,7 +293,7 @@ def test_the_machine_is_out_of_reach_from_a_network_of_its_own(cell: Cell) -> No
 
 
 def own_address() -> str:
-    """An address of the machine that is not of its loopback device, if it has one."""
+    """Return an address of the machine other than its loopback device's, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         try:
             link.connect(("192.0.2.1", 9))
@@ -303,7 +303,7 @@ def own_address() -> str:
 
 
 def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_restart(cell: Cell) -> None:
-    """A parameter server runs outside of the isolation, and trainers within."""
+    """A parameter server runs outside the isolation, and trainers within."""
     cell.networked = True
     serve = """
     import os, socket
@@ -334,8 +334,10 @@ def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_res
 
 
 def answer_of(port: int) -> bytes:
-    """What listens at this port of the machine sends first; nothing where nothing listens. Other programs of the
-    machine may have chosen the same number."""
+    """Return the first bytes of the server at this port of the machine, or nothing without a server.
+
+    Other programs of the machine may have chosen the same number.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as link:
             return link.recv(99)
@@ -404,7 +406,8 @@ def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
 
 @pytest.mark.invariant("An agent that cannot measure its process ends it.")
 def test_an_agent_that_cannot_measure_ends_its_process(cell: Cell) -> None:
-    """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
+    """The control of the test above: without isolation the agent is blinded, and must not continue as if nothing was
+    used."""
     script, go = (HOSTILE / "blind.py").read_text(), cell.data / "go"
     replica = cell.start(script, env={"GO": str(go)}, SANDBOX="none", LIMIT_MEMORY=250 * MIB)
     try:
@@ -570,7 +573,7 @@ def test_a_program_and_all_it_starts_is_in_its_cgroup_which_goes_with_it(grouped
         grouped.portal.wait_until(lambda: "ready" in grouped.portal.texts(), 30)
         assert replica.process is not None
         inside = cgroup_tree.inside(group)
-        # The launcher, the first process of the namespace, the program, and the daemon; not the agent.
+        # The launcher, the first process of the namespace, the program, and the daemon, but not the agent.
         assert len(inside) == 4
         assert set(processes_named(name)) < set(inside)
         assert replica.process.pid not in inside
@@ -594,7 +597,7 @@ def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replic
 def test_what_the_kernel_ended_for_memory_has_that_reason(
     replica: Replica, tmp_path: Path, kills: int, why: str
 ) -> None:
-    """In a directory that stands for a cgroup whose limit was reached."""
+    """In a directory in place of a cgroup whose limit was reached."""
     for name, text in {"procs": "", "kill": ""}.items():
         (tmp_path / f"cgroup.{name}").write_text(text)
     (tmp_path / "memory.events").write_text(f"max 9\noom 1\noom_kill {kills}\n")

@@ -1,4 +1,4 @@
-"""Bytes become lines."""
+"""Splitting of bytes into lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica's registration, and how it is lost."""
+"""Registration of a replica, and its loss."""
 
 from __future__ import annotations
 

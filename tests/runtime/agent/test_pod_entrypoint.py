@@ -1,4 +1,4 @@
-"""The entry point of a container: what it fetches, and the word that it leaves."""
+"""Entry point of a container: what it fetches, and its termination message."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_replica_stopped_before_it_began_does_not_begin(
 def test_a_process_that_ends_on_request_is_not_finished(
     start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
-    """A node that is drained asks too, and of a server that leaves in order nobody should think that all is done."""
+    """A node that is drained asks too. A server that leaves in order must not look as if all work is done."""
     script = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
     )
@@ -168,7 +168,7 @@ time.sleep(60)
 def test_the_portal_sets_the_grace_period(
     start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
-    """Who gives back what was lent has longer than others; nobody but the portal knows who that is."""
+    """A replica that has to return tasks gets more time than others. Only the portal can decide which replicas do."""
     portal.given["stop"] = b'{"grace": 60}'
     process = start(TAKES_ITS_TIME, GRACE_SECONDS="0.2")
     portal.wait_until(lambda: "up" in portal.texts())

@@ -1,4 +1,4 @@
-"""What a container's agent gets from the portal comes whole, and no proxy keeps a replica from beginning."""
+"""A container's agent gets complete answers from the portal, and no proxy prevents a replica's start."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGE = b"<html>404 default backend</html>"
 
 
 class Connection:
-    """Can be closed."""
+    """Connection that can only be closed."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class Response(io.BytesIO):
-    """A status and a body, of which the last bytes may have been lost on their way."""
+    """Response with a status and a body, whose last bytes may be lost in transit."""
 
     def __init__(self, status: int, content: bytes, truncated_bytes: int = 0) -> None:
         super().__init__(content[: len(content) - truncated_bytes])

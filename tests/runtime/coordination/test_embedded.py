@@ -1,4 +1,4 @@
-"""The embedded store against the contract, and what only a file can get wrong."""
+"""The embedded store against the contract, and failures that only a file can have."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class TestEmbeddedStore(CoordinationContract):
 def test_a_restart_of_the_machine_ends_every_lease(open_store, clock):
     store = open_store()
     store.put("/held", b"1", lease=store.grant(10.0))
-    clock.now = 3.0  # the monotonic clock began again
+    clock.now = 3.0  # the monotonic clock was reset
     assert store.get("/held") is None
 
 
 def test_nobody_else_begins_to_write_between_the_read_and_the_write_of_a_change(open_store, tmp_path, monkeypatch):
-    """A change that another one overtakes there would be refused by SQLite, however long it waited."""
+    """SQLite would refuse a change that another one overtakes there, however long it waited."""
     store, other = open_store(), sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
     get = embedded._get
 

@@ -1,4 +1,4 @@
-"""The store on a real etcd against the contract, and what only a server can get wrong."""
+"""The store on a real etcd against the contract, and failures that only a server can have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NUMBERS = count()
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[..., EtcdStore]]:
-    """Opens a store on an etcd, below a prefix of the test's own."""
+    """Open a store on an etcd, below the test's own prefix."""
     opened: list[EtcdStore] = []
     prefix = f"/test-{next(_NUMBERS)}"
 
@@ -68,7 +68,7 @@ class TestEtcdStore(CoordinationContract):
             return open_store(etcd, keep_alive=False)
 
         yield open_one
-        # A lease that runs out later would raise the revision of another test.
+        # A lease that expires later would raise the revision of another test.
         store = open_one()
         store.txn([], [Delete(entry.key) for entry in store.list("/").entries])
 
@@ -178,7 +178,7 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
     revision = compact(server.url, revision)
     assert "compacted" not in server.ctl("get", "/w/a", "--rev", str(first.mod_revision))  # the last five minutes stay
     compact(server.url, revision)
-    compact(server.url, revision)  # as when another portal does the same
+    compact(server.url, revision)  # as if another portal does the same
     with pytest.raises(AssertionError, match="compacted"):
         server.ctl("get", "/w/a", "--rev", str(first.mod_revision))
     watch = store.watch("/w/", 1)
@@ -188,7 +188,7 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
 
 # --- A server that becomes unavailable -------------------------------------------------------------------------------
 def counting_failures(lease: Lease) -> list[Exception]:
-    """Grows with each keepalive that fails."""
+    """Return a list that grows with each failed keepalive."""
     failed, keep = list[Exception](), lease._keep
 
     def counting() -> bool:
@@ -236,7 +236,7 @@ def test_a_watch_whose_history_was_dropped_while_disconnected_relists(start_etcd
     server.start(wait=False)
     server.wait()
     eventually(lambda: _answers(store))
-    # Whether the stream is back by now or not, the watch must end up with the truth.
+    # Whether the stream has returned by now or not, the watch must end up with the current state.
     store.delete("/w/a")
     kept = store.put("/w/b", b"1")
     server.compact()
@@ -389,7 +389,7 @@ def test_a_full_etcd_is_reported_in_a_message_and_still_read(start_etcd, open_st
         store.txn([Compare("/kept", mod_revision=kept.mod_revision)], [Put("/kept", b"2")])
     with pytest.raises(StoreFull):
         open_account(server.url, "a-job", 1, "")
-    # What the message says to do helps.
+    # The remedy in the message helps.
     for entry in store.list("/fill/").entries:
         store.delete(entry.key)
     server.compact()
@@ -435,7 +435,7 @@ def test_a_token_that_a_restart_forgets_is_requested_again(guarded):
 
 
 class OldToken(grpc.RpcError):
-    """What etcd answers where the accounts have changed between signing in and asking."""
+    """etcd's answer if the accounts have changed between sign-in and request."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.INVALID_ARGUMENT
@@ -496,7 +496,7 @@ def _takes_writes(store: CoordinationStore) -> bool:
 
 
 def _known(seen: list) -> dict[str, Versioned]:
-    """What one knows who has heard all that."""
+    """Return the state after all these events."""
     known: dict[str, Versioned] = {}
     for one in seen:
         if isinstance(one, Relisted):

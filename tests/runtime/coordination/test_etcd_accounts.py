@@ -1,4 +1,4 @@
-"""Each attempt's own user and role on a real etcd that asks for users."""
+"""Each attempt's own user and role on a real etcd with authentication."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job() -> str:
 
 @pytest.fixture
 def member(site: str, job: str) -> Iterator[CoordinationStore]:
-    """What the first attempt's processes hold."""
+    """Open the store as the first attempt's processes do."""
     store = connect(open_account(site, job, 1, _PASSWORD))
     yield store
     store.close()

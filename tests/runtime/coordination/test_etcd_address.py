@@ -1,4 +1,4 @@
-"""Addresses of etcd, read and written."""
+"""Parsing and formatting of etcd addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the holder of a lease does when the store does not answer: strictly, and with an outage that it outlasts."""
+"""Behaviour of a lease's holder when the store does not answer: strictly, and with an allowed outage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TTL, MARGIN = 10.0, 2.0
 
 
 class Store:
-    """Answers keepalives with ``known``, or not at all while it is None."""
+    """Store that answers keepalives with ``known``, or not at all while it is None."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -23,7 +23,7 @@ class Store:
         return Lease(7, TTL, self.now, lambda: self.now, self.keep, lambda: None, reasons.append, outage)
 
     def stay_away(self, lease: Lease, seconds: float) -> None:
-        """The lease's thread, on a clock of the test."""
+        """Run the lease's thread on the test's clock while the store does not answer."""
         self.known, until = None, self.now + seconds
         while self.now < until:
             self.now += max(0.1, lease.beat())

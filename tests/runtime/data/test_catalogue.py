@@ -1,4 +1,4 @@
-"""Datasets by name, and the two that are shipped."""
+"""Datasets by name, and the two shipped ones."""
 
 from __future__ import annotations
 

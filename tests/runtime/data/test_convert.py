@@ -1,4 +1,4 @@
-"""Records into shards: names, contents, and nothing left behind."""
+"""Conversion of records into shards: names, contents, and no files left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files jobs read records of, by what each told and what the dataset was said to be."""
+"""Selection of the files whose records jobs read, by their detected formats and the dataset's declared format."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ PICTURE, PACKED = Unread.UNKNOWN, Unread.PACKED
     [
         ({"a.csv": "csv", "b.csv": "csv"}, "", ["csv", "csv"], "csv"),
         ({"a.csv": "csv", "photo.png": PICTURE}, "", ["csv", ""], "csv"),
-        # Text is read where there is nothing else, and explains where there is.
+        # Text is read if there is nothing else, and is documentation otherwise.
         ({"a.txt": "text", "b.txt": "text"}, "", ["text", "text"], "text"),
         ({"a.csv": "csv", "LICENCE.txt": "text"}, "", ["csv", ""], "csv"),
         ({"a.csv": "csv", "b.parquet": "parquet"}, "", ["csv", "parquet"], MIXED),
         ({"a.csv.gz": PACKED, "photo.png": PICTURE}, "", ["", ""], FILES),
-        # What was said: of what looks like it, else of all.
+        # Declared: the files that may be of that format, else all.
         ({"a.csv": "csv", "README.md": PICTURE}, "csv", ["csv", ""], "csv"),
         ({"a.dat": PICTURE, "b.dat": PICTURE}, "csv", ["csv", "csv"], "csv"),
         ({"a.recordio": "recordio", "b.csv": "csv"}, "features", ["features", ""], "features"),

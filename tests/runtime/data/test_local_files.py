@@ -1,4 +1,4 @@
-"""Files of this machine as a dataset, for who runs a script alone."""
+"""Files of this machine as a dataset, for scripts that run alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures as arrays: nothing of their numbers is lost without a word."""
+"""Pictures as arrays: their numbers are kept, or the loss is an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file_of(image: Any, kind: str, **options: Any) -> bytes:
 
 
 def png(bits: int, kind: int, pixels: bytes) -> bytes:
-    """One row of a picture of any kind, which Pillow does not write."""
+    """Return one row of a picture of any kind, which Pillow does not write."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))

@@ -19,7 +19,7 @@ STATE = json.dumps({"_data_files": [{"filename": "data-0.arrow"}]})
 
 
 def left_out(**files: str) -> dict[str, Unread]:
-    """By names with ``__`` in place of folders and ``_`` in place of the dot."""
+    """Call with names that have ``__`` in place of folders and ``_`` in place of the dot."""
     named = {name.replace("__", "/").replace("_json", ".json").replace("_arrow", ".arrow"): text.encode()
              for name, text in files.items()}  # fmt: skip
     return dict(saved.left_out(named, named.__getitem__))

@@ -1,4 +1,4 @@
-"""Which files are for training, by their paths."""
+"""Selection of files for training, by their paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.data.splits import TRAIN, divide, split_of
         ("2024/validation-00000-of-00003.tar", "validation"),
         ("Val_1.npy", "validation"),
         ("training.jsonl", "train"),
-        # The first word counts; a part of a word is none.
+        # The first word counts; a part of a word does not.
         ("train/test-like.csv", "train"),
         ("latest.csv", ""),
         ("contest/valve.csv", ""),

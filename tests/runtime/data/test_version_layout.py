@@ -1,4 +1,4 @@
-"""A version of a dataset as the portal lays it out for a job."""
+"""Layout of a version of a dataset that the portal prepares for a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as programs in any language read them."""
+"""Records in the forms that programs in any language read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that knows nothing of Python trains: shell, curl and awk."""
+"""Training by a program without any Python: shell, curl and awk."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ LAUNCHER = "import sys\nfrom runtime.gateway.__main__ import main\nsys.exit(main
 
 @pytest.fixture
 def statistics(tmp_path):
-    """A file with mean and scale of the label and of each measurement."""
+    """Return a file with mean and scale of the label and of each measurement."""
     x, y = catalogue.load(catalogue.find("public/diabetes"), "train")
     columns = np.column_stack([y, x])
     path = tmp_path / "stats.csv"
@@ -31,7 +31,7 @@ def statistics(tmp_path):
 
 
 def error_of(model):
-    """Mean square error of a saved line over the training records, standardised: 1 is knowing nothing."""
+    """Return the mean square error of a saved line over the training records, standardised: 1 without any learning."""
     x, y = catalogue.load(catalogue.find("public/diabetes"), "train")
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     return float(np.mean((x @ model["w"] + model["b"] - y) ** 2))

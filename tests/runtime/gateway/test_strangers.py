@@ -1,4 +1,4 @@
-"""The gateway answers the program that was given its address, and nobody else."""
+"""The gateway answers only the program that was given its address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.gateway.session import Desk
 
 
 class RecordingDesk:
-    """Counts what it is asked for."""
+    """Desk that counts its calls."""
 
     def __init__(self) -> None:
         self.reports: list[Any] = []

@@ -1,4 +1,4 @@
-"""Which part of the cgroup tree the portal may use: the decision, what it is read from, and the real kernel."""
+"""The part of the cgroup tree that the portal may use: the decision, its sources, and the real kernel."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_missing_controllers_are_named_with_what_to_do() -> None:
 
 
 class FilesForTheKernel:
-    """Directories that stand for /proc/self and for a mounted tree of cgroups."""
+    """Directories in place of /proc/self and of a mounted tree of cgroups."""
 
     def __init__(self, directory: Path, own: str, root: str = "/", kind: str = "cgroup2") -> None:
         self.proc, self.tree = directory / "proc", directory / "mounted here"
@@ -141,7 +141,7 @@ def test_processes_of_others_are_seen(tmp_path: Path) -> None:
 
 
 # --- The real kernel -------------------------------------------------------------------------------------------------
-# The machine may have none of the wanted controllers for cgroups v2; the rules are the same for every one.
+# The machine may have none of the requested controllers for cgroups v2. The rules are the same for every one.
 CONTROLLER = next(iter(sorted(cgroup_tree.OWN.available)), "")
 PREPARES = f"""
 import json, os, sys
@@ -162,7 +162,7 @@ def user(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def base(user: int) -> Iterator[Path]:
-    """A delegated cgroup that has the controller."""
+    """Return a delegated cgroup that has the controller."""
     assert cgroup_tree.OWN.path is not None
     control = cgroup_tree.OWN.path / "cgroup.subtree_control"
     had = control.read_text().split()
@@ -170,12 +170,12 @@ def base(user: int) -> Iterator[Path]:
     with cgroup_tree.delegated(user) as path:
         yield path
     if CONTROLLER not in had:
-        with contextlib.suppress(OSError):  # another test has it still
+        with contextlib.suppress(OSError):  # another test is still using it
             control.write_text(f"-{CONTROLLER}")
 
 
 def prepared(base: Path, user: int, leaf: str = "") -> list[object]:
-    """What a portal finds that is started in the cgroup by that user."""
+    """Return what a portal finds that the user starts in the cgroup."""
     command = [sys.executable, "-c", PREPARES]
     if user:
         command = [sys.executable, "-m", "tests.unprivileged", *command]

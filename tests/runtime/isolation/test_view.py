@@ -1,4 +1,4 @@
-"""Which files a job sees, as data: the view that the launcher is given."""
+"""Files that a job sees, as data: the view that the launcher gets."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_system_is_read_only_and_devices_are_the_harmless_ones(places: dict[
 def test_a_given_link_is_a_link_to_the_tree_that_is_shown(
     places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing is made inside of a tree of the view, and the links of this test are below /tmp.
+    # Nothing is created inside a tree of the view, and the links of this test are below /tmp.
     monkeypatch.setattr(view, "TEMPORARY", "/temporary")
     link = tmp_path / "link"
     link.symlink_to(places["data"])

@@ -1,4 +1,4 @@
-"""Which files of an output directory are sent, whatever else a process left there."""
+"""Selection of the files of an output directory that are sent, whatever else a process left there."""
 
 from __future__ import annotations
 

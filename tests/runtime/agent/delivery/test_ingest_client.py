@@ -1,4 +1,4 @@
-"""What is taken for an answer of the portal: its own problem documents and acknowledgements, and no proxy's."""
+"""Only the portal's own problem documents and acknowledgements count as its answers, and no proxy's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sender does with answers of the portal."""
+"""Handling of the portal's answers by the sender."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.agent.delivery.spool import LOGS
 
 
 class AnsweringIngest:
-    """Answers batches as it is told to and remembers the numbers of their entries."""
+    """Ingest that answers batches with the given answers and records the numbers of their entries."""
 
     def __init__(self, *answers: Callable[[int, int], Answer]) -> None:
         self._answers = list(answers)
@@ -44,12 +44,12 @@ def sender(tmp_path: Path, ingest: AnsweringIngest, lines: int, on_replaced: Any
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lines each."""
+    """Limit batches to two lines."""
     monkeypatch.setattr("runtime.agent.delivery.spool.LARGEST_BATCH", 60)
 
 
 def test_what_the_portal_has_beyond_a_batch_is_not_sent_again(tmp_path: Path, small_batches: None) -> None:
-    """As after an answer that was lost: the portal had taken a longer batch."""
+    """As after a lost answer: the portal had accepted a longer batch."""
     ingest = AnsweringIngest(lambda first, last: Taken({"last": 5}))
     made = sender(tmp_path, ingest, lines=6)
     assert made._flush()
@@ -91,7 +91,7 @@ def test_the_last_report_goes_when_all_lines_are_taken(tmp_path: Path) -> None:
 
 
 class PausingCondition(threading.Condition):
-    """Waiting takes no time on the clock of the wall, and all of it on its own."""
+    """Condition whose waiting takes no real time, and all of it on its own clock."""
 
     def __init__(self) -> None:
         super().__init__()

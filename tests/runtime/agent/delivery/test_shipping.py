@@ -1,4 +1,4 @@
-"""The sender ends nothing, drops nothing and repeats nothing for ever because of a wrong answer or a bad entry."""
+"""The sender ends, drops and endlessly repeats nothing because of a wrong answer or a bad entry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST: Mapping[str, Any] = {"replica": "trainer-0", "start_number": 1, "phase": "
 
 
 class Scripted:
-    """An ingest that answers as a function says. Keeps what was sent."""
+    """Ingest whose answers come from a function. Records what was sent."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -43,17 +43,17 @@ class Scripted:
         return self.reply("artifacts", {"sha256": hashlib.sha256(self.files[-1]).hexdigest()})
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def reports(self) -> list[Any]:
         return [message["phase"] for call, message in self.sent if call == "report"]
 
     def batches(self, kind: str) -> list[tuple[int, list[Any]]]:
-        """The number of the first entry, and the entries, of all that were sent."""
+        """Return the number of the first entry, and the entries, of all batches that were sent."""
         return [(message["first"], message[FIELDS[kind]]) for call, message in self.sent if call == kind]
 
     def has(self, kind: str, is_unfit: Callable[[Any], bool] = lambda entry: False) -> list[Any]:
-        """What a portal has that takes batches by their numbers, and none with an unfit entry."""
+        """Return the entries that a portal has which accepts batches by their numbers, and none with an unfit entry."""
         known: list[Any] = []
         for first, entries in self.batches(kind):
             if not any(map(is_unfit, entries)):
@@ -63,7 +63,7 @@ class Scripted:
 
 
 def takes(call: str, message: Any) -> Answer:
-    """What a portal answers that takes everything."""
+    """Answer as a portal that accepts everything."""
     if call == "artifacts":
         return Taken(message)
     entries = message.get(FIELDS.get(call, ""))
@@ -71,13 +71,13 @@ def takes(call: str, message: Any) -> Answer:
 
 
 def first(answers: list[Answer], of: str = "") -> Reply:
-    """These answers, to calls of one kind or to all, and then what a portal answers."""
+    """Reply with these answers, to calls of one kind or to all, and then as a portal does."""
     left = list(answers)
     return lambda call, message: left.pop(0) if left and of in ("", call) else takes(call, message)
 
 
 class Clock:
-    """Goes on by a second each time it is looked at."""
+    """Clock that advances by a second on each call."""
 
     def __init__(self) -> None:
         self._ticks = itertools.count()
@@ -93,7 +93,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shop:
-    """A sender in a directory of its own, the ingest that it speaks to, and why it was told that all is over."""
+    """A sender in its own directory, its ingest, and the reasons with which it was stopped."""
 
     def __init__(self, directory: Path, reply: Reply) -> None:
         self.output = directory / "output"
@@ -264,7 +264,7 @@ def test_a_line_of_the_platform_that_cannot_be_kept_goes_to_the_agent_s_output(
 
 
 class Short:
-    """An ``opened`` that fails with an error so many times."""
+    """Replacement of ``opened`` that fails with an error the given number of times."""
 
     def __init__(self, times: int, number: int) -> None:
         self.left, self.number, self.really = times, number, artifacts.opened
@@ -299,7 +299,7 @@ def test_a_file_that_can_never_be_opened_is_left_out_and_the_end_is_reported(
 
 
 def unreadable() -> Batch:
-    """What takes the place of ``batch`` on a disk that fails."""
+    """Replace ``batch`` on a failing disk."""
     raise OSError(5, "Input/output error")
 
 

@@ -1,4 +1,4 @@
-"""Numbering and keeping."""
+"""Numbering and storage of entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spool_at(path: Path) -> Spool:
 
 
 def drain(spool: Spool) -> list[tuple[int, bytes]]:
-    """Everything that is not yet sent, with its numbers; marks it as taken."""
+    """Return everything that is not yet sent, with its numbers, and mark it as accepted."""
     found: list[tuple[int, bytes]] = []
     while spool.due(0.0) is not None:
         batch = spool.batch()

@@ -1,4 +1,4 @@
-"""Arrow as pyarrow writes it, and what of it is refused."""
+"""Arrow as pyarrow writes it, and its refused variants."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_types_that_stand_for_more_than_their_bytes_are_refused_with_the_column(
 
 
 def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
-    """A few bytes must not stand for millions of rows."""
+    """A few bytes must not represent millions of rows."""
     import pyarrow
 
     path = written(tmp_path / "a.arrow", pyarrow.table({"n": pyarrow.nulls(10)}))

@@ -1,4 +1,4 @@
-"""What is particular to each format: vectors, quotes, links, bombs, names of all the world."""
+"""Particulars of each format: vectors, quotes, links, bombs, international names."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ def test_arrays_of_different_lengths_are_reported(tmp_path):
 @pytest.mark.parametrize("size", [1, 100, CHUNK_BYTES])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_in_fortran_order_give_their_rows(save, size, tmp_path):
-    """As pandas hands over its columns."""
+    """As pandas returns its columns."""
     x = np.asfortranarray(np.arange(24.0).reshape(4, 3, 2))
     np.save(tmp_path / "data.npy", x)
     save(tmp_path / "data.npz", x=x, y=np.arange(4))

@@ -1,4 +1,4 @@
-"""What holds for every format: detection, chunks, records, and what damaged files do."""
+"""Rules for every format: detection, chunks, records, and the effect of damaged files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_all_records_are_read_in_order_however_large_chunks_are(name, chunk_byte
 @every_format
 def test_a_file_is_recognised(name, tmp_path):
     path, _rows = make(name, tmp_path)
-    if name not in {"features", "example"}:  # which only a description tells from other RecordIO, or TFRecord
+    if name not in {"features", "example"}:  # only a description distinguishes these from other RecordIO, or TFRecord
         assert registry.detect(path).name == name
 
 
@@ -133,7 +133,7 @@ def test_an_unknown_format_error_names_the_nearest():
 
 
 # --- Damage ----------------------------------------------------------------------------------------------------------
-# The files here have a few hundred bytes: whatever they announce, no more than this may be taken for them.
+# The files here have a few hundred bytes. Whatever they announce, no more than this may be allocated for them.
 BOUND_BYTES = 16 << 20
 TRIED = [each for each in sorted(FILES) if each not in OF_PYARROW or find("pyarrow")]
 
@@ -188,7 +188,7 @@ def test_noise_is_read_or_refused_with_a_message(noise, name, files):
 
 @pytest.mark.parametrize("name", ["webdataset", "tfrecord", "jsonl", "csv", "text", "npy", "npz", "list"])
 def test_what_cannot_be_divided_and_is_too_large_is_refused(name, tmp_path, monkeypatch):
-    """With a bound of a few bytes in place of half a gigabyte."""
+    """With a limit of a few bytes in place of half a gigabyte."""
     path, _rows = make(name, tmp_path)
     module = registry.named(name).index.__module__
     for place in {module, "runtime.data.formats.base", "runtime.data.formats.lines", "runtime.data.formats.images"}:

@@ -1,4 +1,4 @@
-"""Files that the usual programs write are read right, or refused with what to convert them to."""
+"""Files of the usual programs are read correctly, or refused with the format to convert them to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks, byte for byte, and what damaged ones do."""
+"""Chunks, byte for byte, and the effect of damaged ones."""
 
 from __future__ import annotations
 

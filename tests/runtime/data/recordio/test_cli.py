@@ -1,4 +1,4 @@
-"""``python -m runtime recordio``: what it says and how it ends."""
+"""``python -m runtime recordio``: output and exit codes."""
 
 from __future__ import annotations
 

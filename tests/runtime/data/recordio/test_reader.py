@@ -1,4 +1,4 @@
-"""Reading RecordIO by number, without copies, and what damage does to it."""
+"""Reading RecordIO by number, without copies, and with damage."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_after_any_wrong_byte_the_other_chunks_are_found_again(path, place):
     content[place] ^= 0x55
     with Reader(io.BytesIO(bytes(content)), recover=True) as reader:
         found = list(reader)
-        if content[58:62] == struct.pack("<I", 1):  # the number of records is covered by no checksum
+        if content[58:62] == struct.pack("<I", 1):  # the number of records has no checksum
             assert found == WORDS[:3] + WORDS[4:]
         assert [damage.offset for damage in reader.damage] == [42]
 
@@ -136,7 +136,7 @@ def test_strange_bytes_before_between_and_after_chunks_are_passed_over():
 
 
 def test_the_next_chunk_is_found_however_far_it_is():
-    """The magic lies across the border of what is looked through at once."""
+    """The magic lies across the border of two search windows."""
     for noise in ((1 << 20) - 2, (1 << 20) - 1, (1 << 20), (1 << 20) + 1):
         with Reader(io.BytesIO(bytes(noise) + made([b"one"])), recover=True) as reader:
             assert list(reader) == [b"one"]
@@ -144,7 +144,7 @@ def test_the_next_chunk_is_found_however_far_it_is():
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0xF0000000, 600 << 20])
 def test_a_header_that_announces_gigabytes_allocates_none(tmp_path, size):
-    """In a file that is as long as that, too: most of this one is a hole."""
+    """In a file that is as long as that, too: most of it is a hole."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.write(Header(0, 0, size, 1).pack())

@@ -1,4 +1,4 @@
-"""Snappy's frames: written and read without any package, and by the package where it is installed."""
+"""Snappy's frames: written and read without any package, and by the package if it is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 1 << 20
 
 @pytest.fixture(autouse=True)
 def in_python(request, monkeypatch):
-    """Without the package, unless a test asks for it."""
+    """Use the Python code, unless a test requests the package."""
     if request.node.get_closest_marker("formats") is None:
         monkeypatch.setattr(snappy, "_cramjam", None)
 
@@ -32,7 +32,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def packed(data: bytes, content: bytes) -> bytes:
-    """A compressed frame of ``content`` that is said to hold ``data``."""
+    """Return a compressed frame of ``content`` that claims to hold ``data``."""
     return frame(0, struct.pack("<I", masked(crc32c(data))) + content)
 
 
@@ -57,8 +57,8 @@ def test_any_data_comes_back(parts):
     assert snappy.decompress(snappy.compress(data), MOST) == data
 
 
-# What the description of the format allows, made by hand: literals of each length form, copies with offsets of one, two
-# and four bytes, and a copy that repeats itself.
+# Forms that the format's description allows, made by hand: literals of each length form, copies with offsets of one,
+# two and four bytes, and a copy that repeats itself.
 FORMS = {
     "literal": (b"abc", b"\x03\x08abc"),
     "long literal": (b"x" * 61, b"\x3d\xf0\x3c" + b"x" * 61),
