@@ -22,7 +22,7 @@ from runtime.agent.supervisor import STOP_SIGNALS
 from runtime.contract import ReplicaState
 from runtime.isolation import syscalls
 
-_Result = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 

@@ -25,7 +25,7 @@ def visible_tree(settings: Settings, command: Sequence[str]) -> view.View:
     """Return the file system view within namespaces."""
     uid, gid = (settings.run_as, settings.run_as) if settings.run_as else (os.geteuid(), os.getegid())
     own = (str(settings.work), str(settings.output))
-    return view.build(uid, gid, _given(settings, command), own, str(settings.work), str(settings.temporary))
+    return view.build(uid, gid, _readable(settings, command), own, str(settings.work), str(settings.temporary))
 
 
 def rules(settings: Settings, command: Sequence[str]) -> int:
@@ -33,7 +33,7 @@ def rules(settings: Settings, command: Sequence[str]) -> int:
     return landlock.prepare(_grants(settings, command))
 
 
-def _given(settings: Settings, command: Sequence[str]) -> list[str]:
+def _readable(settings: Settings, command: Sequence[str]) -> list[str]:
     """Return the paths that the backend lets the process read."""
     return [
         *(sys.prefix, sys.base_prefix),
@@ -45,9 +45,9 @@ def _given(settings: Settings, command: Sequence[str]) -> list[str]:
 
 def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     kinds = map(str, Path(view.DEVICE_LIST).glob("*/class"))
-    given = (os.path.realpath(path) for path in _given(settings, command))
+    readable_paths = (os.path.realpath(path) for path in _readable(settings, command))
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
-    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.READ_ONLY)
+    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *readable_paths], landlock.READ_ONLY)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}

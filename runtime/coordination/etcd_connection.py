@@ -155,7 +155,7 @@ class Connection:
         with self._speaking_with(server):
             for pause in itertools.chain((0.0,), itertools.repeat(_TOKEN_PAUSE_SECONDS)):
                 try:
-                    return self._ask(server, method, request, give_up)
+                    return self._request(server, method, request, give_up)
                 except grpc.RpcError as error:
                     if not _mentions(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
                         raise
@@ -201,7 +201,7 @@ class Connection:
                 raise
             raise StoreUnavailable("The connection to etcd has been closed here.") from error
 
-    def _ask(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
+    def _request(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
         metadata = self._metadata(server, give_up - time.monotonic())
         return method(server)(request, timeout=max(0.0, give_up - time.monotonic()), metadata=metadata)
 

@@ -23,13 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         return _refuse("Name the program to run: python -m runtime.gateway -- COMMAND...")
-    asked: list[str] = []
+    stop_requests: list[str] = []
     job = dist.init()
 
     def leaving() -> str:
-        return job.why_leave() or "".join(asked[:1])
+        return job.why_leave() or "".join(stop_requests[:1])
 
-    _also_on_sigterm(lambda: asked.append("it was asked to end (SIGTERM)"))
+    _also_on_sigterm(lambda: stop_requests.append("it was asked to end (SIGTERM)"))
     try:
         desk = Desk(job, job.source())
     except RegattaError as error:

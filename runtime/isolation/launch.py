@@ -79,7 +79,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
                 stderr=stderr,
                 cwd="/",
                 env={},
-                pass_fds=(*command.inherit, *_given(command.cgroup, *command.network), theirs.fileno(), order),
+                pass_fds=(*command.inherit, *_valid(command.cgroup, *command.network), theirs.fileno(), order),
                 process_group=0,
             )
         except OSError as error:
@@ -112,7 +112,7 @@ def _order(command: Command, report: int) -> Order:
     }
 
 
-def _given(*descriptors: int) -> tuple[int, ...]:
+def _valid(*descriptors: int) -> tuple[int, ...]:
     return tuple(descriptor for descriptor in descriptors if descriptor >= 0)
 
 

@@ -60,7 +60,7 @@ def join(directory: Path, user: bool) -> Network:
     """
     with (directory / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _ask(directory, user) or _make(directory, user)
+        return _connect(directory, user) or _make(directory, user)
 
 
 def enter(namespaces: tuple[int, int]) -> None:
@@ -82,7 +82,7 @@ def is_kept(keeper: int) -> bool:
 
 
 # --- The caller ------------------------------------------------------------------------------------------------------
-def _ask(directory: Path, user: bool) -> Network | None:
+def _connect(directory: Path, user: bool) -> Network | None:
     """Connect to the process that holds the network. Return None if there is none."""
     place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -133,7 +133,7 @@ def _make(directory: Path, user: bool) -> Network:
         for descriptor in (place, reading, writing):
             if descriptor >= 0:
                 os.close(descriptor)
-    if report == _READY and (network := _ask(directory, user)) is not None:
+    if report == _READY and (network := _connect(directory, user)) is not None:
         return network
     raise OSError(f"the network of the attempt could not be made: {report.decode('utf-8', 'replace') or 'no answer'}")
 

@@ -77,7 +77,7 @@ def test_an_error_for_mixed_releases_names_them_and_the_remedy(pair: tuple[Chann
     assert len(channel.wait_for_members(lambda members: members[1].incarnation == 3, 5)) == 2
 
 
-def test_points_arrive_in_order_and_numbers_that_json_lacks_become_words(pair: tuple[Channel, AgentEnd]) -> None:
+def test_points_arrive_in_order_and_non_finite_numbers_become_text(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     values = [1.5, float("nan"), float("inf"), float("-inf")]
     channel.metrics([(1.0, step, "cost", value) for step, value in enumerate(values)])
@@ -86,7 +86,7 @@ def test_points_arrive_in_order_and_numbers_that_json_lacks_become_words(pair: t
     ]  # fmt: skip
 
 
-def test_close_sends_what_waits(pair: tuple[Channel, AgentEnd]) -> None:
+def test_close_sends_queued_messages(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     channel.metrics([(0.0, step, "cost", 1.0) for step in range(2500)])
     channel.close()

@@ -17,7 +17,7 @@ print(before, headroom())
 """
 
 
-def test_headroom_shrinks_by_what_is_allocated():
+def test_headroom_shrinks_by_allocated_memory():
     completed = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
     before, after = map(float, completed.stdout.split())
     assert LIMIT / 2 < before < LIMIT

@@ -22,7 +22,7 @@ def test_the_example_of_every_form_is_read_by_it(form: object) -> None:
 
 
 # Lines as real programs print them, and their values.
-SEEN = [
+LINES = [
     ("time: [2026-11-22 14:41:44], batch: [20], cost[1]:[0.805055]", [(20, "cost", 0.805055)]),
     ("step  5/10 - loss: 0.0811 - 11ms/step", [(5, "loss", 0.0811)]),
     ("step 10/938 [....] - loss: 0.2183 - acc: 0.9375 - 12ms/step", [(10, "loss", 0.2183), (10, "acc", 0.9375)]),
@@ -49,8 +49,8 @@ SEEN = [
 
 
 @pytest.mark.invariant("Costs that a program prints become metric points; durations do not.")
-@pytest.mark.parametrize(("line", "points"), SEEN, ids=[line for line, _ in SEEN])
-def test_what_is_printed_becomes_points(line: str, points: list[tuple[int, str, object]]) -> None:
+@pytest.mark.parametrize(("line", "points"), LINES, ids=[line for line, _ in LINES])
+def test_printed_costs_become_points(line: str, points: list[tuple[int, str, object]]) -> None:
     assert read(line) == points
 
 
@@ -71,7 +71,7 @@ def test_what_is_printed_becomes_points(line: str, points: list[tuple[int, str, 
         "cost" + " " * 100_000 + "x",
     ],
 )
-def test_what_is_no_cost_is_none(line: str) -> None:
+def test_other_numbers_are_not_costs(line: str) -> None:
     assert read(line) == []
 
 
@@ -84,7 +84,7 @@ def test_lines_without_a_step_are_counted() -> None:
     assert [step for step, _, _ in read("cost 3", "cost 2", "cost 1")] == [0, 1, 2]
 
 
-def test_what_paddle_s_model_measures_while_it_evaluates_is_a_curve_of_its_own() -> None:
+def test_evaluation_metrics_of_paddle_s_model_are_separate_curves() -> None:
     fit = ["Epoch 1/2", "step 10/10 - loss: 0.3 - 1ms/step", "Eval begin...", "step 10/10 - loss: 0.2 - 1ms/step"]
     lines = [*fit, "Eval samples: 40", "Epoch 2/2", "step 10/10 - loss: 0.1 - 1ms/step"]
     assert read(*lines) == [(10, "loss", 0.3), (10, "test_loss", 0.2), (20, "loss", 0.1)]

@@ -39,7 +39,7 @@ def is_running(pid: int) -> bool:
 
 
 # --- Output ----------------------------------------------------------------------------------------------------------
-def test_what_is_printed_arrives_line_by_line_and_the_end_is_reported(replica: Replica, portal: IngestServer) -> None:
+def test_output_arrives_line_by_line_and_the_end_is_reported(replica: Replica, portal: IngestServer) -> None:
     report = replica.run("import sys\nprint('one')\nprint('two')\nprint('three', file=sys.stderr)")
     assert (portal.texts("stdout"), portal.texts("stderr")) == (["one", "two"], ["three"])
     assert report == {
@@ -53,7 +53,7 @@ def test_a_hundred_thousand_lines_arrive_complete_and_in_order(replica: Replica,
     assert portal.texts("stdout") == [f"line {i}" for i in range(100_000)]
 
 
-def test_beyond_the_cap_lines_are_counted_and_what_was_kept_is_complete(replica: Replica, portal: IngestServer) -> None:
+def test_beyond_the_cap_lines_are_counted_and_kept_lines_are_complete(replica: Replica, portal: IngestServer) -> None:
     replica.run("for i in range(1000): print(f'{i:09d}')", LOG_CAP=1000)
     assert portal.texts("stdout") == [f"{i:09d}" for i in range(100)]
     assert portal.texts("agent") == [
@@ -212,7 +212,7 @@ def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
         ("while True: pass", {"signal": 24, "why": "used more than its 1 s of CPU time"}),
     ],
 )
-def test_an_end_is_reported_as_a_message(replica: Replica, script: str, facts: dict[str, object]) -> None:
+def test_an_exit_is_reported_as_a_message(replica: Replica, script: str, facts: dict[str, object]) -> None:
     report = replica.run(script, LIMIT_MEMORY=512 * 2**20, LIMIT_CPU_SECONDS=1)
     assert {name: report[name] for name in facts} == facts
 

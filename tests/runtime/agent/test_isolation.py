@@ -440,7 +440,7 @@ def test_the_disk_has_a_limit(cell: Cell, kind: str) -> None:
     assert " of 30 MiB of disk; write less" in outcome.report["why"]
 
 
-def test_what_stays_within_the_limit_of_the_disk_goes_on(cell: Cell) -> None:
+def test_a_program_within_the_disk_limit_continues(cell: Cell) -> None:
     assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).output
 
 
@@ -594,7 +594,7 @@ def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replic
 @pytest.mark.parametrize(
     ("kills", "why"), [(1, "out of memory: reached its limit of 64 MiB"), (0, "was ended by signal 9 (SIGKILL)")]
 )
-def test_what_the_kernel_ended_for_memory_has_that_reason(
+def test_a_process_killed_by_the_kernel_for_memory_has_that_reason(
     replica: Replica, tmp_path: Path, kills: int, why: str
 ) -> None:
     """In a directory in place of a cgroup whose limit was reached."""

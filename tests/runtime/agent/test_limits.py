@@ -78,16 +78,16 @@ def test_blocked_measurement_ends_the_replica_at_once(tmp_path: Path, monkeypatc
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Clock], Disk]:
     """Measure a directory whose first scan fails."""
     monkeypatch.setattr(disk_usage, "_PAUSE_SECONDS", 0.001)
-    size, looks = disk_usage.size, list[int]()
+    size, scans = disk_usage.size, list[int]()
 
     def start(code: int, clock: Clock) -> Disk:
-        def look(directories: Any) -> int:
-            looks.append(1)
-            if len(looks) == 1:
+        def scan(directories: Any) -> int:
+            scans.append(1)
+            if len(scans) == 1:
                 short(code)()
             return size(directories)
 
-        monkeypatch.setattr(disk_usage, "size", look)
+        monkeypatch.setattr(disk_usage, "size", scan)
         (tmp_path / "file").write_bytes(b"x")
         found = Disk([str(tmp_path)], clock)
         found.start()

@@ -85,7 +85,7 @@ def test_a_lease_that_runs_out_before_it_holds_anything_is_replaced(replica, mon
     assert replica.reasons == []
 
 
-def test_a_watch_that_fails_for_want_of_threads_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_fails_for_lack_of_threads_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)
     begin, failures = EmbeddedStore.watch, [RuntimeError("can't start new thread"), MemoryError()]
 
@@ -101,7 +101,7 @@ def test_a_watch_that_fails_for_want_of_threads_is_begun_again(tmp_path: Path, m
     one.store.close()
 
 
-def test_a_registration_that_fails_for_want_of_threads_is_tried_again(
+def test_a_registration_that_fails_for_lack_of_threads_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)

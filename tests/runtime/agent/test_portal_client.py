@@ -36,7 +36,7 @@ class Response(io.BytesIO):
         return self._end - self.tell()
 
 
-Asked = Callable[..., tuple[Any, Any]]
+OpenCall = Callable[..., tuple[Any, Any]]
 
 
 def portal(*answers: Response, clock: Callable[[], float] = lambda: 0.0) -> Portal:
@@ -55,10 +55,10 @@ def encoded(body: Any) -> bytes:
 )
 def test_after_a_proxy_s_answer_the_request_is_repeated(status: int, content: bytes) -> None:
     now = iter(range(0, 10_000, 100))
-    asked = portal(*[Response(status, content) for _ in range(3)], clock=lambda: float(next(now)))
+    client = portal(*[Response(status, content) for _ in range(3)], clock=lambda: float(next(now)))
     for _ in range(3):
         with pytest.raises(NotFetched) as refused:
-            asked.numbers("trainer-0")
+            client.numbers("trainer-0")
         assert not refused.value.over
 
 
@@ -71,11 +71,11 @@ def test_an_attempt_that_was_replaced_is_over_at_once() -> None:
 def test_an_attempt_that_is_missing_for_a_minute_is_over() -> None:
     now = [0.0]
     missing = encoded(problem("not_found", "none"))
-    asked = portal(*[Response(404, missing) for _ in range(3)], clock=lambda: now[0])
+    client = portal(*[Response(404, missing) for _ in range(3)], clock=lambda: now[0])
     over = []
     for now[0] in (0.0, 59.0, 60.0):
         with pytest.raises(NotFetched) as refused:
-            asked.numbers("trainer-0")
+            client.numbers("trainer-0")
         over.append(refused.value.over)
     assert over == [False, False, True]
 

@@ -41,7 +41,7 @@ def test_a_short_directory_keeps_its_name() -> None:
     assert short_tmpdir.make(Path("/short")) == Path("/short")
 
 
-def test_what_somebody_else_has_put_there_is_neither_used_nor_removed(deep: Path) -> None:
+def test_foreign_links_are_neither_used_nor_removed(deep: Path) -> None:
     link = short_tmpdir.make(deep)
     link.unlink()
     link.symlink_to("/dev")

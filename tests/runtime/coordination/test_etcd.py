@@ -168,7 +168,7 @@ def test_certificates_that_cannot_be_read_are_reported_in_a_message():
 
 
 # --- History ---------------------------------------------------------------------------------------------------------
-def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_etcd, open_store):
+def test_m15_history_is_bounded_and_a_watch_that_fell_behind_relists(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
     first = store.put("/w/a", b"1")
@@ -448,14 +448,14 @@ class OldToken(grpc.RpcError):
 def test_a_token_that_expires_again_is_requested_again(etcd, open_store, monkeypatch, times):
     store = open_store(etcd)
     answers = [OldToken() for _ in range(times)]
-    ask = Connection._ask
+    original = Connection._request
 
     def old(self, *arguments):
         if answers:
             raise answers.pop()
-        return ask(self, *arguments)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(Connection, "_ask", old)
+    monkeypatch.setattr(Connection, "_request", old)
     assert store.put("/a", b"1") == store.get("/a")
 
 
@@ -464,7 +464,7 @@ def test_accounts_that_change_all_the_time_are_an_etcd_that_does_not_answer(etcd
         raise OldToken
 
     store = open_store(etcd, call_seconds=0.2)
-    monkeypatch.setattr(Connection, "_ask", old)
+    monkeypatch.setattr(Connection, "_request", old)
     with pytest.raises(StoreUnavailable):
         store.put("/a", b"1")
 

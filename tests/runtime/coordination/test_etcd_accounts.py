@@ -49,7 +49,7 @@ def test_an_attempt_works_with_its_own_keys(member, job):
 
 
 @pytest.mark.parametrize("other", ["/regatta/another/1/", "/regatta/{job}/2/", "/regatta/{job}/", "/"])
-def test_an_attempt_can_neither_read_nor_write_nor_watch_what_is_not_its_own(member, job, other):
+def test_an_attempt_can_neither_read_nor_write_nor_watch_other_keys(member, job, other):
     prefix = other.format(job=job)
     attempts = (
         lambda: member.get(f"{prefix}a"),

@@ -96,7 +96,7 @@ def test_a_name_cannot_leave_the_search_path(name):
         catalogue.find(name)
 
 
-def test_the_search_path_comes_before_what_is_shipped(tmp_path):
+def test_the_search_path_takes_precedence_over_shipped_datasets(tmp_path):
     make(tmp_path, "public/digits")
     assert catalogue.find("public/digits", [tmp_path]).title == "A test"
 

@@ -121,7 +121,7 @@ def test_the_command_lists_the_formats(capsys):
     assert "WebDataset" in capsys.readouterr().out
 
 
-def test_the_command_reports_what_it_cannot_read(tmp_path, capsys):
+def test_the_command_reports_unreadable_files(tmp_path, capsys):
     (tmp_path / "data.csv").write_bytes(b"\xff\xfe")
     for arguments in (
         ["ls", "data.csv"],

@@ -101,5 +101,5 @@ def test_pictures_stay_bytes_without_pillow(monkeypatch: pytest.MonkeyPatch) -> 
     assert picture(b"\x89PNG\r\n\x1a\n...") == b"\x89PNG\r\n\x1a\n..."
 
 
-def test_what_is_no_picture_stays_bytes() -> None:
+def test_bytes_that_are_not_a_picture_stay_bytes() -> None:
     assert picture(b"sound") == b"sound"

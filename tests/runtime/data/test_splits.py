@@ -37,7 +37,7 @@ def test_a_path_names_its_split(path: str, split: str) -> None:
         ([], {"train": []}),
     ],
 )
-def test_what_is_for_training(paths: list[str], divided: dict[str, list[str]]) -> None:
+def test_selection_of_files_for_training(paths: list[str], divided: dict[str, list[str]]) -> None:
     assert divide(paths) == divided
 
 

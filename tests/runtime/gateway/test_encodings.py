@@ -14,7 +14,7 @@ from runtime.gateway import encodings
 FEATURES = (np.array([1.5, 2.0], "f4"), 3)
 
 
-def test_features_and_label_are_what_they_were() -> None:
+def test_features_and_label_are_unchanged() -> None:
     assert encodings.raw(FEATURES) == record_codec.encode(*FEATURES)
     assert encodings.line(FEATURES) == "3,1.5,2.0"
 

@@ -121,7 +121,7 @@ def test_a_step_is_made_of_the_gradients_of_all_parameters(send):
     assert send("GET", "/v1/params/b?dtype=csv")[1] == b"-2.0\n"
 
 
-def test_first_values_may_be_given(send):
+def test_initial_values_may_be_set(send):
     declare(send)
     assert send("GET", "/v1/params/w?dtype=csv")[1] == b"1.0\n2.0\n3.0\n"
 
@@ -197,7 +197,7 @@ def test_parameters_before_they_are_declared_are_refused(send):
     assert "POST them to /v1/params first" in send("GET", "/v1/params/w")[1]["why"]
 
 
-def test_what_a_program_saves_is_an_artifact(send, tmp_path):
+def test_files_that_a_program_saves_are_artifacts(send, tmp_path):
     assert send("POST", "/v1/save?path=model.txt", b"42") == (200, {"saved": True})
     assert (tmp_path / "model.txt").read_text() == "42"
 

@@ -77,7 +77,7 @@ def runs(pid: int) -> bool:
 
 
 @cgroup_tree.needed
-def test_what_an_interrupted_start_has_left_is_ended_before_another(base: Path) -> None:
+def test_remains_of_an_interrupted_start_are_ended_before_another(base: Path) -> None:
     path = base / "trainer"
     cgroup.make(path, 0, 0, ())
     with running(path, "import time; time.sleep(300)") as left:

@@ -62,7 +62,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
     ],
 )
-def test_what_can_be_used_follows_from_what_is_there(
+def test_the_plan_follows_from_the_observed_cgroup(
     observed: Observed, place: Path | None, move: bool, controllers: tuple[str, ...], missing: str
 ) -> None:
     plan = decide(observed)
@@ -76,7 +76,7 @@ def test_the_layer_names_the_limits_that_the_kernel_sets() -> None:
     assert Home(PLACE, frozenset({"memory", "pids"})).layer == "cgroup with limits of memory and processes"
 
 
-def test_missing_controllers_are_named_with_what_to_do() -> None:
+def test_missing_controllers_are_named_with_a_remedy() -> None:
     (missing,) = decide(Observed(PLACE, writable=True, top=True)).missing
     for words in (str(PLACE), "memory and processes", "Delegate=yes", "systemd.unified_cgroup_hierarchy=1"):
         assert words in missing
@@ -134,7 +134,7 @@ def test_a_portal_in_the_leaf_uses_the_cgroup_above(tmp_path: Path) -> None:
     assert (observed.path, observed.inside, observed.others) == (place, False, False)
 
 
-def test_processes_of_others_are_seen(tmp_path: Path) -> None:
+def test_foreign_processes_are_detected(tmp_path: Path) -> None:
     kernel = FilesForTheKernel(tmp_path, "/session")
     kernel.cgroup("session", procs=f"1\n{os.getpid()}")
     assert kernel.observe().others
@@ -224,7 +224,7 @@ def test_with_foreign_processes_in_its_cgroup_the_portal_stays_and_replicas_have
 
 @cgroup_tree.needed
 @pytest.mark.processes
-def test_what_belongs_to_no_replica_is_ended_at_the_start_and_nothing_else() -> None:
+def test_only_cgroups_without_a_replica_are_ended_at_the_start() -> None:
     with cgroup_tree.delegated() as base:
         kept, left = base / "attempt.trainer-0.1", base / "gone.trainer-0.1"
         for path in (kept, left):

@@ -30,7 +30,7 @@ def uses(shown: view.View) -> dict[str, str]:
     return {tree.target: tree.use for tree in shown.trees}
 
 
-def test_given_trees_are_read_own_ones_written_and_nothing_else_of_the_data_is_there(places: dict[str, Path]) -> None:
+def test_only_granted_trees_are_readable_and_own_ones_writable(places: dict[str, Path]) -> None:
     found = uses(built(places, places["data"]))
     assert found[str(places["data"])] == GIVE
     assert found[str(places["work"])] == WRITE
@@ -81,7 +81,7 @@ def test_missing_sources_are_left_out(places: dict[str, Path], tmp_path: Path) -
     assert str(tmp_path / "absent") not in uses(built(places, tmp_path / "absent"))
 
 
-def test_parents_are_mounted_before_what_is_in_them(places: dict[str, Path]) -> None:
+def test_parents_are_mounted_before_their_children(places: dict[str, Path]) -> None:
     inner = places["data"] / "inner"
     inner.mkdir()
     order = [tree.target for tree in built(places, inner, places["data"]).trees]

@@ -106,7 +106,7 @@ def test_an_answer_of_any_length_is_not_read_to_its_end_nor_into_the_next() -> N
 
 
 @pytest.mark.parametrize("error", [http.client.BadStatusLine("x"), OSError("reset"), ValueError("no host")])
-def test_whatever_breaks_a_call_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_call_is_retried(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(connection: http.client.HTTPConnection) -> None:
         raise error
 

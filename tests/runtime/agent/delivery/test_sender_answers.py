@@ -48,7 +48,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.agent.delivery.spool.LARGEST_BATCH", 60)
 
 
-def test_what_the_portal_has_beyond_a_batch_is_not_sent_again(tmp_path: Path, small_batches: None) -> None:
+def test_entries_that_the_portal_has_beyond_a_batch_are_not_sent_again(tmp_path: Path, small_batches: None) -> None:
     """As after a lost answer: the portal had accepted a longer batch."""
     ingest = AnsweringIngest(lambda first, last: Taken({"last": 5}))
     made = sender(tmp_path, ingest, lines=6)
@@ -65,7 +65,7 @@ def test_after_a_gap_it_goes_on_where_the_portal_is(tmp_path: Path, small_batche
     assert ingest.sent == [(1, 2), (3, 4), (2, 3), (4, 4)]
 
 
-def test_what_was_not_taken_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unaccepted_entries_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.agent.delivery.shipping.FIRST_RETRY_SECONDS", 0.0)
     ingest = AnsweringIngest(lambda first, last: Failed(500, "no"), lambda first, last: Failed(0, "no answer"))
     made = sender(tmp_path, ingest, lines=2)

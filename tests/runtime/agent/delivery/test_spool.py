@@ -117,7 +117,7 @@ def test_a_full_disk_leaves_no_half_entries(tmp_path: Path) -> None:
     assert drain(spool) == [(1, b"1"), (2, b"2")]
 
 
-def test_what_is_in_no_file_any_more_counts(tmp_path: Path) -> None:
+def test_entries_that_are_in_no_file_any_more_count(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "logs.spool", lambda: None, before=10)
     spool.append(["1", "2"])
     assert drain(spool) == [(11, b"1"), (12, b"2")]

@@ -32,7 +32,7 @@ def numbers(count: int = 35) -> Any:
     return pyarrow.table({"a": range(count)})
 
 
-def test_batches_go_together_up_to_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_batches_are_joined_up_to_the_requested_size(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     assert [span.records for span in arrow.index(path, 1)] == [10, 10, 10, 5]
     assert [span.records for span in arrow.index(path, 1 << 20)] == [35]
@@ -88,7 +88,7 @@ def test_a_stream_without_its_end_is_refused(tmp_path: Path, cut: int) -> None:
         makers.chunks(path)
 
 
-def test_what_follows_the_end_is_refused(tmp_path: Path) -> None:
+def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     path.write_bytes(path.read_bytes() * 2)
     with pytest.raises(FormatError, match=r"bytes follow the end"):

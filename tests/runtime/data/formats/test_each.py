@@ -186,7 +186,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, tmp_path):
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE]
 )
-def test_what_is_no_file_is_refused(kind, tmp_path):
+def test_paths_that_are_not_files_are_refused(kind, tmp_path):
     with tarfile.open(tmp_path / "data.tar", "w") as archive:
         member = tarfile.TarInfo("a.jpg")
         member.type, member.linkname = kind, "/etc/passwd"

@@ -187,7 +187,7 @@ def test_noise_is_read_or_refused_with_a_message(noise, name, files):
 
 
 @pytest.mark.parametrize("name", ["webdataset", "tfrecord", "jsonl", "csv", "text", "npy", "npz", "list"])
-def test_what_cannot_be_divided_and_is_too_large_is_refused(name, tmp_path, monkeypatch):
+def test_an_indivisible_piece_that_is_too_large_is_refused(name, tmp_path, monkeypatch):
     """With a limit of a few bytes in place of half a gigabyte."""
     path, _rows = make(name, tmp_path)
     module = registry.named(name).index.__module__

@@ -84,7 +84,7 @@ def test_the_header_of_the_vectors_round_trips():
     assert Header.unpack(header.pack()) == header
 
 
-def test_gzip_chunks_hold_what_gzip_unpacks():
+def test_gzip_chunks_are_unpacked_by_gzip():
     content = written([b"Hello", b"World!"], compressor="gzip")
     header = Header.unpack(content[:20])
     assert (header.compressor, header.records, header.crc) == (2, 2, zlib.crc32(content[20:]))
@@ -183,14 +183,14 @@ def test_a_payload_that_does_not_add_up_is_refused(payload, count):
     compressor=st.sampled_from(["none", "snappy", "gzip"]),
     limit=st.integers(0, 60),
 )
-def test_what_is_written_is_read(records, compressor, limit, tmp_path_factory):
+def test_written_records_are_read(records, compressor, limit, tmp_path_factory):
     path = tmp_path_factory.mktemp("recordio") / "file"
     path.write_bytes(written(records, compressor=compressor, max_chunk_bytes=limit))
     assert read_all(path) == records
 
 
 @given(data=st.data(), compressor=st.sampled_from(["none", "snappy", "gzip"]))
-def test_one_wrong_byte_gives_the_records_or_a_typed_error(data, compressor):
+def test_one_wrong_byte_results_in_the_records_or_a_typed_error(data, compressor):
     records = [b"12345", b"", b"1234"]
     content = bytearray(written(records, compressor=compressor))
     at = data.draw(st.integers(0, len(content) - 1))

@@ -37,7 +37,7 @@ def test_a_reader_yields_all_records_in_order_on_every_iteration(path):
         assert len(reader) == len(WORDS)
 
 
-def test_a_reader_reads_what_is_open_too(path):
+def test_a_reader_accepts_an_open_file(path):
     with path.open("rb") as file:
         assert list(Reader(file)) == WORDS
         assert not file.closed

@@ -41,7 +41,7 @@ def test_a_short_text_is_stored_as_it_is():
 
 
 @pytest.mark.parametrize("data", [b"", b"a" * 300_000, bytes(range(256)) * 600, b"ab" * 5, b"abcabcd" * 30_000])
-def test_what_is_compressed_is_unpacked(data):
+def test_compressed_data_is_unpacked(data):
     stored = snappy.compress(data)
     assert snappy.decompress(stored, MOST) == data
     assert len(stored) <= 10 + len(data) + 8 * (len(data) // 65_536 + 1)
@@ -83,7 +83,7 @@ def test_the_package_reads_the_same_forms(form):
     assert snappy.decompress(stream(packed(data, content)), MOST) == data
 
 
-def test_padding_and_what_may_be_skipped_is_skipped():
+def test_padding_and_skippable_frames_are_skipped():
     data = stream(frame(0xFE, bytes(9)), frame(0x80, b"?"), snappy.STREAM_IDENTIFIER, packed(b"abc", b"\x03\x08abc"))
     assert snappy.decompress(data, MOST) == b"abc"
 
@@ -114,7 +114,7 @@ def test_damage_is_named(stored, why):
         snappy.decompress(stored, MOST)
 
 
-def test_what_would_be_too_long_takes_no_memory():
+def test_oversized_data_takes_no_memory():
     bomb = stream(*[frame(0, bytes(4) + b"\x80\x80\x04" + b"\0")] * 5_000)
     tracemalloc.start()
     try:
