@@ -197,7 +197,7 @@ class _EtcdWatch:
         if self._closed.is_set():
             self._stream.close()
         for answer in self._stream:
-            # An etcd that was created anew, or restored from a backup, counts from an earlier revision than ours.
+            # An etcd that was recreated, or restored from a backup, counts from an earlier revision than ours.
             if answer.canceled or (answer.created and answer.header.revision < self._after):
                 return
             for event in answer.events:

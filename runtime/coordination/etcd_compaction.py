@@ -12,7 +12,7 @@ from pyetcd import etcdrpc
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_connection import COMPACT, RANGE, Connection, Refused
 
-# Something else compacts too, or etcd was created anew and counts from the beginning.
+# Something else compacts too, or etcd was recreated and counts from the beginning.
 _NOTHING_TO_DROP = ("required revision has been compacted", "required revision is a future revision")
 
 
