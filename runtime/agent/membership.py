@@ -30,7 +30,7 @@ RETRY_SECONDS = 0.5
 STALE_SECONDS = 5.0
 
 
-class _StillThere(Exception):
+class _NotExpired(Exception):
     """The registration of the replica's earlier start has not expired yet."""
 
 
@@ -63,7 +63,7 @@ class Membership:
         self._left = threading.Event()
         self._complained: set[str] = set()
         self._registered_at: int | None = None  # the store's revision
-        self._patient_until: float | None = None  # set when an earlier start's registration is seen
+        self._expiry_deadline: float | None = None  # set when an earlier start's registration is seen
 
     def start(self) -> None:
         """Start watching."""
@@ -97,7 +97,7 @@ class Membership:
             try:
                 self._put(member)
                 return
-            except (StoreUnavailable, _StillThere):
+            except (StoreUnavailable, _NotExpired):
                 self._left.wait(RETRY_SECONDS)
             except LeaseLost:
                 self._lease = None  # it expired before it held a key
@@ -118,8 +118,8 @@ class Membership:
         # After a lost answer the existing entry may be our own.
         registration = answer.current if isinstance(answer, Conflict) else answer
         if registration is None or registration.lease != self._lease.id:
-            if settings.start_number > 1 and self._is_patient():
-                raise _StillThere
+            if settings.start_number > 1 and self._may_expire():
+                raise _NotExpired
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():
             self._lease.revoke()
@@ -129,12 +129,12 @@ class Membership:
             if not self._lease.alive:
                 self._on_lost("its lease ran out while it registered")
 
-    def _is_patient(self) -> bool:
+    def _may_expire(self) -> bool:
         """Return whether the existing entry may be the registration of the earlier start, which has yet to expire."""
         now = time.monotonic()
-        if self._patient_until is None:
-            self._patient_until = now + self._settings.lease + STALE_SECONDS
-        return now < self._patient_until
+        if self._expiry_deadline is None:
+            self._expiry_deadline = now + self._settings.lease + STALE_SECONDS
+        return now < self._expiry_deadline
 
     def _lost(self, why: str) -> None:
         """Report the loss, unless the replica is not registered and has nothing to lose."""

@@ -55,12 +55,12 @@ def _prepare(directory: Path) -> None:
     numbers = _retry_until_answered(lambda: portal.numbers(os.environ[contract.REPLICA]))
     (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
     if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
-        _bring_code(portal, directory / "work")
+        _provide_code(portal, directory / "work")
     if folder := os.environ.get(contract.FETCH_DATA):
         _retry_until_answered(lambda: portal.data(Path(folder)))
 
 
-def _bring_code(portal: Portal, work: Path) -> None:
+def _provide_code(portal: Portal, work: Path) -> None:
     """Copy the code to a private directory, so that files that the process writes beside it stay its own."""
     if source := os.environ.get(contract.CODE_DIR):
         shutil.copytree(source, work, dirs_exist_ok=True)

@@ -152,7 +152,7 @@ class Connection:
         """Return the answer, within ``seconds``. Raises a CoordinationError of the class that ``_MESSAGES`` lists."""
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
-        with self._speaking_with(server):
+        with self._translated_errors(server):
             for pause in itertools.chain((0.0,), itertools.repeat(_TOKEN_PAUSE_SECONDS)):
                 try:
                     return self._request(server, method, request, give_up)
@@ -167,15 +167,15 @@ class Connection:
     def watch(self, create: Any, seconds: float) -> WatchStream:
         """Open a stream that ends by itself after ``seconds``."""
         server = self._servers[self._current]
-        with self._speaking_with(server):
+        with self._translated_errors(server):
             return WatchStream(self, server, create, seconds, self._metadata(server, self._call_seconds))
 
     def failed(self, server: _Server, error: grpc.RpcError) -> CoordinationError:
         """Return the exception for an error. If the server is to blame, the next call uses another one."""
         if error.code() in _ELSEWHERE and server is self._servers[self._current]:
             self._current = (self._current + 1) % len(self._servers)
-        for texts, kind, message in _MESSAGES:
-            if _mentions(error, (texts,)):
+        for text, kind, message in _MESSAGES:
+            if _mentions(error, (text,)):
                 return kind(message)
         if error.code() in _REFUSALS and not _mentions(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
@@ -191,7 +191,7 @@ class Connection:
             server.channel.close()
 
     @contextmanager
-    def _speaking_with(self, server: _Server) -> Iterator[None]:
+    def _translated_errors(self, server: _Server) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
